@@ -19,7 +19,7 @@ from loopwright.messages import (
     canonical_json,
 )
 from loopwright.providers import Request
-from loopwright.testing.chunked import pieces
+from loopwright.testing.chunks import split_completion
 from programs import Line
 
 T = TypeVar("T")
@@ -281,7 +281,7 @@ def _whole(completion: Completion, asked: Asked) -> object:
 def _events(completion: Completion, asked: Asked) -> Iterable[str]:
     """The chunks of a stream: words, calls in pieces, the end, and what it used."""
     choices: list[dict[str, object]] = []
-    for delta in pieces(completion):
+    for delta in split_completion(completion):
         if delta.text:
             choices.append({"index": 0, "delta": {"content": delta.text}})
         if delta.call is not None:

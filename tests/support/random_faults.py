@@ -25,7 +25,7 @@ from loopwright.errors import ContextTooLong, ProviderTimeout
 from loopwright.gates import Action, Decision, PolicyState
 from loopwright.providers import Capabilities, Delta
 from loopwright.testing import Line, ScriptedProvider, call
-from loopwright.testing.chunked import pieces
+from loopwright.testing.chunks import split_completion
 from loopwright.testing.contracts.models import polite
 
 FAULTS = 0.05
@@ -84,7 +84,7 @@ class Unsteady:
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """The same in pieces; a stream may break off in the middle."""
         breaks_off = self._trouble.strikes()
-        for delta in pieces(await self.complete(request)):
+        for delta in split_completion(await self.complete(request)):
             yield delta
             if breaks_off:
                 self._trouble.counts["model: a broken stream"] += 1

@@ -617,7 +617,7 @@ async def test_a_miss_names_the_variable_whose_value_was_left_out_in_one_of_both
 
 @pytest.mark.parametrize("secrets", [[""], ["fine", ""], "a text"])
 def test_a_secret_that_is_no_text_is_refused(tmp_path: Path, secrets: Any) -> None:
-    with pytest.raises(ConfigError, match="secrets: give a list of texts"):
+    with pytest.raises(ConfigError, match="secrets: must be a list of texts"):
         Cassette(tmp_path / "c", secrets=secrets)
 
 
@@ -841,7 +841,7 @@ async def test_a_request_is_encoded_once_however_many_replies_follow(
 async def test_writing_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
     """However long a write takes, other tasks go on, and the one that asked waits for it."""
     provider = RecordingProvider(ScriptedProvider(["blue"]), tmp_path / "c")
-    with provider.cassette._writing:  # as if another thread were at it
+    with provider.cassette._file_lock:  # as if another thread were at it
         asking = asyncio.ensure_future(provider.complete(ask("a")))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -878,7 +878,7 @@ async def test_a_file_that_is_none_names_what_is_wrong(
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("{ half")
-    with pytest.raises(ConfigError, match="is no JSON"):
+    with pytest.raises(ConfigError, match="is not JSON"):
         ReplayingProvider(tmp_path / "c")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         ReplayingProvider(tmp_path)

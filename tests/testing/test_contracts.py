@@ -735,19 +735,19 @@ class WrongJournal(MemoryJournal):
 
     def read(self, run_id: str) -> Any:
         return (
-            self._kept(run_id).entries
+            self._find(run_id).entries
             if self.fault == "shows its own list"
             else super().read(run_id)
         )
 
-    def _begin(self, header: Any) -> None:
+    def _begin(self, claim: Any, header: Any) -> None:
         if self.fault == "begins a run twice":
             self._runs.pop(header.run_id, None)
-        super()._begin(header)
+        super()._begin(claim, header)
 
     def verify(self, run_id: str, head: str | None = None) -> Any:
         if self.fault in ("seq", "run_id"):  # which it does not look at
-            kept = self._kept(run_id)
+            kept = self._find(run_id)
             right = [
                 {"seq": number, "run_id": run_id}
                 for number, _ in enumerate(kept.entries, 1)
@@ -772,33 +772,33 @@ class WrongJournal(MemoryJournal):
         lease: float | None = None,
     ) -> Any:
         if self.fault == "minds no lease":
-            self._kept(run_id).info = dataclasses.replace(
-                self._kept(run_id).info, lease_until=None
+            self._find(run_id).info = dataclasses.replace(
+                self._find(run_id).info, lease_until=None
             )
         if self.fault != "claims in two steps":
             take_over = take_over or self.fault == "minds no owner"
             return await super().claim(run_id, owner, take_over=take_over, lease=lease)
-        info = self._kept(run_id).info
+        info = self._find(run_id).info
         ensure_claimable(info, take_over, 0.0)
         await asyncio.sleep(0)
-        self._kept(run_id).info = dataclasses.replace(
+        self._find(run_id).info = dataclasses.replace(
             info, fence=info.fence + 1, owner=owner
         )
         return Claim(run_id, info.fence + 1, info.head_seq, info.head_hash)
 
     async def renew(self, claim: Any, lease: float) -> None:
-        info = self._kept(claim.run_id).info
+        info = self._find(claim.run_id).info
         if self.fault == "renews for anybody":
             claim.fence = info.fence
         await super().renew(claim, lease)
         if self.fault == "renews in memory only":
-            self._kept(claim.run_id).info = info
+            self._find(claim.run_id).info = info
         if self.fault == "renews what was freed" and info.owner is None:
-            self._kept(claim.run_id).info = dataclasses.replace(info, lease_until=lease)
+            self._find(claim.run_id).info = dataclasses.replace(info, lease_until=lease)
 
     def send(self, run_id: str, kind: str, body: Any) -> int:
         if self.fault == "keeps anything":
-            self._kept(run_id).commands.append((0.0, kind, b"{}"))
+            self._find(run_id).commands.append((0.0, kind, b"{}"))
             return 1
         number = super().send(run_id, kind, body)
         return 1 if self.fault == "numbers all alike" else number

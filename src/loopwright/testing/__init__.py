@@ -1,18 +1,20 @@
-"""What tests need: scripted models, cassettes, a clock that stands still, crashes, and the contracts of plug-ins."""
+"""Support for tests: scripted models, cassettes, a controlled clock, crashes, and the contracts of plug-ins."""
 
 from typing import TYPE_CHECKING
 
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from .cassettes import Cassette as Cassette
+    from .cassette_file import Cassette as Cassette
     from .cassettes import RecordingProvider as RecordingProvider
     from .cassettes import ReplayingProvider as ReplayingProvider
     from .cassettes import cassette as cassette
     from .clock import FakeClock as FakeClock
+    from .contracts.durable_journals import (
+        DurableJournalContract as DurableJournalContract,
+    )
     from .contracts.engines import EngineContract as EngineContract
     from .contracts.gates import GateContract as GateContract
-    from .contracts.journals import DurableJournalContract as DurableJournalContract
     from .contracts.journals import JournalContract as JournalContract
     from .contracts.providers import ProviderContract as ProviderContract
     from .crash_harness import kill_everywhere as kill_everywhere
@@ -30,8 +32,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".cassette_file": ("Cassette",),
             ".cassettes": (
-                "Cassette",
                 "RecordingProvider",
                 "ReplayingProvider",
                 "cassette",
@@ -39,7 +41,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".clock": ("FakeClock",),
             ".contracts.engines": ("EngineContract",),
             ".contracts.gates": ("GateContract",),
-            ".contracts.journals": ("DurableJournalContract", "JournalContract"),
+            ".contracts.durable_journals": ("DurableJournalContract",),
+            ".contracts.journals": ("JournalContract",),
             ".contracts.providers": ("ProviderContract",),
             ".crash_harness": ("kill_everywhere", "witness", "witnessed"),
             ".journal_cassette": ("cassette_from_journal",),

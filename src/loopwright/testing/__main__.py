@@ -1,4 +1,4 @@
-"""`python -m loopwright.testing`: the interpreter in which runs are begun, killed and resumed."""
+"""Entry point of the crash harness's interpreter, in which runs are started, killed and resumed."""
 
 from .crash_harness import serve
 

@@ -1,4 +1,4 @@
-"""What checks of the contracts say when something is broken; plain functions, so that no test runner is needed."""
+"""Assertions of the contracts, as plain functions that need no test runner."""
 
 import asyncio
 import contextlib
@@ -11,49 +11,49 @@ from ..errors import format_error
 Arguments = ParamSpec("Arguments")
 
 
-def holds(condition: object, told: str) -> None:
-    """Raise `AssertionError` with `told` unless the condition is true."""
+def assert_true(condition: object, message: str) -> None:
+    """Raise `AssertionError` with `message` unless the condition is true."""
     if not condition:
-        raise AssertionError(told)
+        raise AssertionError(message)
 
 
-def same(found: object, expected: object, what: str) -> None:
-    """Raise `AssertionError` unless both are equal; it shows both."""
+def assert_equal(found: object, expected: object, what: str) -> None:
+    """Raise `AssertionError` with both values unless they are equal."""
     if found != expected:
         raise AssertionError(
             f"{what}:\n   found    {found!r}\n   expected {expected!r}"
         )
 
 
-def is_a(value: object, kinds: type | tuple[type, ...], told: str) -> None:
-    """Raise `AssertionError` with `told` unless the value is of one of those types, whatever its author promised."""
-    holds(isinstance(value, kinds), f"{told}: {value!r}")
+def assert_type(value: object, kinds: type | tuple[type, ...], message: str) -> None:
+    """Raise `AssertionError` with `message` unless the value has one of those types."""
+    assert_true(isinstance(value, kinds), f"{message}: {value!r}")
 
 
 @contextlib.contextmanager
-def refused(
-    kind: type[BaseException], told: str, *, saying: str = ""
+def expect_error(
+    kind: type[BaseException], message: str, *, saying: str = ""
 ) -> Generator[None]:
-    """A context in which an error of that kind, with those words, must be raised; another is shown in its place."""
+    """Return a context that must raise an error of that kind, whose text contains `saying`."""
     try:
         yield
     except kind as error:
-        holds(
+        assert_true(
             saying in str(error),
-            f"{told}: the error should say {saying!r}: {format_error(error)}",
+            f"{message}: the error should say {saying!r}: {format_error(error)}",
         )
         return
     except Exception as error:
         raise AssertionError(
-            f"{told}: {kind.__name__} expected, got {type(error).__name__}: {format_error(error)}"
+            f"{message}: {kind.__name__} expected, got {type(error).__name__}: {format_error(error)}"
         ) from error
-    raise AssertionError(f"{told}: {kind.__name__} expected, nothing was raised")
+    raise AssertionError(f"{message}: {kind.__name__} expected, nothing was raised")
 
 
-def in_a_loop(
+def run_in_loop(
     check: Callable[Arguments, Coroutine[Any, Any, None]],
 ) -> Callable[Arguments, None]:
-    """An async check as a plain function that runs it in an event loop of its own: no test runner needs a plug-in."""
+    """Turn an async check into a plain function with its own event loop, for any test runner."""
 
     @functools.wraps(check)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:

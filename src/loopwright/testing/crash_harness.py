@@ -1,8 +1,9 @@
-"""Real crashes: a run is killed at every barrier of its journal, and another interpreter goes on with it.
+"""Crash harness: kill a run at every barrier of its journal and resume it in another interpreter.
 
-Whoever is tried gives a `Killable`, made by a class or a function of a module, so that other processes can make it too.
-Two interpreters that hash differently serve: each forks one process for each piece of work, which is quick. What the
-model and the tools really do is witnessed in a file beside the journal, flushed before the process goes on.
+The run is a `Killable`, made by a class or function of a module, so that other processes can make it too. Two
+interpreters with different hash seeds serve the harness: each forks one process for each job, which is fast. The model
+calls and tool executions that really happen are logged in a file beside the journal, flushed before the process
+continues.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from ..engine import LoopEngine
 from ..errors import ConfigError, UnknownRun
@@ -32,38 +33,37 @@ from ..journals.base import Claim, Command, Journal, RunHeader, RunInfo, Verific
 from ..messages import JsonObject
 from ..runtime import Runtime
 from ..tools.base import ToolContext
-from .assertions import holds, same
+from .assertions import assert_equal, assert_true
 from .scripted import Script, ScriptedProvider
 
 When: TypeAlias = Literal["before", "after"]
 
 RUN = "the-run"
-WITNESS = (
-    "LOOPWRIGHT_WITNESS"  # names the file in which a process notes what it really does
-)
+WITNESS = "LOOPWRIGHT_WITNESS"
+"""Environment variable: the file in which a process logs its real model calls and tool executions."""
 
 
 class Killable(Protocol):
-    """A run that one process can begin and another go on with."""
+    """A run that one process can start and another can resume."""
 
     task: str
 
     def journal(self, folder: Path) -> Journal:
-        """The journal, in a folder that is the run's own."""
+        """Return the journal in a directory of this run alone."""
         ...
 
     def runtime(self, journal: Journal) -> Runtime:
-        """What the engine runs on: a model made with `witnessed`, tools that call `witness`."""
+        """Return the engine's runtime: a model made with `witnessed`, tools that call `witness`."""
         ...
 
     def engine(self, runtime: Runtime) -> LoopEngine:
-        """The engine."""
+        """Return the engine."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Killed:
-    """A run that was killed at a barrier and resumed: its folder, and at which barrier, before or after it."""
+    """A run that was killed at a barrier and resumed: its directory, the barrier, and the side of it."""
 
     folder: Path
     barrier: int
@@ -71,8 +71,8 @@ class Killed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ending:
-    """What a process tells of a run that it brought to its end."""
+class RunReport:
+    """The report of a process on a run that it finished."""
 
     answer: str | None
     verified: bool
@@ -80,29 +80,29 @@ class Ending:
     tool_calls: int
 
 
-# --- what a run does, witnessed ---
+# --- the log of what really happens ---
 
 
 def witness(ctx: ToolContext[Any]) -> None:
-    """Note in a tool that it really runs, before it does anything; nothing where no run is being killed."""
-    _note(f"tool {ctx.key} {ctx.idempotency_key}")
+    """Log that a tool really runs; call it first in the tool. Does nothing outside the harness."""
+    _log(f"tool {ctx.key} {ctx.idempotency_key}")
 
 
 def witnessed(script: Script | Callable[..., Any]) -> ScriptedProvider:
-    """A scripted provider that notes each call that really reaches it; use a function of the request."""
+    """Return a scripted provider that logs each call that reaches it; the script is a function of the request."""
     if not callable(script):
         raise ConfigError(
-            "witnessed: pass a function of the request: a list begins anew in every process"
+            "witnessed: needs a function of the request, got a list; a list starts again in every process"
         )
 
     def answer(request: Any) -> Any:
-        _note("model")
+        _log("model")
         return script(request)
 
     return ScriptedProvider(answer)
 
 
-def _note(line: str) -> None:
+def _log(line: str) -> None:
     path = os.environ.get(WITNESS)
     if path is None:
         return
@@ -115,24 +115,24 @@ def _note(line: str) -> None:
 # --- the process that dies ---
 
 
-class Mortal:
-    """A journal whose process dies before or after a chosen barrier; 0 is none."""
+class KillingJournal:
+    """A journal that kills its process before or after a chosen barrier; 0 is none."""
 
     def __init__(self, journal: Journal, barrier: int, when: When) -> None:
-        self._journal, self._left, self._when = journal, barrier, when
+        self._journal, self._remaining, self._when = journal, barrier, when
 
     async def barrier(self, claim: Claim) -> None:
-        """Die, if it is the one."""
-        self._left -= 1
-        doomed = self._left == 0
-        if doomed and self._when == "before":
+        """Kill the process at the chosen barrier."""
+        self._remaining -= 1
+        is_chosen = self._remaining == 0
+        if is_chosen and self._when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         await self._journal.barrier(claim)
-        if doomed:
+        if is_chosen:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def create(self, header: RunHeader) -> Claim:
-        """The claim to a new run."""
+        """Return the claim to a new run."""
         return self._journal.create(header)
 
     async def claim(
@@ -143,27 +143,27 @@ class Mortal:
         take_over: bool = False,
         lease: float | None = None,
     ) -> Claim:
-        """Take a run up."""
+        """Claim a run."""
         return await self._journal.claim(
             run_id, owner, take_over=take_over, lease=lease
         )
 
     async def renew(self, claim: Claim, lease: float) -> None:
-        """Put the end of a lease off."""
+        """Extend a lease."""
         await self._journal.renew(claim, lease)
 
     def append(
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
     ) -> None:
-        """Hand over entries."""
+        """Queue entries."""
         self._journal.append(claim, entries, status=status)
 
     def read(self, run_id: str) -> list[Entry]:
-        """All entries of a run."""
+        """Return all entries of a run."""
         return self._journal.read(run_id)
 
     def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
-        """All runs, or those that have not ended."""
+        """Return all runs, or those that have not ended."""
         return self._journal.runs(unfinished=unfinished)
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
@@ -175,21 +175,21 @@ class Mortal:
         return self._journal.send(run_id, kind, body)
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
-        """The commands to a run."""
+        """Return the commands to a run."""
         return self._journal.inbox(run_id, after)
 
     def inbox_mark(self) -> object:
-        """What changes with the inbox."""
+        """Return a value that changes with the inbox."""
         return self._journal.inbox_mark()
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close the journal."""
         await self._journal.close()
 
 
-async def _work(program: Killable, folder: Path, barrier: int, when: When) -> Ending:
-    """Begin the run, or go on with it if the journal has it."""
-    journal = Mortal(program.journal(folder), barrier, when)
+async def _work(program: Killable, folder: Path, barrier: int, when: When) -> RunReport:
+    """Resume the run if the journal has it, else start it."""
+    journal = KillingJournal(program.journal(folder), barrier, when)
     async with program.runtime(journal) as runtime:
         engine = program.engine(runtime)
         try:
@@ -199,26 +199,24 @@ async def _work(program: Killable, folder: Path, barrier: int, when: When) -> En
         result.raise_for_status()
         verified = journal.verify(RUN, result.head_hash).ok
         await journal.close()
-        return Ending(result.answer, verified, result.llm_calls, result.tool_calls)
+        return RunReport(result.answer, verified, result.llm_calls, result.tool_calls)
 
 
-def _child(job: dict[str, Any], answers: int) -> None:
-    """One process's work; what it comes to goes to `answers`, an error as a traceback."""
+def _work_in_fork(job: dict[str, Any], descriptor: int) -> None:
+    """Do a job in this process and write its report, or a traceback, to the descriptor; then exit."""
     folder = Path(job["folder"])
     os.environ[WITNESS] = str(folder / "witness")
     try:
-        program = _made(job)
-        said: object = dataclasses.asdict(
-            asyncio.run(_work(program, folder, job["barrier"], job["when"]))
-        )
-    except BaseException:  # noqa: BLE001 - the parent tells the test
-        said = traceback.format_exc()
-    os.write(answers, json.dumps(said).encode())
+        work = _work(make_program(job), folder, job["barrier"], job["when"])
+        report: object = dataclasses.asdict(asyncio.run(work))
+    except BaseException:  # noqa: BLE001 - the parent reports it in the test
+        report = traceback.format_exc()
+    os.write(descriptor, json.dumps(report).encode())
     os._exit(0)
 
 
-def _made(job: dict[str, Any]) -> Killable:
-    """Make the program, from its module or, where that cannot be imported by name, from its file."""
+def make_program(job: dict[str, Any]) -> Killable:
+    """Make the program of a job, from its module or, if it cannot be imported by name, from its file."""
     module, file = job["module"], job["file"]
     try:
         loaded = importlib.import_module(module)
@@ -230,44 +228,54 @@ def _made(job: dict[str, Any]) -> Killable:
             raise ImportError(f"{file} cannot be loaded as a module")
         loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
-    made: Killable = functools.reduce(
-        getattr, job["name"].split("."), cast("Any", loaded)
-    )(*job["arguments"])
-    return made
+    make = functools.reduce(getattr, job["name"].split("."), cast("Any", loaded))
+    program: Killable = make(*job["arguments"])
+    return program
 
 
 def serve() -> None:
-    """Do each piece of work that standard input names, a line of JSON each, in a fork of its own, one after the other.
+    """Do the jobs that standard input names, one line of JSON each, in one fork each, in sequence.
 
-    The answer is a line too: how the fork ended (a negative signal, or 0), and what it told.
+    The reply is a line with how the fork ended (a negative signal, or 0) and its report.
     """
-    answers_to = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what programs print is no answer
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what programs print is not a reply
     for line in sys.stdin:
         job = json.loads(line)
-        with contextlib.suppress(Exception):  # the fork meets it again, and tells of it
-            _made(job)  # imported once, for all forks
+        with contextlib.suppress(Exception):  # the fork raises it again and reports it
+            make_program(job)  # imported once for all forks
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            _child(job, writing)
+            _work_in_fork(job, writing)
         os.close(writing)
-        with os.fdopen(reading) as told:
-            said = told.read()
+        with os.fdopen(reading) as pipe:
+            report = pipe.read()
         _, status = os.waitpid(pid, 0)
-        print(
-            json.dumps([os.waitstatus_to_exitcode(status), said]),
-            file=answers_to,
-            flush=True,
-        )
+        reply = json.dumps([os.waitstatus_to_exitcode(status), report])
+        print(reply, file=replies, flush=True)
 
 
-# --- the process that watches ---
+# --- the process that kills and checks ---
+
+
+def build_job(
+    make: Callable[..., Any], arguments: Sequence[str], folder: Path, **options: object
+) -> dict[str, Any]:
+    """Return a job by which another process makes the program."""
+    return {
+        "module": make.__module__,
+        "file": sys.modules[make.__module__].__file__,
+        "name": make.__qualname__,
+        "arguments": list(arguments),
+        "folder": str(folder),
+        **options,
+    }
 
 
 class Interpreter:
-    """A fresh interpreter with a hash seed of its own, which forks a process for each piece of work."""
+    """A fresh interpreter with a given hash seed, which forks a process for each job."""
 
     def __init__(self, seed: int, path: tuple[str, ...]) -> None:
         environment = {
@@ -282,104 +290,119 @@ class Interpreter:
         )
         atexit.register(self._process.communicate)
 
-    def work(
-        self, make: Callable[..., Killable], arguments: Sequence[str], killed: Killed
-    ) -> tuple[int, Any]:
-        """One process's work on a run: how it ended, and what it told."""
-        module = sys.modules[make.__module__]
-        job = {
-            "module": make.__module__,
-            "file": module.__file__,
-            "name": make.__qualname__,
-            "arguments": list(arguments),
-            "folder": str(killed.folder),
-            "barrier": killed.barrier,
-            "when": killed.when,
-        }
+    def work(self, job: dict[str, Any]) -> tuple[int, Any]:
+        """Do a job in one process; return how it ended and its report."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the interpreter has no pipes")
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        status, said = json.loads(self._process.stdout.readline())
-        return status, json.loads(said) if said else None
+        status, report = json.loads(self._process.stdout.readline())
+        return status, json.loads(report) if report else None
 
 
 @functools.cache
-def _interpreter(seed: int, path: tuple[str, ...]) -> Interpreter:
+def _get_interpreter(seed: int, path: tuple[str, ...]) -> Interpreter:
     return Interpreter(seed, path)
 
 
 def kill_everywhere(
     make: Callable[..., Killable], *arguments: str, folder: Path
 ) -> Iterator[Killed]:
-    """Kill a run with SIGKILL before and after every barrier, each time in a new folder, and resume it elsewhere.
+    """Kill a run with SIGKILL before and after every barrier, each time in a new directory, and resume it.
 
-    Gives each killed run after it was resumed, in an interpreter with another `PYTHONHASHSEED`. Raises `AssertionError`
-    unless the resumed run has the answer of one that nobody killed, repeats no recorded effect, and writes nothing
-    twice.
+    Yields each killed run after it was resumed in an interpreter with another `PYTHONHASHSEED`. Raises
+    `AssertionError` unless the resumed run has the answer of a run that was not killed, repeats no recorded effect, and
+    writes nothing twice.
 
     Args:
         make: a class or function of a module, called with `arguments` (texts) to make the run.
-        folder: an empty folder; each kill has one of its own inside.
+        folder: an empty directory; each kill gets one inside.
     """
     if "<locals>" in make.__qualname__:
         raise ConfigError(
-            f"make: {make.__qualname__} is inside a function, where no other process finds it"
+            f"make: {make.__qualname__} is inside a function, where no other process finds it; "
+            "move it to the module"
         )
-    path = tuple(part for part in sys.path if part)
-    first, second = _interpreter(1, path), _interpreter(2, path)
-    whole = Killed(_new(folder / "whole"), 0, "after")
-    expected = _ended(*first.work(make, arguments, whole))
-    holds(expected.verified, "the journal of a whole run does not verify")
-    program = make(*arguments)
-    for when in ("before", "after"):
+    harness = _Harness(make, arguments, folder)
+    expected = harness.run_without_kill()
+    for when in get_args(When):
         for barrier in itertools.count(1):
-            killed = Killed(_new(folder / f"{when}-{barrier}"), barrier, when)
-            status, said = first.work(make, arguments, killed)
-            if status == 0:
-                same(_ended(status, said), expected, "the same run gave something else")
+            killed = harness.kill(barrier, when, expected)
+            if killed is None:
                 break
-            same(
-                status,
-                -signal.SIGKILL,
-                f"the process that was to be killed {when} barrier {barrier}",
-            )
-            before = _Seen.of(program, killed.folder)
-            resumed = _ended(
-                *second.work(make, arguments, dataclasses.replace(killed, barrier=0))
-            )
-            _check(
-                before,
-                _Seen.of(program, killed.folder),
-                resumed,
-                expected,
-                f"killed {when} barrier {barrier}",
-            )
+            harness.resume(killed, expected)
             yield killed
 
 
-def _new(folder: Path) -> Path:
+class _Harness:
+    """Kills and resumes one program in two interpreters."""
+
+    def __init__(
+        self, make: Callable[..., Killable], arguments: Sequence[str], folder: Path
+    ) -> None:
+        path = tuple(entry for entry in sys.path if entry)
+        self._first, self._second = _get_interpreter(1, path), _get_interpreter(2, path)
+        self._make, self._arguments, self._folder = make, arguments, folder
+        self._program = make(*arguments)
+
+    def _build_job(self, folder: Path, barrier: int, when: When) -> dict[str, Any]:
+        return build_job(
+            self._make, self._arguments, folder, barrier=barrier, when=when
+        )
+
+    def run_without_kill(self) -> RunReport:
+        """Run the program to its end and return its report."""
+        folder = _make_directory(self._folder / "whole")
+        report = _read_report(*self._first.work(self._build_job(folder, 0, "after")))
+        assert_true(report.verified, "the journal of a whole run does not verify")
+        return report
+
+    def kill(self, barrier: int, when: When, expected: RunReport) -> Killed | None:
+        """Run the program and kill it at a barrier; `None` if it ends before that barrier."""
+        folder = _make_directory(self._folder / f"{when}-{barrier}")
+        status, report = self._first.work(self._build_job(folder, barrier, when))
+        if status == 0:
+            found = _read_report(status, report)
+            assert_equal(found, expected, "the same run gave something else")
+            return None
+        task = f"the process that was to be killed {when} barrier {barrier}"
+        assert_equal(status, -signal.SIGKILL, task)
+        return Killed(folder, barrier, when)
+
+    def resume(self, killed: Killed, expected: RunReport) -> None:
+        """Resume a killed run in the other interpreter and check what it did."""
+        before = _Snapshot.of(self._program, killed.folder)
+        job = self._build_job(killed.folder, 0, killed.when)
+        resumed = _read_report(*self._second.work(job))
+        after = _Snapshot.of(self._program, killed.folder)
+        when = f"killed {killed.when} barrier {killed.barrier}"
+        _check_answer(before, resumed, expected, when)
+        _check_effects(before, after, when)
+
+
+def _make_directory(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
 
 
-def _ended(status: int, said: Any) -> Ending:
-    if status != 0 or not isinstance(said, dict):
-        raise AssertionError(f"the process ended with {status}:\n{said}")
-    return Ending(**cast("dict[str, Any]", said))
+def _read_report(status: int, report: Any) -> RunReport:
+    if status != 0 or not isinstance(report, dict):
+        raise AssertionError(f"the process ended with {status}:\n{report}")
+    return RunReport(**cast("dict[str, Any]", report))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Seen:
-    """What there is of a run: its entries, the model calls that were really made, the tools that really ran."""
+class _Snapshot:
+    """The entries of a run, the number of its real model calls, and its real tool executions."""
 
     entries: list[Entry]
     models: int
-    ran: Counter[str]
+    executions: Counter[str]
     idempotency: set[tuple[str, str]]
 
     @classmethod
-    def of(cls, program: Killable, folder: Path) -> "_Seen":
+    def of(cls, program: Killable, folder: Path) -> "_Snapshot":
+        """Take the snapshot of the run in a directory."""
         journal = program.journal(folder)
         try:
             entries = journal.read(RUN)
@@ -387,64 +410,61 @@ class _Seen:
             entries = []
         asyncio.run(journal.close())
         path = folder / "witness"
-        lines = (
-            [line.split() for line in path.read_text().splitlines()]
-            if path.exists()
-            else []
-        )
+        text = path.read_text() if path.exists() else ""
+        lines = [line.split() for line in text.splitlines()]
         tools = [(line[1], line[2]) for line in lines if line[0] == "tool"]
-        return cls(
-            entries,
-            sum(line == ["model"] for line in lines),
-            Counter(key for key, _ in tools),
-            set(tools),
-        )
+        models = sum(line == ["model"] for line in lines)
+        return cls(entries, models, Counter(key for key, _ in tools), set(tools))
+
+    def count(self, kind: type) -> int:
+        """Return how many entries have an event of a kind."""
+        return sum(isinstance(entry.event, kind) for entry in self.entries)
+
+    def find_started(self, *effects: str) -> set[str]:
+        """Return the keys of the started calls with one of these effects."""
+        return {
+            entry.key
+            for entry in self.entries
+            if isinstance(entry.event, ToolStarted) and entry.event.effect in effects
+        }
+
+    def find_finished(self) -> set[str]:
+        """Return the keys of the finished calls."""
+        return {e.key for e in self.entries if isinstance(e.event, ToolFinished)}
 
 
-def _check(
-    before: _Seen, after: _Seen, resumed: Ending, expected: Ending, when: str
+def _check_answer(
+    before: _Snapshot, resumed: RunReport, expected: RunReport, when: str
 ) -> None:
-    """The same answer, nothing recorded repeated, nothing written twice."""
-    finished = {e.key for e in before.entries if isinstance(e.event, ToolFinished)}
-    started = {
-        e.key: e.event for e in before.entries if isinstance(e.event, ToolStarted)
-    }
-    held = {
-        key
-        for key, event in started.items()
-        if event.effect in ("write", "destructive")
-    }
-    if held - finished:  # the model is told that nobody knows, and may go another way
-        same((resumed.answer, resumed.verified), (expected.answer, True), when)
-    else:
-        same(resumed, expected, when)
-    for key in finished | held:
-        same(after.ran[key], before.ran[key], f"{when}: {key} ran again")
-    writes = [
-        e.key
-        for e in after.entries
-        if isinstance(e.event, ToolStarted) and e.event.effect == "write"
-    ]
-    holds(
-        all(after.ran[key] <= 1 for key in writes),
-        f"{when}: something was written twice: {after.ran}",
+    """Check that the resumed run has the expected answer and a journal that verifies."""
+    unsafe = before.find_started("write", "destructive")
+    if unsafe <= before.find_finished():
+        assert_equal(resumed, expected, when)
+        return
+    # The model reads that the outcome is unknown, and may need another number of calls.
+    found = resumed.answer, resumed.verified
+    assert_equal(found, (expected.answer, True), when)
+
+
+def _check_effects(before: _Snapshot, after: _Snapshot, when: str) -> None:
+    """Check that no recorded effect was repeated and nothing was written twice."""
+    unsafe = before.find_started("write", "destructive")
+    for key in before.find_finished() | unsafe:
+        executions = before.executions[key]
+        assert_equal(after.executions[key], executions, f"{when}: {key} ran again")
+    assert_true(
+        all(after.executions[key] <= 1 for key in after.find_started("write")),
+        f"{when}: something was written twice: {after.executions}",
     )
-    asked = sum(isinstance(e.event, ModelRequested) for e in before.entries)
-    holds(
-        before.models <= asked,
-        f"{when}: {before.models} model calls were made, {asked} are recorded",
+    requests = before.count(ModelRequested)
+    assert_true(
+        before.models <= requests,
+        f"{when}: {before.models} model calls were made, {requests} are recorded",
     )
-    replies = [
-        sum(isinstance(e.event, ModelReplied) for e in seen.entries)
-        for seen in (before, after)
-    ]
-    same(
+    assert_equal(
         after.models - before.models,
-        replies[1] - replies[0],
+        after.count(ModelReplied) - before.count(ModelReplied),
         f"{when}: model calls of the resumed run",
     )
-    same(
-        after.idempotency,
-        {(key, f"{RUN}:{key}") for key in after.ran},
-        f"{when}: idempotency keys",
-    )
+    keys = {(key, f"{RUN}:{key}") for key in after.executions}
+    assert_equal(after.idempotency, keys, f"{when}: idempotency keys")

@@ -35,7 +35,7 @@ from ..journals.owner import new_owner
 from ..messages import Completion, Conversation
 from ..providers.base import Capabilities, Provider, Request
 from ..result import Result
-from .cassettes import Cassette, Place
+from .cassette_file import Cassette, Place
 
 ASKED: ContextVar[str] = ContextVar(
     "ASKED"

@@ -1,4 +1,4 @@
-"""A model's request as plain JSON: what cassettes compare, with secrets left out, and how two of them differ."""
+"""A model request as plain JSON without secrets, which cassettes compare, and the difference of two requests."""
 
 import base64
 import difflib
@@ -20,33 +20,27 @@ from ..security.spotlighting import mask_delimiters
 
 Rendered: TypeAlias = dict[str, Json]
 
-SECRET_NAMES = (
-    "_KEY",
-    "_TOKEN",
-    "_SECRET",
-    "_PASSWORD",
-)  # how environment variables end that hold secrets
-SHORTEST = (
-    8  # characters; a shorter value of such a variable is an ordinary word now and then
-)
-BY_SHAPE = Redactor()
-URL_SAFE = str.maketrans("+/", "-_")
-MOST_LINES, MOST_COLUMNS = 40, 300  # of a difference that is shown
+SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+"""Suffixes of environment variables that hold secrets."""
+MIN_SECRET_LENGTH = 8  # a shorter value may be an ordinary word
+PATTERNS = Redactor()
+MAX_LINES, MAX_COLUMNS = 40, 300  # of a difference in an error
 
 
 class CassetteMiss(AssertionError):
-    """A request that a cassette has no reply for; the text shows the nearest one it has, and the first difference.
+    """Raised for a request that a cassette has no reply to; the text shows the nearest request and the difference.
 
-    Like any bug of a provider, it ends a run as `failed` and is not retried; `cassette` raises it at the block's end.
+    Like any bug of a provider, it ends a run as `failed` and is not retried; `cassette` raises it at the end of its
+    block. Record the cassette again if the request was changed on purpose.
     """
 
 
 class Secrets:
-    """What must not be written: the texts given, and what environment variables hold whose names sound like it.
+    """Texts that must not be written: given ones, and the values of environment variables that hold secrets.
 
-    Those are the ones that end in `_KEY`, `_TOKEN`, `_SECRET` or `_PASSWORD` and have 8 characters or more. Each is
-    looked for as it is, as it stands inside JSON, and percent-encoded. What has the shape of a secret must not be
-    written either; see `Redactor`. Raises `ConfigError` for an empty text.
+    Such variables end in `_KEY`, `_TOKEN`, `_SECRET` or `_PASSWORD` and have at least 8 characters. Each secret is
+    found as it is, inside JSON, percent-encoded and in base64. Texts that match the pattern of a secret are not written
+    either; see `Redactor`. Raises `ConfigError` for an empty text.
     """
 
     def __init__(
@@ -55,94 +49,91 @@ class Secrets:
         given = list(texts)
         if isinstance(texts, str) or not all(given):
             raise ConfigError(
-                f"secrets: give a list of texts, none of them empty, got {texts!r}"
+                f"secrets: must be a list of texts, none of them empty, got {texts!r}"
             )
         named = {
             name: v
             for name, v in environment.items()
-            if name.endswith(SECRET_NAMES) and len(v) >= SHORTEST
+            if name.endswith(SECRET_SUFFIXES) and len(v) >= MIN_SECRET_LENGTH
         }
         self.names = frozenset(named)
         """The environment variables whose values are left out."""
-        self.met: set[str] = set()
-        """Those of them whose values were found."""
+        self.found: set[str] = set()
+        """The variables whose values were found."""
         self._names: dict[str, set[str]] = {
-            form: set() for text in given for form in _forms(text)
+            form: set() for text in given for form in _list_encodings(text)
         }
         for name, text in named.items():
-            for form in _forms(text):
+            for form in _list_encodings(text):
                 self._names.setdefault(form, set()).add(name)
-        self._texts = sorted(
-            self._names, key=lambda text: (-len(text), text)
-        )  # one may be part of another
+        self._texts = self._sort_texts()
+
+    def _sort_texts(self) -> list[str]:
+        """Return the texts, longer ones first, because one may contain another."""
+        return sorted(self._names, key=lambda text: (-len(text), text))
 
     def add(self, texts: Iterable[str]) -> None:
-        """Leave these out, too."""
+        """Add secrets."""
         self._names.update(
             (form, set())
             for text in texts
-            for form in _forms(text)
+            for form in _list_encodings(text)
             if form not in self._names
         )
-        self._texts = sorted(self._names, key=lambda text: (-len(text), text))
+        self._texts = self._sort_texts()
 
-    def out_of(self, value: Json) -> Json:
-        """A JSON value without them: in texts, in names, at any depth; a number that is one becomes a text."""
-        return BY_SHAPE.redact_value(self._without_known(value))
+    def redact_value(self, value: Json) -> Json:
+        """Remove secrets from a JSON value, at any depth; a number that is a secret becomes a text."""
+        return PATTERNS.redact_value(self._remove_known(value))
 
-    def out_of_text(self, value: str) -> str:
-        """A text without them."""
-        return BY_SHAPE.redact_text(self._without_known_text(value))
+    def redact_text(self, value: str) -> str:
+        """Remove secrets from a text."""
+        return PATTERNS.redact_text(self._remove_known_text(value))
 
-    def _without_known(self, value: Json) -> Json:
+    def _remove_known(self, value: Json) -> Json:
         if isinstance(value, str):
-            return self._without_known_text(value)
+            return self._remove_known_text(value)
         if isinstance(value, Mapping):
             return {
-                self._without_known_text(name): self._without_known(inner)
+                self._remove_known_text(name): self._remove_known(inner)
                 for name, inner in value.items()
             }
         if isinstance(value, list):
-            return [self._without_known(inner) for inner in value]
-        if isinstance(value, bool) or value is None or str(value) not in self._names:
-            return value
-        return self._without_known_text(str(value))
+            return [self._remove_known(inner) for inner in value]
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and str(value) in self._names:
+            return self._remove_known_text(str(value))
+        return value
 
-    def _without_known_text(self, value: str) -> str:
+    def _remove_known_text(self, value: str) -> str:
         for text in self._texts:
             if text in value:
                 value = value.replace(text, REDACTED)
-                self.met |= self._names[text]
+                self.found |= self._names[text]
         return value
 
 
-def _forms(secret: str) -> set[str]:
-    """A text as it is, inside JSON once and twice, in both ways to write that, inside an address, and in base64."""
+def _list_encodings(secret: str) -> set[str]:
+    """Return a secret as it is, percent-encoded, in base64, and inside JSON once and twice."""
     plain = secret.encode("utf-8", "surrogatepass")
-    forms = {secret, quote(plain), quote(plain, safe=""), quote_plus(plain)}
-    if (
-        len(secret) >= SHORTEST
-    ):  # that of a shorter one would be found in ordinary words
-        encoded = base64.b64encode(plain).decode()
-        forms |= {
-            encoded,
-            encoded.rstrip("="),
-            encoded.translate(URL_SAFE),
-            encoded.translate(URL_SAFE).rstrip("="),
-        }
+    encodings = {secret, quote(plain), quote(plain, safe=""), quote_plus(plain)}
+    if len(secret) >= MIN_SECRET_LENGTH:  # shorter base64 occurs in ordinary words
+        for encoded in (base64.b64encode(plain), base64.urlsafe_b64encode(plain)):
+            text = encoded.decode()
+            encodings |= {text, text.rstrip("=")}
     for _ in range(2):
-        forms |= {
-            json.dumps(form, ensure_ascii=ascii_)[1:-1]
-            for form in forms
-            for ascii_ in (True, False)
+        encodings |= {
+            json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+            for text in encodings
+            for is_ascii in (True, False)
         }
-    return forms
+    return encodings
 
 
-def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
-    """A request as it counts: all that the model is told, attachments by their hash, what is empty left out.
+def render_request(request: Request, model: str, secrets: Secrets) -> Rendered:
+    """Render a request as it is compared: everything the model reads, attachments by hash, without empty fields.
 
-    The boundaries of fences around text from outside are another run's: they do not count.
+    The delimiters of third-party text differ in every run and are masked.
     """
     schema = request.schema and {
         "name": request.schema.name,
@@ -151,8 +142,8 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
     whole = {
         "model": model,
         "messages": [
-            _message(message)
-            for message in redact_messages(BY_SHAPE, request.conversation)
+            _render_message(message)
+            for message in redact_messages(PATTERNS, request.conversation)
         ],
         "tools": [
             {"name": t.name, "description": t.description, "schema": t.schema}
@@ -163,36 +154,36 @@ def rendered(request: Request, model: str, secrets: Secrets) -> Rendered:
         "schema": schema,
         "as_text": request.as_text,
     }
-    told = mask_delimiters(to_json(_filled(whole)).decode())
-    return cast("Rendered", secrets.out_of(from_json(told)))
+    text = mask_delimiters(to_json(_drop_empty(whole)).decode())
+    return cast("Rendered", secrets.redact_value(from_json(text)))
 
 
-def without_shapes(request: Rendered) -> Rendered:
-    """A recorded request without what has the shape of a secret, for comparing it; older files have some."""
-    return cast("Rendered", BY_SHAPE.redact_value(request))
+def redact_recorded(request: Rendered) -> Rendered:
+    """Remove texts that match a secret's pattern from a recorded request; older files have some."""
+    return cast("Rendered", PATTERNS.redact_value(request))
 
 
-def digest(request: Rendered) -> str:
-    """SHA-256 (hex) of a rendered request."""
+def hash_request(request: Rendered) -> str:
+    """Return the SHA-256 (hex) of a rendered request."""
     return hashlib.sha256(canonical_json(request)).hexdigest()
 
 
-def _message(message: Message) -> dict[str, object]:
-    return _filled({
+def _render_message(message: Message) -> dict[str, object]:
+    return _drop_empty({
         "role": message.role,
         "content": message.content,
-        "calls": [_filled({"id": c.id, "name": c.name, "arguments": c.arguments}) for c in message.calls],
+        "calls": [_drop_empty({"id": c.id, "name": c.name, "arguments": c.arguments}) for c in message.calls],
         "call_id": message.call_id,
         "attachments": [
-            _filled({"kind": a.kind, "media_type": a.media_type, "name": a.name, "sha256": a.digest})
+            _drop_empty({"kind": a.kind, "media_type": a.media_type, "name": a.name, "sha256": a.digest})
             for a in message.attachments
         ],
-        "reasoning": [_filled({"form": r.form, "text": r.text, "block": r.block}) for r in message.reasoning],
+        "reasoning": [_drop_empty({"form": r.form, "text": r.text, "block": r.block}) for r in message.reasoning],
     })  # fmt: skip
 
 
-def _filled(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields that say something."""
+def _drop_empty(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields that are not empty."""
     return {
         name: value
         for name, value in fields.items()
@@ -203,32 +194,32 @@ def _filled(fields: Mapping[str, object]) -> dict[str, object]:
 # --- a request that is not known ---
 
 
-def miss(
+def build_miss(
     asked: Rendered, known: Sequence[Rendered], place: str, times: int, hint: str = ""
 ) -> CassetteMiss:
-    """The error for a request that `place` has no reply for, or no more replies than it has given already (`times`).
+    """Return the error for a request to which `place` has no reply, or no more than the `times` it was asked.
 
-    `hint` is one more thing that may be the cause.
+    `hint` names another possible cause.
     """
     cure = f"If the change is meant, record it again: LOOPWRIGHT_RECORD=always, or delete the file.{hint}"
     if times:
         return CassetteMiss(
-            f"{place} has {times} replies to this request, which is asked once more: {_last(asked)}"
+            f"{place} has {times} replies to this request, which is asked once more: {_show_last(asked)}"
         )
     if not known:
-        return CassetteMiss(f"{place} is empty; asked was: {_last(asked)}. {cure}")
-    nearest = max(known, key=lambda other: _likeness(asked, other))
-    shown = "\n".join(difference(nearest, asked))
+        return CassetteMiss(f"{place} is empty; asked was: {_show_last(asked)}. {cure}")
+    nearest = max(known, key=lambda other: _compute_similarity(asked, other))
+    shown = "\n".join(compute_difference(nearest, asked))
     return CassetteMiss(
         f"{place} has no reply to this request. The nearest that it knows (-) differs:\n{shown}\n{cure}"
     )
 
 
-def difference(recorded: Rendered, asked: Rendered) -> list[str]:
-    """The first difference of two requests, as the lines of a unified diff."""
+def compute_difference(recorded: Rendered, asked: Rendered) -> list[str]:
+    """Return the first difference of two requests as the lines of a unified diff."""
     lines = list(
         difflib.unified_diff(
-            _lines(recorded), _lines(asked), "recorded", "asked", lineterm="", n=3
+            _to_lines(recorded), _to_lines(asked), "recorded", "asked", lineterm="", n=3
         )
     )
     first = lines[:3]
@@ -236,11 +227,11 @@ def difference(recorded: Rendered, asked: Rendered) -> list[str]:
         if line.startswith("@@"):
             break
         first.append(line)
-    return _narrowed(first[:MOST_LINES])
+    return _shorten_lines(first[:MAX_LINES])
 
 
-def _lines(request: Rendered) -> list[str]:
-    """A request as lines of text: JSON, with the lines of each text on lines of their own."""
+def _to_lines(request: Rendered) -> list[str]:
+    """Return a request as lines of JSON, in which line breaks in texts are line breaks."""
     return (
         json.dumps(request, indent=1, sort_keys=True, ensure_ascii=False)
         .replace("\\n", "\n")
@@ -248,37 +239,45 @@ def _lines(request: Rendered) -> list[str]:
     )
 
 
-def _narrowed(lines: list[str]) -> list[str]:
-    """Long lines cut to the place where they differ."""
+def _shorten_lines(lines: list[str]) -> list[str]:
+    """Cut long lines to the position where they differ."""
     removed = next((line for line in lines[2:] if line.startswith("-")), "")
     added = next((line for line in lines[2:] if line.startswith("+")), "")
-    pairs = enumerate(zip(removed[1:], added[1:], strict=False))
-    same = next((place for place, (one, other) in pairs if one != other), 0)
-    begin = max(same - MOST_COLUMNS // 3, 0)
+    common = _count_equal(removed[1:], added[1:], default=0)
+    begin = max(common - MAX_COLUMNS // 3, 0) + 1
     return [
         line
-        if len(line) <= MOST_COLUMNS
-        else f"{line[0]}…{line[1 + begin : 1 + begin + MOST_COLUMNS]}…"
+        if len(line) <= MAX_COLUMNS
+        else f"{line[0]}…{line[begin : begin + MAX_COLUMNS]}…"
         for line in lines
     ]
 
 
-def _likeness(asked: Rendered, other: Rendered) -> tuple[int, int, float]:
-    """How much two requests have in common: messages from the start, other fields, words of the message after those."""
+def _count_equal(
+    one: Sequence[object], other: Sequence[object], *, default: int
+) -> int:
+    """Return how many items at the start are equal; `default` if one is the start of the other."""
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return default
+
+
+def _compute_similarity(asked: Rendered, other: Rendered) -> tuple[int, int, float]:
+    """Return how similar two requests are.
+
+    Compared are the messages from the start, then the other fields, then the words of the first different message.
+    """
     ours, theirs = _messages(asked), _messages(other)
-    same = next(
-        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
-        min(len(ours), len(theirs)),
-    )
-    fields = sum(
-        asked.get(name) == other.get(name)
-        for name in ("model", "tools", "tool_choice", "schema", "sampling")
-    )
+    common = _count_equal(ours, theirs, default=min(len(ours), len(theirs)))
+    names = ("model", "tools", "tool_choice", "schema", "sampling")
+    fields = sum(asked.get(name) == other.get(name) for name in names)
     here, there = (
-        str(m[same])[:2000].split() if same < len(m) else list[str]()
-        for m in (ours, theirs)
+        str(messages[common])[:2000].split() if common < len(messages) else list[str]()
+        for messages in (ours, theirs)
     )
-    return same, fields, difflib.SequenceMatcher(None, here, there).ratio()
+    ratio = difflib.SequenceMatcher(None, here, there).ratio()
+    return common, fields, ratio
 
 
 def _messages(request: Rendered) -> list[Json]:
@@ -286,6 +285,6 @@ def _messages(request: Rendered) -> list[Json]:
     return messages if isinstance(messages, list) else []
 
 
-def _last(request: Rendered) -> str:
+def _show_last(request: Rendered) -> str:
     messages = _messages(request)
-    return repr(messages[-1])[:MOST_COLUMNS] if messages else "nothing"
+    return repr(messages[-1])[:MAX_COLUMNS] if messages else "nothing"

@@ -1,4 +1,4 @@
-"""A crash without a crash: a journal that ends after any entry, as a killed process would have left it."""
+"""A truncated journal: the first entries of a run, as a killed process would have left it."""
 
 import socket
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ def crashed(
     *,
     status: str = "suspended",
 ) -> MemoryJournal:
-    """A journal that holds the first `keep` entries of a run whose process is dead: resume it and see what repeats.
+    """Return a journal with the first `keep` entries of a run whose process is dead, to resume it.
 
     for keep in range(1, len(entries) + 1):
         runtime = Runtime(model, tools=tools, journal=crashed(entries, keep))
         assert (await MyEngine(runtime).resume(run_id)).answer == answer
 
-    `status` is what the journal says of the run: with "running" a worker takes it up by itself.
+    `status` is the status of the run: a worker resumes it by itself if it is "running".
     """
     journal = MemoryJournal() if journal is None else journal
     first = entries[0]
     dead = Owner(socket.gethostname(), NO_PROCESS, "", "dead")
-    told = read_run_info(entries[:keep])
+    info = read_run_info(entries[:keep])
     header = RunHeader(
-        first.run_id, told.get("engine", "any"), told.get("options", "{}"), told.get("version", "1"), str(dead),
-        told.get("created", first.at), told.get("parent_run"), told.get("fork_seq"),
+        first.run_id, info.get("engine", "any"), info.get("options", "{}"), info.get("version", "1"), str(dead),
+        info.get("created", first.at), info.get("parent_run"), info.get("fork_seq"),
     )  # fmt: skip
     claim = journal.create(header)
-    ended = told.get("status", "running") not in RESUMABLE
-    journal.append(claim, entries[:keep], status=told["status"] if ended else status)
+    ended = info.get("status", "running") not in RESUMABLE
+    journal.append(claim, entries[:keep], status=info["status"] if ended else status)
     return journal

@@ -21,7 +21,7 @@ from ...plugins import build_journal
 from ...providers.base import Delta, Request
 from ...runtime import Runtime
 from ...tools.base import Tool, ToolContext, tool
-from ..assertions import holds, in_a_loop, same
+from ..assertions import assert_equal, assert_true, run_in_loop
 from ..crash_harness import kill_everywhere, witness, witnessed
 from ..scripted import ScriptedProvider, call
 from ..truncated_journal import crashed
@@ -90,18 +90,20 @@ class EngineContract:
 
     # --- the checks ---
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_comes_to_an_answer(self) -> None:
         """With a sensible model it completes, within the usual limits."""
         result = await self.bench(limits=Limits()).run(self.engine)
 
-        same(result.status, "completed", f"{result.stop_reason}: {result.error}")
-        holds(
+        assert_equal(
+            result.status, "completed", f"{result.stop_reason}: {result.error}"
+        )
+        assert_true(
             self.answer in (result.answer or ""),
             f"{self.answer!r} is not in the answer {result.answer!r}",
         )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_survives_any_model(self) -> None:
         """It neither raises nor runs away, whatever the model says."""
         for seed in range(20):
@@ -109,7 +111,7 @@ class EngineContract:
                 babble(seed, self.model), limits=Limits(max_llm_calls=30)
             ).run(self.engine)
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_obeys_limits(self) -> None:
         """No limit is passed, and a run that meets one ends as `limit`, unless it had its answer before."""
         for model in self.models:
@@ -126,7 +128,7 @@ class EngineContract:
                     model, limits=Limits(timeout=100 * most), seconds=40
                 ).run(self.engine)
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_turns_no_more_often_than_it_may(self) -> None:
         """A model that always calls a tool with something new meets `max_iterations`, long before any other limit."""
         numbers = itertools.count()
@@ -143,24 +145,24 @@ class EngineContract:
             restless, limits=Limits(max_iterations=3, max_llm_calls=200)
         ).run(self.engine)
         told = f"with max_iterations=3 it asked its model {result.llm_calls} times: does it loop by run.iterations()?"
-        holds(result.stop_reason != "max_llm_calls", told)
+        assert_true(result.stop_reason != "max_llm_calls", told)
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_runs_no_tool_that_is_denied(self) -> None:
         """Under a gate that denies everything, no tool starts."""
         for model in self.models:
             bench = self.bench(model, gate=Refusing(), limits=Limits(max_llm_calls=30))
             await bench.run(self.engine)
 
-            same(bench.ran, [], "tools ran though they were denied")
+            assert_equal(bench.ran, [], "tools ran though they were denied")
             begun = [
                 entry.key
                 for entry in bench.entries
                 if isinstance(entry.event, ToolStarted)
             ]
-            same(begun, [], "tools started though they were denied")
+            assert_equal(begun, [], "tools started though they were denied")
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_fails_with_its_provider(self) -> None:
         """A provider that always fails ends the run as `failed`, without an answer."""
         for error in (
@@ -173,20 +175,20 @@ class EngineContract:
             )
 
             found = (result.status, result.stop_reason, result.answer)
-            same(
+            assert_equal(
                 found,
                 ("failed", "provider_error", None),
                 f"when the provider raises {type(error).__name__}",
             )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_can_be_aborted(self) -> None:
         """Aborted at any model call, a run ends as `aborted`, once."""
 
         async def abort(run: Any, work: "asyncio.Future[Any]") -> None:
             result = await run.abort()
             await work
-            same(
+            assert_equal(
                 (result.status, result.stop_reason),
                 ("aborted", "aborted"),
                 "how an aborted run ended",
@@ -195,28 +197,28 @@ class EngineContract:
         for number in itertools.count(1):
             journal = await self._held_at(number, abort)
             if journal is None:
-                holds(number > 1, "the engine never asked its model")
+                assert_true(number > 1, "the engine never asked its model")
                 return
             check_chain(journal.read(RUN))
-            holds(
+            assert_true(
                 journal.verify(RUN).ok, "the journal of an aborted run does not verify"
             )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_can_be_suspended(self) -> None:
         """Cancelled by its host at any model call, a run can be resumed to the same answer."""
 
         async def cancel(run: Any, work: "asyncio.Future[Any]") -> None:
             work.cancel()
             await asyncio.wait((work,))
-            holds(work.cancelled(), "the cancellation of the host was swallowed")
+            assert_true(work.cancelled(), "the cancellation of the host was swallowed")
 
         whole = await self.bench().run(self.engine)
         for number in itertools.count(1):
             journal = await self._held_at(number, cancel)
             if journal is None:
                 return
-            same(
+            assert_equal(
                 journal.runs()[0].status,
                 "suspended",
                 "the status of a run whose host was cancelled",
@@ -224,7 +226,7 @@ class EngineContract:
             bench = self.bench(journal=journal)
             result = await self.engine(bench.runtime).resume(RUN)
             check_outcome(result, bench.entries)
-            same(told(result), told(whole), f"suspended at model call {number}")
+            assert_equal(told(result), told(whole), f"suspended at model call {number}")
 
     async def _held_at(
         self, number: int, stop: Callable[[Any, "asyncio.Future[Any]"], Awaitable[None]]
@@ -244,15 +246,19 @@ class EngineContract:
         await stop(run, work)
         return journal
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_gives_structured_output(self) -> None:
         """`output=` gives the answer as a model's instance."""
         result = await self.bench().run(self.engine, output=Colour)
 
-        same(result.status, "completed", f"{result.stop_reason}: {result.error}")
-        holds(isinstance(result.output, Colour), f"the output is {result.output!r}")
+        assert_equal(
+            result.status, "completed", f"{result.stop_reason}: {result.error}"
+        )
+        assert_true(
+            isinstance(result.output, Colour), f"the output is {result.output!r}"
+        )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_tells_the_same_to_who_watches(self) -> None:
         """A run that somebody watches, with its deltas, comes to the same, and every entry is seen once."""
         whole, bench = await self.bench().run(self.engine), self.bench()
@@ -263,10 +269,12 @@ class EngineContract:
             seen = [item.seq async for item in items if not isinstance(item, Delta)]
             result = await run.result()
 
-        same(told(result), told(whole), "a run that was watched")
-        same(seen, [entry.seq for entry in bench.entries], "the entries that were seen")
+        assert_equal(told(result), told(whole), "a run that was watched")
+        assert_equal(
+            seen, [entry.seq for entry in bench.entries], "the entries that were seen"
+        )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_resumes_anywhere(self) -> None:
         """Cut after any entry, a run resumes to the same end and repeats nothing recorded."""
         for model in self.models:
@@ -280,12 +288,12 @@ class EngineContract:
                 )
                 result = await self.engine(bench.runtime).resume(RUN)
                 check_resumed(entries[:keep], bench)
-                same(
+                assert_equal(
                     told(result),
                     told(expected),
                     f"cut after entry {keep} of {len(entries)}",
                 )
-                holds(
+                assert_true(
                     bench.runtime.journal.verify(RUN, result.head_hash).ok,
                     "the resumed journal does not verify",
                 )
@@ -299,18 +307,18 @@ class EngineContract:
         """
         kills = sum(1 for _ in kill_everywhere(type(self), folder=tmp_path))
 
-        holds(kills >= 2, f"the run was killed {kills} times only")
+        assert_true(kills >= 2, f"the run was killed {kills} times only")
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_is_the_same_again(self) -> None:
         """Run twice with the same model, it says the same: no order of sets, no clock, no chance of its own."""
         for model in self.models:
             first, second = self.bench(model), self.bench(model)
             await first.run(self.engine)
             await second.run(self.engine)
-            same(_said(first), _said(second), "two runs with the same model")
+            assert_equal(_said(first), _said(second), "two runs with the same model")
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_honours_the_conversation(self) -> None:
         """Every model call is made inside what the caller gave: system message, history and task, in this order."""
         bench, history = (
@@ -325,15 +333,15 @@ class EngineContract:
                     message.role == given.role and given.content in message.content
                     for message in messages
                 )
-                holds(found, f"{given.role}: {given.content!r} is missing")
+                assert_true(found, f"{given.role}: {given.content!r} is missing")
             systems = [
                 message
                 for message in request.conversation.messages
                 if message.role == "system"
             ]
-            same(len(systems), 1, "system messages")
+            assert_equal(len(systems), 1, "system messages")
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_tells_no_error_as_its_answer(self) -> None:
         """Where all tools fail, crash or are denied, the answer is none of their texts."""
         for bench in (
@@ -345,7 +353,7 @@ class EngineContract:
         ):
             result = await bench.run(self.engine)
             said = result.answer is None or self.answer in result.answer
-            holds(said, f"not what the model said: {result.answer!r}")
+            assert_true(said, f"not what the model said: {result.answer!r}")
 
 
 @tool(effect="read", name="look")

@@ -12,7 +12,7 @@ from ...errors import Fenced, RunBusy
 from ...events.entry import Entry
 from ...journals.base import Claim, Journal, RunHeader, chain_hash
 from ...journals.owner import Owner, process_start
-from ..assertions import holds, refused, same
+from ..assertions import assert_equal, assert_true, expect_error
 
 HOST = Owner.of_this_process("").host
 ME = str(Owner.of_this_process("me"))
@@ -114,22 +114,22 @@ async def one_writes(
     claims: list[tuple[Claim, Journal]] = []
     for claim, journal in zip(taken, journals, strict=True):
         if isinstance(claim, BaseException):
-            holds(
+            assert_true(
                 isinstance(claim, RunBusy),
                 f"taking a run up with others: RunBusy expected, got {claim!r}",
             )
         else:
             claims.append((claim, journal))
     fences = sorted(claim.fence for claim, _ in claims)
-    holds(fences, "taking a run up with others: nobody got it")
-    same(len(set(fences)), len(fences), f"fences of their own, of {fences}")
+    assert_true(fences, "taking a run up with others: nobody got it")
+    assert_equal(len(set(fences)), len(fences), f"fences of their own, of {fences}")
     for claim, journal in claims:
         if claim.fence < fences[-1]:
-            with refused(
+            with expect_error(
                 Fenced, "writing after another took the run up in the same moment"
             ):
                 await write(journal, claim, b"not mine")
     claim, journal = max(claims, key=lambda pair: pair[0].fence)
     entries = [*entries, *await write(journal, claim, b"mine")]
-    same(journal.read(run_id), entries, "the entries")
-    holds(journal.verify(run_id).ok, "the chain does not verify")
+    assert_equal(journal.read(run_id), entries, "the entries")
+    assert_true(journal.verify(run_id).ok, "the chain does not verify")

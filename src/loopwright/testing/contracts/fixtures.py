@@ -23,7 +23,7 @@ from ...providers.base import Provider, Request
 from ...result import Result
 from ...runtime import Runtime
 from ...tools.base import Tool, ToolContext, tool
-from ..assertions import holds, same
+from ..assertions import assert_equal, assert_true
 from ..clock import FakeClock
 from ..scripted import ScriptedProvider
 from .models import ERROR, Line, Model
@@ -129,11 +129,11 @@ class Bench:
         result = await factory(self.runtime).run(self.task, run_id=RUN, **options)
         asked = len(self.provider.requests)
         await self.check(factory, result)
-        holds(
+        assert_true(
             len(self.provider.requests) == asked,
             "resuming a finished run asked its model",
         )
-        holds(
+        assert_true(
             asked <= result.llm_calls,
             f"{asked} model calls were made, {result.llm_calls} are recorded",
         )
@@ -151,12 +151,12 @@ class Bench:
         check_outcome(result, entries)
         check_gated(entries, self.ran)
         check_budget(entries, self.limits)
-        holds(
+        assert_true(
             self.runtime.journal.verify(RUN, result.head_hash).ok,
             "the hash chain does not verify",
         )
         again = await factory(self.runtime).resume(RUN)
-        same(
+        assert_equal(
             (again.answer, again.status, again.stop_reason),
             (result.answer, result.status, result.stop_reason),
             "resuming a finished run gave another result",
@@ -169,52 +169,54 @@ class Bench:
 def check_chain(entries: Sequence[Entry]) -> None:
     """One beginning, one end, no gap, and one outcome for each effect."""
     kinds = [entry.kind for entry in entries]
-    same(
+    assert_equal(
         [entry.seq for entry in entries],
         list(range(1, len(entries) + 1)),
         "the sequence has gaps",
     )
-    same((kinds[0], kinds.count("run_started")), ("run_started", 1), "the beginning")
-    same(kinds.count("run_finished"), 1, "terminal entries")
-    same(kinds[-1], "run_finished", "the last entry")
+    assert_equal(
+        (kinds[0], kinds.count("run_started")), ("run_started", 1), "the beginning"
+    )
+    assert_equal(kinds.count("run_finished"), 1, "terminal entries")
+    assert_equal(kinds[-1], "run_finished", "the last entry")
     for intent, outcome in (
         (ModelRequested, ModelReplied),
         (ToolStarted, ToolFinished),
     ):
         begun = [entry.key for entry in entries if isinstance(entry.event, intent)]
         ended = [entry.key for entry in entries if isinstance(entry.event, outcome)]
-        holds(len(set(ended)) == len(ended), f"two outcomes: {ended}")
+        assert_true(len(set(ended)) == len(ended), f"two outcomes: {ended}")
         if outcome is ModelReplied:
-            holds(set(ended) <= set(begun), "a reply that nobody asked for")
+            assert_true(set(ended) <= set(begun), "a reply that nobody asked for")
 
 
 def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
     """A status and a stop reason of the closed sets, and an answer that is one."""
-    holds(result.status in get_args(Status), f"status {result.status!r}")
-    holds(
+    assert_true(result.status in get_args(Status), f"status {result.status!r}")
+    assert_true(
         result.stop_reason in get_args(StopReason),
         f"stop reason {result.stop_reason!r}",
     )
     cause = None if result.error is None else result.error.__cause__
-    holds(
+    assert_true(
         result.stop_reason != "engine_error",
         f"the engine raised: {result.error!r} {cause!r}",
     )
-    same(
+    assert_equal(
         result.status == "completed",
         result.stop_reason == "answered",
         "completed means answered",
     )
     if result.status == "completed":
-        holds(result.answer is not None, "a completed run has no answer")
-        same(result.error, None, "a completed run has an error")
+        assert_true(result.answer is not None, "a completed run has no answer")
+        assert_equal(result.error, None, "a completed run has an error")
     if result.answer is not None:
-        holds(
+        assert_true(
             ERROR not in result.answer,
             f"an error text is the answer: {result.answer!r}",
         )
     finished = entries[-1].event
-    holds(
+    assert_true(
         isinstance(finished, RunFinished) and finished.answer == result.answer,
         "another answer is recorded",
     )
@@ -223,7 +225,7 @@ def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
         for entry in entries
         if isinstance(entry.event, ModelReplied)
     ]
-    same(
+    assert_equal(
         result.usage, sum(replies, Usage()), "the usage is not the sum of the replies'"
     )
 
@@ -239,13 +241,13 @@ def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
         ):
             allowed[entry.key] = entry.event.arguments_hash
         if isinstance(entry.event, ToolStarted):
-            holds(
+            assert_true(
                 allowed.get(entry.key) == entry.event.arguments_hash,
                 f"{entry.event.tool} started ungated",
             )
             begun.add(entry.key)
-    holds(set(ran) <= begun, f"tools ran without an intent: {set(ran) - begun}")
-    holds(len(set(ran)) == len(ran), f"tools ran twice: {list(ran)}")
+    assert_true(set(ran) <= begun, f"tools ran without an intent: {set(ran) - begun}")
+    assert_true(len(set(ran)) == len(ran), f"tools ran twice: {list(ran)}")
 
 
 def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
@@ -262,17 +264,17 @@ def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
         calls += 1
         past = limits.max_tokens is not None and spent.total_tokens >= limits.max_tokens
         reserved += past
-        holds(
+        assert_true(
             not past or (event.verb == "best_answer" and reserved == 1),
             "a call began past max_tokens",
         )
         late = limits.timeout is not None and entry.at - entries[0].at >= limits.timeout
-        holds(not late, "a call began when the run's time was over")
-    holds(
+        assert_true(not late, "a call began when the run's time was over")
+    assert_true(
         limits.max_llm_calls is None or calls <= limits.max_llm_calls,
         f"{calls} model calls",
     )
-    holds(
+    assert_true(
         limits.max_tool_calls is None or tools <= limits.max_tool_calls,
         f"{tools} tool calls",
     )
@@ -288,17 +290,19 @@ def check_resumed(before: Sequence[Entry], bench: Bench) -> None:
         for entry in after
         if isinstance(entry.event, (ModelRequested, ModelReplied))
     }
-    holds(
+    assert_true(
         not asked & replied, f"recorded replies were asked for again: {asked & replied}"
     )
-    holds(finished.isdisjoint(bench.ran), f"repeated: {finished & set(bench.ran)}")
-    holds(len(set(bench.ran)) == len(bench.ran), f"tools ran twice: {bench.ran}")
+    assert_true(
+        finished.isdisjoint(bench.ran), f"repeated: {finished & set(bench.ran)}"
+    )
+    assert_true(len(set(bench.ran)) == len(bench.ran), f"tools ran twice: {bench.ran}")
     unknown = [
         e.key
         for e in after
         if isinstance(e.event, ToolFinished) and e.event.status == "unknown"
     ]
-    same(
+    assert_equal(
         unknown, [], "calls whose outcome is unknown, though all tools may be repeated"
     )
 

@@ -24,7 +24,7 @@ from ...journals.base import Journal
 from ...limits import Limits
 from ...messages import Effect, Json
 from ...result import Result
-from ..assertions import holds, in_a_loop, is_a, same
+from ..assertions import assert_equal, assert_true, assert_type, run_in_loop
 from ..truncated_journal import crashed
 from .fixtures import RUN, Bench, check_gated, check_outcome, told
 from .models import Model, babble, polite
@@ -88,44 +88,46 @@ class GateContract:
         ):
             yield Action(tool, copy.deepcopy(arguments), f"call-{tool[:4]}", effect)
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_decides_about_any_action(self) -> None:
         """`Allow`, `Deny`, `Modify` or `Ask`, with reasons and questions that say something."""
         gate = self.gate()
         for number, action in enumerate(self.actions()):
             decision = await gate.evaluate(action, _state(number))
             about = f"{action.tool} ({action.effect}): {decision!r}"
-            is_a(
+            assert_type(
                 decision,
                 DECISIONS,
                 f"no decision about {action.tool} ({action.effect})",
             )
             if isinstance(decision, (Deny, Modify)):
-                holds(decision.reason.strip(), f"a reason that says nothing: {about}")
+                assert_true(
+                    decision.reason.strip(), f"a reason that says nothing: {about}"
+                )
             if isinstance(decision, Ask):
-                holds(
+                assert_true(
                     decision.question.strip(), f"a question that asks nothing: {about}"
                 )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_changes_nothing_that_it_is_shown(self) -> None:
         """Other arguments come as `Modify`, in a mapping of their own."""
         gate = self.gate()
         for number, action in enumerate(self.actions()):
             before = copy.deepcopy(dict(action.arguments))
             decision = await gate.evaluate(action, _state(number))
-            same(
+            assert_equal(
                 dict(action.arguments),
                 before,
                 f"the arguments of {action.tool} were changed in place",
             )
             if isinstance(decision, Modify):
-                holds(
+                assert_true(
                     decision.arguments is not action.arguments,
                     "Modify gives back the mapping that it was shown",
                 )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_decides_the_same_again(self) -> None:
         """Two gates that are made the same and asked the same decide the same, and have one version all the while."""
         gates = self.gate(), self.gate()
@@ -137,18 +139,20 @@ class GateContract:
             ]
             for gate in gates
         ]
-        same(
+        assert_equal(
             decisions[1], decisions[0], "decisions of two gates that are made the same"
         )
-        same(
+        assert_equal(
             [getattr(gate, "version", "") for gate in gates],
             versions,
             "versions after use",
         )
-        same(versions[1], versions[0], "versions of two gates that are made the same")
-        is_a(versions[0], str, "the version is no text")
+        assert_equal(
+            versions[1], versions[0], "versions of two gates that are made the same"
+        )
+        assert_type(versions[0], str, "the version is no text")
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_can_be_asked_by_many_at_once(self) -> None:
         """Each gets a decision; a gate that only computes says the same as when it is asked alone."""
         gate, actions = self.gate(), list(self.actions())
@@ -156,23 +160,23 @@ class GateContract:
             *(gate.evaluate(action, _state(n)) for n, action in enumerate(actions))
         )
         for decision in decided:
-            is_a(decision, DECISIONS, "no decision when asked by many")
+            assert_type(decision, DECISIONS, "no decision when asked by many")
         if is_instant(gate):
             alone = self.gate()
             expected = [
                 await alone.evaluate(action, _state(number))
                 for number, action in enumerate(actions)
             ]
-            same(decided, expected, "decisions when asked by many at once")
+            assert_equal(decided, expected, "decisions when asked by many at once")
 
-    @in_a_loop
+    @run_in_loop
     async def test_nothing_runs_in_a_run_but_what_it_allows(self) -> None:
         """With sensible and mad models: every tool that starts was allowed with those arguments."""
         for model in self._models():
             bench = await self._run(self.gate(), model)
             check_gated(bench.entries, bench.ran)
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_is_not_asked_again_about_what_is_recorded(self) -> None:
         """A run that is cut off anywhere and resumed has the decisions of the journal, and comes to the same."""
         for model in self._models():
@@ -190,15 +194,17 @@ class GateContract:
                 again = {
                     key for key, decided in decisions if decided.verdict != "ask"
                 } & set(gate.asked)
-                same(again, set[str](), f"cut after entry {keep}, it was asked again")
+                assert_equal(
+                    again, set[str](), f"cut after entry {keep}, it was asked again"
+                )
                 check_gated(bench.entries, bench.ran)
-                same(
+                assert_equal(
                     told(result),
                     told(expected),
                     f"cut after entry {keep} of {len(entries)}",
                 )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_fails_closed(self) -> None:
         """Where what it asks is down, slow or silent (`broken`), no tool runs; skipped where `broken` gives no gate."""
         broken = list(self.broken())
@@ -208,7 +214,7 @@ class GateContract:
             )
         for gate in broken:
             bench = await self._run(gate, polite)
-            same(bench.ran, [], f"tools ran under {gate!r}, which is broken")
+            assert_equal(bench.ran, [], f"tools ran under {gate!r}, which is broken")
 
     def _models(self) -> tuple[Model, ...]:
         return polite, babble(1), babble(2), babble(3)

@@ -1,37 +1,25 @@
-"""JournalContract: what every journal promises; DurableJournalContract: what one promises that survives the process."""
+"""JournalContract: what every journal guarantees."""
 
 import asyncio
 import dataclasses
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ...engine import LoopEngine
-from ...engines.react import ReActEngine
 from ...errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
 from ...events.entry import Entry
 from ...journals.base import Journal, RunInfo
-from ...providers.base import Request
-from ...runtime import Runtime
-from ...tools.base import ToolContext, tool
-from ..assertions import holds, refused, same
-from ..crash_harness import kill_everywhere, witness, witnessed
-from ..scripted import call
+from ..assertions import assert_equal, assert_true, expect_error
 from .entries import (
-    AWAY,
     DEAD,
     LIVE,
     ME,
     follow,
     header,
     one_writes,
-    until_over,
     with_journal,
     write,
 )
-from .models import Line
-from .subprocess_checks import visited
 from .workers import WorkerChecks
 
 TEXTS = ("", "a", "ünï ☃ 🌍", "a|b'\"\\\n\t\0", "../../etc", "x" * 5000)
@@ -56,8 +44,10 @@ class JournalContract(WorkerChecks):
         entries = await write(journal, claim, b"{}", b'{"a":1}')
         entries += await write(journal, claim, b"", bytes(range(256)))
 
-        same(journal.read("r1"), entries, "the entries")
-        holds(journal.verify("r1", entries[-1].hash).ok, "the chain does not verify")
+        assert_equal(journal.read("r1"), entries, "the entries")
+        assert_true(
+            journal.verify("r1", entries[-1].hash).ok, "the chain does not verify"
+        )
 
     @with_journal
     async def test_any_text_and_time_come_back(self, journal: Journal) -> None:
@@ -80,8 +70,8 @@ class JournalContract(WorkerChecks):
             journal.append(claim, entries)
             await journal.barrier(claim)
 
-            same(journal.read(run_id), entries, f"run {run_id!r}")
-            holds(
+            assert_equal(journal.read(run_id), entries, f"run {run_id!r}")
+            assert_true(
                 journal.verify(run_id, claim.head_hash).ok,
                 f"run {run_id!r} does not verify",
             )
@@ -94,7 +84,7 @@ class JournalContract(WorkerChecks):
             journal.append(claim, follow(claim, str(number).encode()))
         await journal.barrier(claim)
 
-        same(
+        assert_equal(
             [entry.body for entry in journal.read("r1")],
             [str(number).encode() for number in range(600)],
             "bodies",
@@ -107,8 +97,8 @@ class JournalContract(WorkerChecks):
         journal.read("r1").clear()
         journal.runs().clear()
 
-        same(journal.read("r1"), entries, "the entries")
-        same(len(journal.runs()), 1, "runs")
+        assert_equal(journal.read("r1"), entries, "the entries")
+        assert_equal(len(journal.runs()), 1, "runs")
 
     @with_journal
     async def test_many_runs_write_at_once(self, journal: Journal) -> None:
@@ -123,12 +113,12 @@ class JournalContract(WorkerChecks):
             ]
 
         written = await asyncio.gather(*map(run, range(40)))
-        same(
+        assert_equal(
             [journal.read(f"r{number}") for number in range(40)],
             written,
             "the entries of 40 runs",
         )
-        holds(
+        assert_true(
             all(journal.verify(f"r{number}").ok for number in range(40)),
             "a chain does not verify",
         )
@@ -159,7 +149,7 @@ class JournalContract(WorkerChecks):
             "r0",
             7,
         )
-        same(journal.runs(), [info], "the list of runs")
+        assert_equal(journal.runs(), [info], "the list of runs")
 
     @with_journal
     async def test_nothing_is_kept_of_a_run_that_has_no_entry_yet(
@@ -168,8 +158,8 @@ class JournalContract(WorkerChecks):
         """`create` alone writes nothing; reading an unknown run is `UnknownRun` naming it."""
         journal.create(header())
 
-        same(journal.runs(), [], "the list of runs")
-        with refused(UnknownRun, "reading a run without entries", saying="r1"):
+        assert_equal(journal.runs(), [], "the list of runs")
+        with expect_error(UnknownRun, "reading a run without entries", saying="r1"):
             journal.read("r1")
 
     @with_journal
@@ -178,7 +168,7 @@ class JournalContract(WorkerChecks):
         for run_id in ("b", "c", "a"):
             await write(journal, journal.create(header(run_id)), b"{}")
 
-        same(
+        assert_equal(
             [info.run_id for info in journal.runs()],
             ["a", "c", "b"],
             "the list of runs",
@@ -193,14 +183,14 @@ class JournalContract(WorkerChecks):
 
         listed = journal.runs()
 
-        with refused(ConfigError, "a second run of the same id"):
+        with expect_error(ConfigError, "a second run of the same id"):
             await write(
                 journal,
                 journal.create(dataclasses.replace(header(), engine="another")),
                 b"another",
             )
-        same(journal.read("r1"), first, "the entries of the first run")
-        same(journal.runs(), listed, "the list of runs")
+        assert_equal(journal.read("r1"), first, "the entries of the first run")
+        assert_equal(journal.runs(), listed, "the list of runs")
 
     @with_journal
     async def test_of_two_new_runs_with_one_id_the_first_to_write_has_it(
@@ -212,12 +202,12 @@ class JournalContract(WorkerChecks):
             journal.create(dataclasses.replace(header(), engine="another")),
         )
         entries = await write(journal, first, b"first")
-        with refused(ConfigError, "a second run of the same id"):
+        with expect_error(ConfigError, "a second run of the same id"):
             await write(journal, second, b"second")
         entries += await write(journal, first, b"more")
 
-        same(journal.read("r1"), entries, "the entries of the first run")
-        same(
+        assert_equal(journal.read("r1"), entries, "the entries of the first run")
+        assert_equal(
             [info.engine for info in journal.runs()],
             ["react"],
             "the engines of the runs",
@@ -233,7 +223,7 @@ class JournalContract(WorkerChecks):
             await write(journal, claim, b"{}")
             await write(journal, claim, b"{}", status=status)
 
-            same(
+            assert_equal(
                 (journal.runs()[0].status, journal.runs()[0].owner),
                 (status, None),
                 "status and owner",
@@ -246,10 +236,10 @@ class JournalContract(WorkerChecks):
         await write(journal, claim, b"{}")
         await write(journal, claim, status="running")
         await write(journal, claim, b"{}")
-        same(_state(journal), ("running", ME, 2), "status, owner and head")
+        assert_equal(_state(journal), ("running", ME, 2), "status, owner and head")
 
         await write(journal, claim, status="suspended")
-        same(_state(journal), ("suspended", None, 2), "status, owner and head")
+        assert_equal(_state(journal), ("suspended", None, 2), "status, owner and head")
 
     # --- claims ---
 
@@ -262,27 +252,27 @@ class JournalContract(WorkerChecks):
         entries = await write(journal, old, b"1", b"2", status="suspended")
 
         claim = await journal.claim("r1", ME)
-        same(
+        assert_equal(
             (claim.fence, claim.head_seq, claim.head_hash),
             (2, 2, entries[-1].hash),
             "the claim",
         )
-        same(
+        assert_equal(
             (*_state(journal), journal.runs()[0].fence),
             ("running", ME, 2, 2),
             "the run",
         )
 
         entries += await write(journal, claim, b"3", status="running")
-        same(journal.read("r1"), entries, "the entries")
-        holds(journal.verify("r1").ok, "the chain does not verify")
+        assert_equal(journal.read("r1"), entries, "the entries")
+        assert_true(journal.verify("r1").ok, "the chain does not verify")
 
     @with_journal
     async def test_an_unknown_run_is_named(self, journal: Journal) -> None:
         """Claiming or verifying it is `UnknownRun`."""
-        with refused(UnknownRun, "claiming an unknown run", saying="nowhere"):
+        with expect_error(UnknownRun, "claiming an unknown run", saying="nowhere"):
             await journal.claim("nowhere", ME)
-        with refused(UnknownRun, "verifying an unknown run", saying="nowhere"):
+        with expect_error(UnknownRun, "verifying an unknown run", saying="nowhere"):
             journal.verify("nowhere")
 
     @with_journal
@@ -290,9 +280,9 @@ class JournalContract(WorkerChecks):
         """Unless it is taken over."""
         await write(journal, journal.create(header(owner=LIVE)), b"{}")
 
-        with refused(RunBusy, "claiming a run that somebody works on"):
+        with expect_error(RunBusy, "claiming a run that somebody works on"):
             await journal.claim("r1", ME)
-        same(
+        assert_equal(
             (await journal.claim("r1", ME, take_over=True)).fence,
             2,
             "the fence of who took over",
@@ -305,7 +295,7 @@ class JournalContract(WorkerChecks):
         """Nobody waits for a lease of a process that is gone."""
         await write(journal, journal.create(header(owner=DEAD)), b"{}")
 
-        same((await journal.claim("r1", ME)).fence, 2, "the fence")
+        assert_equal((await journal.claim("r1", ME)).fence, 2, "the fence")
 
     @with_journal
     async def test_of_several_that_take_up_one_run_one_writes_it(
@@ -328,12 +318,12 @@ class JournalContract(WorkerChecks):
         new = await journal.claim("r1", ME, take_over=True)
 
         for _ in range(3):
-            with refused(Fenced, "writing after a take-over"):
+            with expect_error(Fenced, "writing after a take-over"):
                 await write(journal, old, b"too late")
-        with refused(Fenced, "a barrier after a take-over"):
+        with expect_error(Fenced, "a barrier after a take-over"):
             await journal.barrier(old)
         entries += await write(journal, new, b"2")
-        same(journal.read("r1"), entries, "the entries")
+        assert_equal(journal.read("r1"), entries, "the entries")
 
     @with_journal
     async def test_a_barrier_with_nothing_to_wait_for_still_sees_a_take_over(
@@ -345,7 +335,7 @@ class JournalContract(WorkerChecks):
         await journal.barrier(old)
         await journal.claim("r1", ME, take_over=True)
 
-        with refused(Fenced, "a barrier after a take-over"):
+        with expect_error(Fenced, "a barrier after a take-over"):
             await journal.barrier(old)
 
     @with_journal
@@ -360,13 +350,13 @@ class JournalContract(WorkerChecks):
         ended = await asyncio.gather(
             *(write(journal, claim, b"2") for claim in claims), return_exceptions=True
         )
-        same(
+        assert_equal(
             [number for number, end in enumerate(ended) if isinstance(end, Fenced)],
             [3],
             "the fenced",
         )
         kept = [len(journal.read(f"r{number}")) for number in range(10)]
-        same(kept, [2, 2, 2, 1, 2, 2, 2, 2, 2, 2], "entries of each run")
+        assert_equal(kept, [2, 2, 2, 1, 2, 2, 2, 2, 2, 2], "entries of each run")
 
     # --- verification ---
 
@@ -377,8 +367,8 @@ class JournalContract(WorkerChecks):
         """So a cut tail is found."""
         await write(journal, journal.create(header()), b"{}")
 
-        holds(journal.verify("r1").ok, "the chain does not verify")
-        holds(
+        assert_true(journal.verify("r1").ok, "the chain does not verify")
+        assert_true(
             "head" in journal.verify("r1", "0" * 64).problem,
             "another head is not noticed",
         )
@@ -401,178 +391,15 @@ class JournalContract(WorkerChecks):
             except JournalError:
                 continue
             found = journal.verify(f"r{number}")
-            same(found.ok, False, f"an entry with another {next(iter(change))}")
+            assert_equal(found.ok, False, f"an entry with another {next(iter(change))}")
             if (
                 "run_id" not in change
             ):  # which may be filed under the other run, and missing in this one
-                same(found.seq, 2, f"where an entry has another {next(iter(change))}")
+                assert_equal(
+                    found.seq, 2, f"where an entry has another {next(iter(change))}"
+                )
 
 
 def _state(journal: Journal) -> tuple[str, str | None, int]:
     info = journal.runs()[0]
     return info.status, info.owner, info.head_seq
-
-
-# --- journals that survive the process ---
-
-
-@tool(effect="read", name="look")
-async def _look(ctx: ToolContext[None], what: str) -> str:
-    """Look something up."""
-    witness(ctx)
-    return f"{what} is blue"
-
-
-@tool(effect="write", name="send")
-async def _send(ctx: ToolContext[None], what: str) -> str:
-    """Send something."""
-    witness(ctx)
-    return f"{what} sent"
-
-
-TURNS: Sequence[Line] = (
-    [call("look", what="sky"), call("send", what="card")],
-    call("send", what="end"),
-    "blue",
-)
-
-
-def _turn(request: Request) -> Line:
-    return TURNS[
-        sum(message.role == "assistant" for message in request.conversation.messages)
-    ]
-
-
-class DurableJournalContract(JournalContract):
-    """What holds beside `JournalContract` for a journal that survives the process that wrote it."""
-
-    task = "What is blue?"
-
-    def runtime(self, journal: Journal) -> Runtime:
-        """What the run that is killed works on."""
-        return Runtime(witnessed(_turn), tools=[_look, _send], journal=journal)
-
-    def engine(self, runtime: Runtime) -> LoopEngine:
-        """What the run that is killed is a run of."""
-        return ReActEngine(runtime)
-
-    def test_what_a_barrier_returned_for_is_there_for_another_reader(
-        self, tmp_path: Path
-    ) -> None:
-        """A second journal in the same folder sees it while the first is open, and after it was closed."""
-        asyncio.run(self._opened_twice(tmp_path))
-
-    async def _opened_twice(self, folder: Path) -> None:
-        journal = self.journal(folder)
-        claim = journal.create(header())
-        entries = await write(journal, claim, b"1", b"2")
-        beside = self.journal(folder)
-        same(beside.read("r1"), entries, "what another reader sees")
-        same(beside.runs(), journal.runs(), "the runs that another reader sees")
-        await beside.close()
-        entries += await write(journal, claim, b"3", status="suspended")
-        listed = journal.runs()
-        await journal.close()
-
-        again = self.journal(folder)
-        same(again.read("r1"), entries, "what is there when it is opened again")
-        same(again.runs(), listed, "the runs when it is opened again")
-        holds(
-            again.verify("r1", entries[-1].hash).ok,
-            "the chain does not verify when it is opened again",
-        )
-        entries += await write(again, await again.claim("r1", ME), b"4")
-        same(again.read("r1"), entries, "what was written when it was opened again")
-        await again.close()
-
-    def test_closing_makes_durable_what_was_handed_over(self, tmp_path: Path) -> None:
-        """Also without a barrier."""
-
-        async def hand_over() -> list[Entry]:
-            journal = self.journal(tmp_path)
-            claim = journal.create(header())
-            entries = follow(claim, b"1", b"2")
-            journal.append(claim, entries)
-            await journal.close()
-            return entries
-
-        entries = asyncio.run(hand_over())
-        journal = self.journal(tmp_path)
-        same(journal.read("r1"), entries, "the entries")
-        asyncio.run(journal.close())
-
-    def test_a_take_over_from_another_journal_object_fences_this_one(
-        self, tmp_path: Path
-    ) -> None:
-        """As from another process."""
-        asyncio.run(self._taken_over(tmp_path))
-
-    async def _taken_over(self, folder: Path) -> None:
-        journal, beside = self.journal(folder), self.journal(folder)
-        old = journal.create(header())
-        entries = await write(journal, old, b"1")
-        new = await beside.claim("r1", ME, take_over=True)
-        entries += await write(beside, new, b"2")
-        with refused(Fenced, "writing after another journal object took over"):
-            await write(journal, old, b"too late")
-        same(journal.read("r1"), entries, "the entries")
-        await journal.close()
-        await beside.close()
-
-    def test_of_several_journal_objects_that_take_up_one_run_one_writes_it(
-        self, tmp_path: Path
-    ) -> None:
-        """As from several processes."""
-        asyncio.run(self._taken_up_at_once(tmp_path))
-
-    async def _taken_up_at_once(self, folder: Path) -> None:
-        journals = [self.journal(folder) for _ in range(4)]
-        entries = await write(
-            journals[0], journals[0].create(header()), b"1", status="suspended"
-        )
-        await one_writes(journals, "r1", LIVE, entries)
-        for journal in journals:
-            await journal.close()
-
-    def test_another_process_sees_leases_and_commands(self, tmp_path: Path) -> None:
-        """It takes up the run whose lease is over and no other, reads what was sent, and what it sends arrives."""
-        asyncio.run(self._shared(tmp_path))
-
-    async def _shared(self, folder: Path) -> None:
-        journal = self.journal(folder)
-        held = journal.create(dataclasses.replace(header("held", AWAY), lease=3600.0))
-        left = journal.create(dataclasses.replace(header("left", AWAY), lease=0.05))
-        await asyncio.gather(write(journal, held, b"{}"), write(journal, left, b"{}"))
-        first = journal.send("held", "steer", {"text": "left"})
-        await until_over(left)
-
-        seen = await asyncio.to_thread(visited, type(self), folder, ("held", "left"))
-
-        commands = journal.inbox("held")
-        same(
-            seen.taken, {"held": None, "left": 2}, "the fences that another process got"
-        )
-        same(
-            seen.read, [first], "the numbers of the commands that another process read"
-        )
-        same(
-            [command.number for command in commands],
-            [first, *seen.sent],
-            "the commands that arrived",
-        )
-        same(commands[-1].body, {"n": len(seen.sent)}, "the last command that arrived")
-        await write(journal, held, b"still mine")
-        with refused(Fenced, "writing after another process took over"):
-            await write(journal, left, b"too late")
-        await journal.close()
-
-    def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(
-        self, tmp_path: Path
-    ) -> None:
-        """Killed by SIGKILL before and after every barrier: what was durable is there, and nothing is done twice."""
-        kills = sum(1 for _ in kill_everywhere(type(self), folder=tmp_path))
-
-        holds(
-            kills >= 2 * 4,
-            f"the run was killed {kills} times only: are all barriers waited for?",
-        )

@@ -24,7 +24,7 @@ from ...providers.base import (
     Sampling,
 )
 from ...runtime import Runtime
-from ..assertions import holds, in_a_loop, is_a, same
+from ..assertions import assert_equal, assert_true, assert_type, run_in_loop
 
 LOOK = ToolSpec(
     "look",
@@ -107,24 +107,26 @@ class ProviderContract:
             ]
         return [*asked, Request(QUESTION, schema=COLOUR)] if able.json_schema else asked
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_says_who_it_is_and_what_it_can_do(self) -> None:
         """Name and model are texts, capabilities are `Capabilities`, and none changes with use."""
         provider = self.provider()
         known = provider.name, provider.model, provider.capabilities
-        is_a(known[0], str, "name")
-        is_a(known[1], str, "model")
-        holds(known[0] and known[1], f"name and model say who it is, got {known[:2]!r}")
-        is_a(known[2], Capabilities, "capabilities")
+        assert_type(known[0], str, "name")
+        assert_type(known[1], str, "model")
+        assert_true(
+            known[0] and known[1], f"name and model say who it is, got {known[:2]!r}"
+        )
+        assert_type(known[2], Capabilities, "capabilities")
         await provider.complete(Request(QUESTION))
 
-        same(
+        assert_equal(
             (provider.name, provider.model, provider.capabilities),
             known,
             "name, model and capabilities after use",
         )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_answers_every_kind_of_request(self) -> None:
         """With a `Completion` that has calls, an answer or a problem, and calls no tool that it was not offered."""
         provider = self.provider()
@@ -132,23 +134,23 @@ class ProviderContract:
             completion = await provider.complete(request)
             check_completion(completion, request)
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_changes_nothing_of_a_request(self) -> None:
         """Conversation, tools and schemas are as they were."""
         provider = self.provider()
         for request in self.requests():
             before = _plain(request)
             await provider.complete(request)
-            same(_plain(request), before, "the request after the call")
+            assert_equal(_plain(request), before, "the request after the call")
 
-    @in_a_loop
+    @run_in_loop
     async def test_usage_says_what_is_known_and_none_of_what_is_not(self) -> None:
         """Totals contain their parts; 0 tokens are never sent, so 0 is not how to say that nobody knows."""
         provider = self.provider()
         for request in self.requests():
             check_usage((await provider.complete(request)).usage)
 
-    @in_a_loop
+    @run_in_loop
     async def test_a_reply_survives_the_journal(self) -> None:
         """It is plain data: written as JSON and read again, it is equal."""
         provider, reader = self.provider(), TypeAdapter(Completion)
@@ -160,9 +162,9 @@ class ProviderContract:
                 raise AssertionError(
                     f"the reply as the journal has it: {error}"
                 ) from error
-            same(read, completion, "the reply as the journal has it")
+            assert_equal(read, completion, "the reply as the journal has it")
 
-    @in_a_loop
+    @run_in_loop
     async def test_a_stream_says_what_a_whole_reply_says(self) -> None:
         """Its last delta carries the completion; texts, thoughts and pieces of calls joined are those of it."""
         provider = self._streaming()
@@ -170,17 +172,17 @@ class ProviderContract:
             deltas = await _deltas(provider, request)
             check_deltas(deltas)
             streamed = deltas[-1].completion
-            holds(streamed is not None, "the last delta has no completion")
+            assert_true(streamed is not None, "the last delta has no completion")
             check_completion(cast("Completion", streamed), request)
             if self.repeats:
                 whole = await provider.complete(request)
-                same(
+                assert_equal(
                     _said(cast("Completion", streamed)),
                     _said(whole),
                     "what was streamed, and what was told whole",
                 )
 
-    @in_a_loop
+    @run_in_loop
     async def test_it_raises_provider_errors_and_nothing_else(self) -> None:
         """Whole and streamed; each says whether trying again can help."""
         for provider in self._failing():
@@ -189,19 +191,19 @@ class ProviderContract:
                 if hasattr(provider, "stream"):
                     check_error(await _error(_drained(_stream(provider, request))))
 
-    @in_a_loop
+    @run_in_loop
     async def test_a_run_on_a_failing_provider_fails(self) -> None:
         """As `provider_error`, without an answer."""
         for provider in self._failing():
             run = ReActEngine(Runtime(provider)).start(QUESTION)
             result = await run.result()
-            same(
+            assert_equal(
                 (result.status, result.stop_reason, result.answer),
                 ("failed", "provider_error", None),
                 "the run",
             )
 
-    @in_a_loop
+    @run_in_loop
     async def test_a_cancelled_call_ends_and_the_next_one_works(self) -> None:
         """At whatever point it is cancelled; a stream that is left half way, too."""
         provider, request = self.provider(), Request(QUESTION)
@@ -217,7 +219,7 @@ class ProviderContract:
                 await left.aclose()
         said = _said(await provider.complete(request))
         if self.repeats:
-            same(said, expected, "the reply after calls that were cancelled")
+            assert_equal(said, expected, "the reply after calls that were cancelled")
 
     async def _cancelled(self, work: Coroutine[Any, Any, object], pauses: int) -> None:
         """Cancel a call after so many turns of the event loop: if it was in flight, it must end as cancelled."""
@@ -233,13 +235,13 @@ class ProviderContract:
                 f"cancelled, it was at work {self.patience:g} seconds later"
             )
         error = None if call.cancelled() else call.exception()
-        holds(error is None, f"cancelled, it raised: {error!r}")
-        holds(
+        assert_true(error is None, f"cancelled, it raised: {error!r}")
+        assert_true(
             call.cancelled() or not in_flight,
             "cancelled in flight, it went on and gave a reply",
         )
 
-    @in_a_loop
+    @run_in_loop
     async def test_streams_at_the_same_time_do_not_mix(self) -> None:
         """Each streams the reply to its own request, and all of it."""
         provider, asked = self._streaming(), self.requests()
@@ -251,13 +253,13 @@ class ProviderContract:
             check_deltas(deltas)
         if self.repeats:
             expected = [_streamed(deltas) for deltas in alone] * AT_ONCE
-            same(
+            assert_equal(
                 [_streamed(deltas) for deltas in together],
                 expected,
                 "streams at the same time",
             )
 
-    @in_a_loop
+    @run_in_loop
     async def test_calls_at_the_same_time_do_not_mix(self) -> None:
         """Each gets the reply to its own request, and none leaves a trace in the next."""
         provider = self.provider()
@@ -267,13 +269,13 @@ class ProviderContract:
             *(provider.complete(request) for request in asked * AT_ONCE)
         )
         if self.repeats:
-            same(
+            assert_equal(
                 [_said(c) for c in together],
                 [_said(c) for c in alone] * AT_ONCE,
                 "replies at the same time",
             )
             again = [await provider.complete(request) for request in reversed(asked)]
-            same(
+            assert_equal(
                 [_said(c) for c in reversed(again)],
                 [_said(c) for c in alone],
                 "replies in another order",
@@ -288,9 +290,9 @@ class ProviderContract:
             _said(asyncio.run(_once(provider, Request(QUESTION)))) for _ in range(3)
         ]
         if self.repeats:
-            same(said, [said[0]] * 3, "replies in three event loops")
+            assert_equal(said, [said[0]] * 3, "replies in three event loops")
 
-    @in_a_loop
+    @run_in_loop
     async def test_a_run_records_who_answered(self) -> None:
         """Provider and model stand in the journal, whole and streamed runs come to the same."""
         provider = self.provider()
@@ -305,18 +307,18 @@ class ProviderContract:
                     result = await run.result()
             events = [entry.event for entry in runtime.journal.read(run_id)]
             asked = next(event for event in events if isinstance(event, ModelRequested))
-            same(
+            assert_equal(
                 (asked.provider, asked.model),
                 (provider.name, provider.model),
                 "who was asked",
             )
-            holds(
+            assert_true(
                 any(isinstance(event, ModelReplied) for event in events),
                 f"no reply: {result.error}",
             )
             answers.append((result.answer, result.status))
         if self.repeats:
-            same(answers[1], answers[0], "the run whose model streamed")
+            assert_equal(answers[1], answers[0], "the run whose model streamed")
 
     def _streaming(self) -> Provider:
         provider = self.provider()
@@ -342,7 +344,7 @@ def check_completion(completion: object, request: Request) -> None:
         for name in ("calls", "answer", "problem")
         if getattr(completion, name) not in ((), None)
     ]
-    holds(
+    assert_true(
         len(set_) == 1,
         f"one of calls, answer and problem is to be set, got {set_}: {completion!r}",
     )
@@ -352,15 +354,15 @@ def check_completion(completion: object, request: Request) -> None:
         else set[str]()
     )
     for call in completion.calls:
-        holds(
+        assert_true(
             call.name in offered,
             f"a call of {call.name!r}, which was not offered: return a problem instead",
         )
-        is_a(call.arguments, Mapping, "arguments that are no object")
+        assert_type(call.arguments, Mapping, "arguments that are no object")
     ids = [call.id for call in completion.calls if call.id]
-    holds(len(set(ids)) == len(ids), f"two calls have one id: {ids}")
+    assert_true(len(set(ids)) == len(ids), f"two calls have one id: {ids}")
     for text in (completion.text, completion.thought, completion.model):
-        is_a(text, str, "text, thought and model are texts")
+        assert_type(text, str, "text, thought and model are texts")
 
 
 def check_usage(usage: Usage) -> None:
@@ -371,35 +373,37 @@ def check_usage(usage: Usage) -> None:
         if name.endswith("_tokens")
     }
     for name, count in counts.items():
-        holds(
+        assert_true(
             count is None or (type(count) is int and count >= 0),
             f"usage.{name} is {count!r}",
         )
-    holds(usage.input_tokens != 0, "usage.input_tokens is 0: what is not known is None")
+    assert_true(
+        usage.input_tokens != 0, "usage.input_tokens is 0: what is not known is None"
+    )
     for part, whole in (
         ("cached_tokens", "input_tokens"),
         ("cache_write_tokens", "input_tokens"),
         ("reasoning_tokens", "output_tokens"),
     ):
         known = counts[part] is not None and counts[whole] is not None
-        holds(
+        assert_true(
             not known or counts[part] <= counts[whole],
             f"usage.{part} is part of {whole}: {usage!r}",
         )
-    holds(usage.cost is None or usage.cost >= 0, f"usage.cost is {usage.cost!r}")
+    assert_true(usage.cost is None or usage.cost >= 0, f"usage.cost is {usage.cost!r}")
 
 
 def check_deltas(deltas: list[Delta]) -> None:
     """The completion comes last and once, and the pieces are those of it."""
-    holds(deltas, "a stream without a delta")
+    assert_true(deltas, "a stream without a delta")
     whole = [delta.completion for delta in deltas if delta.completion is not None]
-    holds(
+    assert_true(
         len(whole) == 1 and deltas[-1].completion is not None,
         "the completion comes once, in the last delta",
     )
     completion = whole[0]
     text = "".join(delta.text for delta in deltas)
-    holds(
+    assert_true(
         text in ("", completion.text, completion.answer),
         f"streamed was {text!r}, the reply is {completion.text!r}",
     )
@@ -412,7 +416,7 @@ def check_deltas(deltas: list[Delta]) -> None:
             (name, json.loads(arguments or "{}"))
             for _, (name, arguments) in sorted(pieces.items())
         ]
-        same(
+        assert_equal(
             joined,
             [(call.name, dict(call.arguments)) for call in completion.calls],
             "the calls in pieces",
@@ -421,15 +425,17 @@ def check_deltas(deltas: list[Delta]) -> None:
 
 def check_error(error: BaseException | None) -> None:
     """An error that the runtime knows what to do with."""
-    holds(isinstance(error, ProviderError), f"ProviderError expected, got {error!r}")
+    assert_true(
+        isinstance(error, ProviderError), f"ProviderError expected, got {error!r}"
+    )
     failed = cast("ProviderError", error)
-    holds(str(failed).strip(), "an error that says nothing")
-    is_a(failed.retryable, bool, "retryable")
-    holds(
+    assert_true(str(failed).strip(), "an error that says nothing")
+    assert_type(failed.retryable, bool, "retryable")
+    assert_true(
         failed.status is None or 100 <= failed.status <= 599,
         f"status: {failed.status!r}",
     )
-    holds(
+    assert_true(
         failed.retry_after is None or failed.retry_after >= 0,
         f"retry_after: {failed.retry_after!r}",
     )

@@ -16,7 +16,7 @@ from ...journals.base import (
     RunInfo,
     is_orphaned,
 )
-from ..assertions import holds, is_a, refused, same
+from ..assertions import assert_equal, assert_true, assert_type, expect_error
 from .entries import AWAY, DEAD, LIVE, ME, header, until_over, with_journal, write
 
 BODIES: tuple[dict[str, Any], ...] = (
@@ -54,7 +54,7 @@ class WorkerChecks:
         await _begun(journal, "r2", AWAY)
 
         _ends(claim, before + 100.0, time.time() + 100.0)
-        same(
+        assert_equal(
             [info.lease_until for info in journal.runs()],
             [None, claim.lease_until],
             "the ends of the leases",
@@ -70,9 +70,11 @@ class WorkerChecks:
         claim = await journal.claim("r1", AWAY, lease=100.0)
 
         _ends(claim, before + 100.0, time.time() + 100.0)
-        same(_info(journal).lease_until, claim.lease_until, "the end of the lease")
+        assert_equal(
+            _info(journal).lease_until, claim.lease_until, "the end of the lease"
+        )
         claim = await journal.claim("r1", ME, take_over=True)
-        same(
+        assert_equal(
             (claim.lease_until, _info(journal).lease_until),
             (None, None),
             "the end of no lease",
@@ -84,15 +86,15 @@ class WorkerChecks:
     ) -> None:
         """Its owner is on a host of which nothing is known here; the error says when the lease ends."""
         await _begun(journal, "r1", AWAY, lease=3600.0)
-        with refused(
+        with expect_error(
             RunBusy, "claiming a run with a lease that is not over", saying="UTC"
         ):
             await journal.claim("r1", ME)
         await _begun(journal, "r2", AWAY)
-        with refused(RunBusy, "claiming a run of another host that has no lease"):
+        with expect_error(RunBusy, "claiming a run of another host that has no lease"):
             await journal.claim("r2", ME)
 
-        same(
+        assert_equal(
             (await journal.claim("r1", ME, take_over=True)).fence,
             2,
             "the fence of who took over",
@@ -112,16 +114,16 @@ class WorkerChecks:
                 raise AssertionError(
                     f"a run whose lease is over was not free: {busy}"
                 ) from busy
-            same(new.fence, 2, "the fence of who took it up")
-            with refused(Fenced, "renewing a lease after another took the run up"):
+            assert_equal(new.fence, 2, "the fence of who took it up")
+            with expect_error(Fenced, "renewing a lease after another took the run up"):
                 await journal.renew(old, 100.0)
-            with refused(Fenced, "writing after another took the run up"):
+            with expect_error(Fenced, "writing after another took the run up"):
                 await write(journal, old, b"too late")
-            with refused(Fenced, "a barrier after another took the run up"):
+            with expect_error(Fenced, "a barrier after another took the run up"):
                 await journal.barrier(old)
             await write(journal, new, b"2")
-            same(len(journal.read(run_id)), 2, "entries")
-            holds(journal.verify(run_id).ok, "the chain does not verify")
+            assert_equal(len(journal.read(run_id)), 2, "entries")
+            assert_true(journal.verify(run_id).ok, "the chain does not verify")
 
     @with_journal
     async def test_a_dead_owner_is_taken_over_at_once_whatever_its_lease(
@@ -130,7 +132,7 @@ class WorkerChecks:
         """Nobody waits for a lease of a process that is gone."""
         await _begun(journal, "r1", DEAD, lease=3600.0)
 
-        same((await journal.claim("r1", ME)).fence, 2, "the fence")
+        assert_equal((await journal.claim("r1", ME)).fence, 2, "the fence")
 
     @with_journal
     async def test_a_lease_that_is_renewed_does_not_end(self, journal: Journal) -> None:
@@ -142,9 +144,11 @@ class WorkerChecks:
             first, before = dataclasses.replace(claim), time.time()
             await journal.renew(claim, 3600.0)
             _ends(claim, before + 3600.0, time.time() + 3600.0)
-            same(_info(journal).lease_until, claim.lease_until, "the end of the lease")
+            assert_equal(
+                _info(journal).lease_until, claim.lease_until, "the end of the lease"
+            )
             await until_over(first)
-            with refused(RunBusy, "claiming a run whose lease was renewed"):
+            with expect_error(RunBusy, "claiming a run whose lease was renewed"):
                 await journal.claim(run_id, ME)
             await write(journal, claim, b"2")
 
@@ -154,9 +158,9 @@ class WorkerChecks:
         old = await _begun(journal, "r1", AWAY, lease=100.0)
         new = await journal.claim("r1", ME, take_over=True, lease=200.0)
 
-        with refused(Fenced, "renewing a lease after a take-over"):
+        with expect_error(Fenced, "renewing a lease after a take-over"):
             await journal.renew(old, 3600.0)
-        same(
+        assert_equal(
             _info(journal).lease_until,
             new.lease_until,
             "the end of the new owner's lease",
@@ -168,7 +172,7 @@ class WorkerChecks:
         for status in ("suspended", "waiting", "completed"):
             claim = await _begun(journal, status, AWAY, lease=100.0)
             await write(journal, claim, b"{}", status="running")
-            same(
+            assert_equal(
                 _info(journal).lease_until,
                 claim.lease_until,
                 "the end of the lease of a running run",
@@ -177,7 +181,7 @@ class WorkerChecks:
             await journal.renew(claim, 100.0)
 
             info = _info(journal)
-            same(
+            assert_equal(
                 (info.owner, info.lease_until, claim.lease_until),
                 (None, None, None),
                 f"owner and lease: {status}",
@@ -189,13 +193,13 @@ class WorkerChecks:
         claim = await _begun(journal, "r1", DEAD)
         listed = journal.runs()
         for lease in (0.0, -1.0, float("nan"), float("inf")):
-            with refused(ConfigError, f"a lease of {lease}", saying="lease"):
+            with expect_error(ConfigError, f"a lease of {lease}", saying="lease"):
                 await journal.claim("r1", ME, lease=lease)
-            with refused(ConfigError, f"a lease of {lease}", saying="lease"):
+            with expect_error(ConfigError, f"a lease of {lease}", saying="lease"):
                 await journal.renew(claim, lease)
-            with refused(ConfigError, f"a lease of {lease}", saying="lease"):
+            with expect_error(ConfigError, f"a lease of {lease}", saying="lease"):
                 await _begun(journal, "r2", ME, lease=lease)
-        same(journal.runs(), listed, "the runs")
+        assert_equal(journal.runs(), listed, "the runs")
 
     # --- runs to be taken up ---
 
@@ -216,12 +220,12 @@ class WorkerChecks:
             await write(journal, await _begun(journal, status, LIVE), status=status)
 
         unfinished = [status for status in reversed(statuses) if status in RESUMABLE]
-        same(
+        assert_equal(
             [info.run_id for info in journal.runs(unfinished=True)],
             unfinished,
             "the unfinished runs",
         )
-        same(
+        assert_equal(
             [info.run_id for info in journal.runs()],
             list(reversed(statuses)),
             "all runs",
@@ -245,7 +249,7 @@ class WorkerChecks:
             for info in journal.runs(unfinished=True)
             if is_orphaned(info, time.time())
         ]
-        same(found, ["over", "dead"], "the orphans")
+        assert_equal(found, ["over", "dead"], "the orphans")
 
     # --- the inbox ---
 
@@ -259,7 +263,7 @@ class WorkerChecks:
         journal.send("r2", "abort", {"of": "r2"})
 
         commands = journal.inbox("r1")
-        holds(
+        assert_true(
             all(before <= command.at <= time.time() for command in commands),
             "the times of the commands",
         )
@@ -267,11 +271,11 @@ class WorkerChecks:
             Command(n, "r1", c.at, "steer", b)
             for n, c, b in zip(numbers, commands, BODIES, strict=True)
         ]
-        same(commands, sent, "the commands")
-        same(
+        assert_equal(commands, sent, "the commands")
+        assert_equal(
             numbers, sorted({n for n in numbers if n > 0}), "numbers that grow, above 0"
         )
-        same(
+        assert_equal(
             [(c.kind, c.body) for c in journal.inbox("r2")],
             [("abort", {"of": "r2"})],
             "the other run's commands",
@@ -282,22 +286,22 @@ class WorkerChecks:
         self, journal: Journal
     ) -> None:
         """`after` the last number it has seen; an inbox to which nothing was sent is empty."""
-        same(journal.inbox("nowhere"), [], "the inbox of no run")
+        assert_equal(journal.inbox("nowhere"), [], "the inbox of no run")
         await _begun(journal, "r1", LIVE)
-        same(journal.inbox("r1"), [], "an inbox to which nothing was sent")
+        assert_equal(journal.inbox("r1"), [], "an inbox to which nothing was sent")
         numbers = [journal.send("r1", "steer", {"n": n}) for n in range(5)]
 
-        same(
+        assert_equal(
             [c.body for c in journal.inbox("r1", numbers[2])],
             [{"n": 3}, {"n": 4}],
             "commands after the third",
         )
-        same(journal.inbox("r1", numbers[-1]), [], "commands after the last")
+        assert_equal(journal.inbox("r1", numbers[-1]), [], "commands after the last")
         journal.inbox("r1").clear()
         body = journal.inbox("r1")[0].body
-        is_a(body, dict, "the body of a command")
+        assert_type(body, dict, "the body of a command")
         dict.clear(body)  # type: ignore[arg-type]
-        same(
+        assert_equal(
             [c.body for c in journal.inbox("r1")],
             [{"n": n} for n in range(5)],
             "what a reader cannot change",
@@ -310,9 +314,9 @@ class WorkerChecks:
         """As `UnknownRun` naming it; also before the run has entries."""
         journal.create(header("nowhere"))
 
-        with refused(UnknownRun, "sending to an unknown run", saying="nowhere"):
+        with expect_error(UnknownRun, "sending to an unknown run", saying="nowhere"):
             journal.send("nowhere", "steer", {})
-        same(journal.inbox("nowhere"), [], "the inbox of no run")
+        assert_equal(journal.inbox("nowhere"), [], "the inbox of no run")
 
     @with_journal
     async def test_what_is_no_command_is_refused(self, journal: Journal) -> None:
@@ -326,21 +330,23 @@ class WorkerChecks:
             {"lone": "\ud800"}, {"object": object()}, ["a"], "text", None, {"deep": deep},
         )  # fmt: skip
         for body in wrong:
-            with refused(
+            with expect_error(
                 ConfigError,
                 "sending what is no JSON object of that size",
                 saying="body",
             ):
                 journal.send("r1", "steer", body)
         for kind in ("", " ", "two words", "x" * 65, "ünï"):
-            with refused(ConfigError, f"a command of kind {kind!r}", saying="kind"):
+            with expect_error(
+                ConfigError, f"a command of kind {kind!r}", saying="kind"
+            ):
                 journal.send("r1", kind, {})
-        same(journal.inbox("r1"), [], "the inbox")
+        assert_equal(journal.inbox("r1"), [], "the inbox")
 
         journal.send(
             "r1", "steer", {"text": "x" * (COMMAND_BYTES - len('{"text":""}'))}
         )
-        same(len(journal.inbox("r1")), 1, "commands of the greatest size")
+        assert_equal(len(journal.inbox("r1")), 1, "commands of the greatest size")
 
     @with_journal
     async def test_many_send_at_once(self, journal: Journal) -> None:
@@ -360,9 +366,9 @@ class WorkerChecks:
         sent = [told for telling in await senders for told in telling]
         found = [(c.number, c.body["of"], c.body["n"]) for c in journal.inbox("r1")]
 
-        same(found, sorted(sent), "the commands")
-        same(len({number for number, *_ in sent}), 20, "numbers of 20 commands")
-        holds(journal.verify("r1").ok, "the chain does not verify")
+        assert_equal(found, sorted(sent), "the commands")
+        assert_equal(len({number for number, *_ in sent}), 20, "numbers of 20 commands")
+        assert_true(journal.verify("r1").ok, "the chain does not verify")
 
 
 async def _begun(
@@ -380,7 +386,7 @@ def _info(journal: Journal) -> RunInfo:
 
 def _ends(claim: Claim, earliest: float, latest: float) -> None:
     until = claim.lease_until
-    holds(
+    assert_true(
         until is not None and earliest <= until <= latest,
         f"the lease ends at {until}, not {earliest} to {latest}",
     )

@@ -248,10 +248,9 @@ class Tool:
 
 def _list_strategies(given: Any) -> tuple[Any, ...]:
     """Return the strategies that a tool was given: one or several."""
-    if isinstance(given, RecoveryStrategy) or not isinstance(given, Iterable):
+    if isinstance(given, RecoveryStrategy) or not hasattr(given, "__iter__"):
         return (given,)
-    listed: Iterable[Any] = given
-    return tuple(listed)
+    return tuple(given)
 
 
 class _Arguments(BaseModel):

@@ -39,7 +39,7 @@ WIPE = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
 ASK = ("--provider", "scripted:ask", "--tools", "loopwright:ask_user")
 KEY = "sk-proj-" + "a1B2" * 12  # looks like a key of OpenAI's, and is none
 MARK = re.compile("@[0-9a-f]{8}")  # of the arguments, behind the key of a question
-NOTED = (0, "", "noted; it counts when the run is resumed\n")
+NOTED = (0, "", "queued; takes effect when the run is resumed\n")
 Log = Callable[[], list[str]]
 
 
@@ -131,23 +131,23 @@ def test_every_kind_of_question_is_listed_with_its_exact_arguments_and_what_to_t
         rf"r4  respond:  May it?{hostile}\x0d",
         '  run:respond({"answer":"It is\\n42.","status":"completed","stop_reason":"answered"})',
         "  until",
-        f"  allow it: loopwright approve r4 respond:@… {where}",
-        f"  or not: loopwright deny r4 respond:@… {where} --reason TEXT",
+        f"  approve it: loopwright approve r4 respond:@… {where}",
+        f"  or deny it: loopwright deny r4 respond:@… {where} --reason TEXT",
         "r3  0#0  door failed",
         '  door({"number":7})',
-        f"  say it: loopwright resolve r3 '0#0' {where} --done TEXT, or --not-done, or --unknown",
+        f"  resolve it: loopwright resolve r3 '0#0' {where} --done TEXT, or --not-done, or --unknown",
         rf"r2  0#0  Which one?{hostile}\x0d",
         f"  answer it: loopwright answer r2 --question '0#0' {where} TEXT",
         rf"r1  0#0  May it?{hostile}\x0d",
         f'  wipe({{"path":"b{exact}"}})',
         "  until",
-        f"  allow it: loopwright approve r1 '0#0@…' {where}",
-        f"  or not: loopwright deny r1 '0#0@…' {where} --reason TEXT",
+        f"  approve it: loopwright approve r1 '0#0@…' {where}",
+        f"  or deny it: loopwright deny r1 '0#0@…' {where} --reason TEXT",
         rf"r1  0#1  May it?{hostile}\x0d",
         "  reset({})",
         "  until",
-        f"  allow it: loopwright approve r1 '0#1@…' {where}",
-        f"  or not: loopwright deny r1 '0#1@…' {where} --reason TEXT",
+        f"  approve it: loopwright approve r1 '0#1@…' {where}",
+        f"  or deny it: loopwright deny r1 '0#1@…' {where} --reason TEXT",
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_question_whose_time_is_over_says_so_and_how_to_answer_it_no_more(
     assert (status, told) == (0, "")
     assert listed.splitlines()[2].startswith("  until 2023-11-1")
     assert listed.splitlines()[3:] == [
-        "  its time is over: the run goes on without the call when it is resumed"
+        "  expired: the run continues without the call when it is resumed"
     ]
     status, _, told = said(invoke, "approve", "r1", "0#0")
     assert (status, "until its time was over" in told, inbox()) == (2, True, [])
@@ -214,7 +214,7 @@ def test_where_nobody_asks_anything_that_is_said(
     assert said(invoke, "approvals", "--journal", journal) == (
         0,
         "",
-        "no run asks anything\n",
+        "no run waits for a decision\n",
     )
     assert list(folder.iterdir()) == []
 
@@ -319,7 +319,7 @@ def test_a_journal_is_named_by_the_option_or_the_environment(
     assert inbox(path="b.db") == [("steer", {"text": "to b"})]
     assert (
         invoke("approvals").stdout.splitlines()[-1]
-        == "  or not: loopwright deny r1 '0#0@cb1533f3' --reason TEXT"
+        == "  or deny it: loopwright deny r1 '0#0@cb1533f3' --reason TEXT"
     )
 
 
@@ -356,7 +356,7 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(
         ("follow-up", "r1", " \n"): r"follow_up: needs a text, got ' \n'",
         ("declassify", "r1", "public", "--reason", ""): "reason: needs a text, got ''",
         ("approve", "r1", "0#0", "--arguments", "x"): (
-            "--arguments: it cannot be read: Expecting value: line 1 column 1 (char 0)"
+            "--arguments: is not JSON: Expecting value: line 1 column 1 (char 0)"
         ),
         (
             "approve",
@@ -380,15 +380,14 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(
             "nan",
         ): "seconds: must be a number above 0, and at most 1e+11, got nan",
         ("override", "r1", "pay", "{"): (
-            "JSON: it cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+            "JSON: is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
         ),
         (
             "override",
             "r1",
             "pay",
             '"\x1b[31m"',
-        ): "JSON: it cannot be read: Invalid control character at: "
-        "line 1 column 2 (char 1)",
+        ): "JSON: is not JSON: Invalid control character at: line 1 column 2 (char 1)",
         ("override", "r1", "pay", "7"): "JSON: must be a JSON object, got 7",
         (
             "override",
@@ -452,7 +451,7 @@ def test_a_decision_counts_where_the_run_is_resumed_and_nobody_is_there_to_ask(
 
     assert (resumed.exit_code, resumed.stdout) == (0, f"I was told: {answer}\n")
     assert [line for line in log() if line.startswith("wipe ")] == done
-    assert said(invoke, "approvals") == (0, "", "no run asks anything\n")
+    assert said(invoke, "approvals") == (0, "", "no run waits for a decision\n")
 
 
 @pytest.mark.usefixtures("waiting")
@@ -487,12 +486,12 @@ def test_the_calls_that_come_after_a_decision_from_outside_wait_too(
     assert told == [
         "wipe is destructive: run it?",
         '  wipe({"path":"/b"})',
-        "  allow it: loopwright approve r1 '0#1@…'",
-        "  or not: loopwright deny r1 '0#1@…' --reason TEXT",
-        "waiting for a decision; go on with it: loopwright resume r1 "
+        "  approve it: loopwright approve r1 '0#1@…'",
+        "  or deny it: loopwright deny r1 '0#1@…' --reason TEXT",
+        "waiting for a decision; resume it: loopwright resume r1 "
         "--provider scripted:wipe --tools scripted_cli:wipe",
     ]
-    typed = shlex.split(resumed.stderr.splitlines()[3].partition("allow it: ")[2])
+    typed = shlex.split(resumed.stderr.splitlines()[3].partition("approve it: ")[2])
     assert said(invoke, *typed[1:]) == NOTED
     assert invoke("resume", "r1", *WIPE, "-q").stdout == "I was told: wiped\n"
     assert sorted(line for line in log() if line.startswith("wipe ")) == [
@@ -641,8 +640,8 @@ def test_a_worker_goes_on_as_soon_as_somebody_has_decided(
 
     assert worker.returncode == 0
     assert sorted(told.splitlines()[1:]) == [
-        "r1  completed: answered", "r1  taken up", "r2  completed: answered", "r2  taken up",
-        "r3  aborted: aborted", "r3  taken up",
+        "r1  claimed", "r1  completed: answered", "r2  claimed", "r2  completed: answered",
+        "r3  aborted: aborted", "r3  claimed",
     ]  # fmt: skip
     assert [line for line in log() if line.startswith("wipe ")] == ["wipe /tmp/x"]
     assert [info.status for info in journal.runs() if info.run_id == "last"] == [
@@ -662,7 +661,7 @@ def test_a_worker_asks_for_the_next_call_too_and_takes_an_answer(
     worker.send_signal(signal.SIGTERM)
 
     assert worker.communicate()[1].splitlines()[1:] == [
-        "r1  taken up",
+        "r1  claimed",
         "r1  completed: answered",
     ]
     assert "I was told: blue" in invoke("show", "r1").stdout

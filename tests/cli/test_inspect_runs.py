@@ -110,8 +110,8 @@ def test_a_run_is_shown_as_a_timeline_with_numbers_to_fork_at(invoke: Invoke) ->
         "5           end      suspended: waiting",
         "wipe is destructive: run it?",
         '  wipe({"path":"/tmp/x"})',
-        "  allow it: loopwright approve r3 '0#0",
-        "  or not: loopwright deny r3 '0#0",
+        "  approve it: loopwright approve r3 '0#0",
+        "  or deny it: loopwright deny r3 '0#0",
     ]
 
 
@@ -222,7 +222,7 @@ def test_a_fork_goes_on_from_the_entry_that_was_named(
 
     forked = invoke("fork", "r1", "--at", "6", "--new-id", "f1")
     assert (forked.exit_code, forked.stdout) == (0, "f1\n")
-    assert forked.stderr == "go on with it: loopwright resume f1 --provider ...\n"
+    assert forked.stderr == "resume it: loopwright resume f1 --provider ...\n"
     assert invoke("resume", "f1", *AGAIN).stdout == "It is Paris.\n"
     assert log()[before:] == ["model capital"]  # the tool's result is recorded
     assert entries(invoke, "f1")[6:8] == ["run_forked", "run_resumed"]
@@ -261,7 +261,7 @@ def test_the_command_that_goes_on_with_a_fork_is_quoted_and_cleaned(
     forked = invoke("fork", "r1", "--at", "6", "--new-id", "f1", *journal)
 
     assert forked.stderr == (
-        "go on with it: loopwright resume f1 --journal 'my \\x1b[31mruns; ls.db' --provider ...\n"
+        "resume it: loopwright resume f1 --journal 'my \\x1b[31mruns; ls.db' --provider ...\n"
     )
 
 
@@ -365,7 +365,7 @@ def test_whole_runs_verify(invoke: Invoke) -> None:
     head = json.loads(invoke("runs", "--json").stdout.splitlines()[0])["head_hash"]
 
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[0] == f"r3: 5 entries, whole; head {head}"
+    assert done.stdout.splitlines()[0] == f"r3: 5 entries, intact; head {head}"
     assert invoke("verify", "r3", "--head", head).exit_code == 0
 
 

@@ -103,7 +103,7 @@ def test_a_line_that_does_not_end_is_printed_in_pieces(
     assert max(map(len, printed.splitlines())) <= 65_536 + 1
 
 
-CLOSED = "standard output is closed: write >/dev/null if nobody shall read it"
+CLOSED = "standard output is closed: redirect it to /dev/null to discard the output"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ CLOSED = "standard output is closed: write >/dev/null if nobody shall read it"
             (
                 2,
                 "",
-                "error: question: it is empty; say what there is to find out or do\n",
+                "error: question: is empty; pass the task to do\n",
             ),
         ),
         ("Capital?", ">&- 2>&- <&-", (2, "", "")),
@@ -160,7 +160,7 @@ def test_a_question_that_is_no_text_is_2(folder: Path, env: dict[str, str]) -> N
     )
 
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
-    assert done.stderr.startswith(b"error: question: it is no text in UTF-8: ")
+    assert done.stderr.startswith(b"error: question: is not UTF-8 text: ")
     assert list(folder.iterdir()) == []
 
 
@@ -258,7 +258,7 @@ def test_ctrl_c_suspends_the_run_and_says_how_to_go_on(
 
     command = "loopwright resume r1 --journal 'my runs.db' --provider scripted:slow --tools scripted_cli:slow"
     assert (process.returncode, answer) == (130, "")
-    assert progress.splitlines()[-1] == f"interrupted; go on with it: {command}"
+    assert progress.splitlines()[-1] == f"interrupted; resume it: {command}"
     assert status(start, "r1", "my runs.db") == "suspended"
     again = start(
         "resume",
@@ -300,7 +300,7 @@ def test_a_killed_run_is_resumed_and_a_live_one_is_not(
     who = f"process {process.pid} on {socket.gethostname()}"
     assert (
         refused
-        == f"error: run 'r1' is being worked on by {who}: wait for it, or fence it off with --take-over\n"
+        == f"error: run 'r1' is running in {who}: wait for it to end, or take it over with --take-over\n"
     )
     assert again.communicate()[0] == "done\n"
     assert log().count("model slow") == 2
@@ -344,7 +344,7 @@ def test_words_are_shown_as_they_come_and_ctrl_c_suspends(
 
     assert ended == 130
     assert screen.endswith(
-        "interrupted; go on with it: loopwright resume r1 --provider scripted:endless\n"
+        "interrupted; resume it: loopwright resume r1 --provider scripted:endless\n"
     )
     assert "\x1b[?25h" in screen  # the cursor is there again
     assert status(start, "r1") == "suspended"

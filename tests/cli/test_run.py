@@ -396,8 +396,7 @@ def test_a_run_that_waits_is_5_and_says_how_to_go_on(invoke: Invoke) -> None:
     assert (done.exit_code, done.stdout) == (5, "")
     command = "loopwright resume r1 --provider scripted:wipe --tools scripted_cli:wipe"
     assert (
-        done.stderr.splitlines()[-1]
-        == f"waiting for a decision; go on with it: {command}"
+        done.stderr.splitlines()[-1] == f"waiting for a decision; resume it: {command}"
     )
     assert invoke(*command.split()[1:], "--yes", "-q").stdout == "I was told: wiped\n"
 
@@ -496,7 +495,7 @@ def test_a_run_that_waits_is_5_and_says_how_to_go_on(invoke: Invoke) -> None:
         ),
         (
             ("--output", "scripted_cli:capital"),
-            "error: --output: scripted_cli:capital is no pydantic model class",
+            "error: --output: scripted_cli:capital is not a pydantic model class",
         ),
         (
             ("--attach", "nothing.png"),
@@ -538,7 +537,7 @@ def test_an_empty_question_is_refused(invoke: Invoke, question: str) -> None:
 
     assert (done.exit_code, done.stderr) == (
         2,
-        "error: question: it is empty; say what there is to find out or do\n",
+        "error: question: is empty; pass the task to do\n",
     )
 
 

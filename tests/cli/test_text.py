@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loopwright import Action, Deny
 from loopwright.cli.approver import TerminalApprover
-from loopwright.cli.progress import Nobody
+from loopwright.cli.progress import NullWatcher
 from loopwright.cli.text import (
     clean,
     columns,
@@ -26,7 +26,7 @@ from loopwright.events.describe import format_call
 from loopwright.events.run import format_process
 from loopwright.messages import Json
 
-FORGED = 'note": "tidy")  [destructive]\ny runs it; n, or why not, refuses it: y\n\nlist is harmless: run it?\n  list(path'
+FORGED = 'note": "tidy")  [destructive]\ny approves it; n or a reason denies it: y\n\nlist is harmless: run it?\n  list(path'
 """The name of an argument that would look like an answered question and another one, where it was shown as it is."""
 ANYTHING = st.text(st.characters(exclude_categories=()))  # half pairs, controls and all
 
@@ -140,7 +140,7 @@ async def test_the_question_at_a_terminal_has_three_lines_whatever_stands_in_it(
 ):
     reader, writer = os.openpty()
     screen = io.StringIO()
-    approver = TerminalApprover(writer, screen, Nobody(screen))
+    approver = TerminalApprover(writer, screen, NullWatcher(screen))
     action = Action("delete", {"path": "/home", FORGED: 1}, effect="destructive")
     os.write(reader, b"no\n")
     try:
@@ -159,5 +159,5 @@ async def test_the_question_at_a_terminal_has_three_lines_whatever_stands_in_it(
         "",
         "delete: run ",
         '  delete({"n',
-        "y runs it; n",
+        "y approves i",
     ]

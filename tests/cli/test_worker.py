@@ -87,8 +87,8 @@ def test_a_run_whose_process_was_killed_is_taken_up_and_told(
 
     assert (worker.returncode, printed) == (0, "r1\tcompleted\n")
     assert told.splitlines() == [
-        "loopwright.db  taking up what there is",
-        "r1  taken up",
+        "loopwright.db  claiming the runs that can be resumed",
+        "r1  claimed",
         "r1  completed: answered",
     ]
     assert log().count("model slow") == 2  # the first reply is recorded
@@ -121,9 +121,9 @@ def test_a_signal_ends_a_worker_and_releases_its_runs(
 
     assert worker.returncode == 0
     assert told.splitlines() == [
-        "loopwright.db  taking up runs; Ctrl-C or SIGTERM releases them",
-        "r1  taken up",
-        "r1  left: released",
+        "loopwright.db  claiming runs that can be resumed; Ctrl-C or SIGTERM releases them",
+        "r1  claimed",
+        "r1  suspended: released",
     ]
     assert statuses(folder) == {"r1": "released"}
     assert "released (to a worker)" in invoke("runs", "--status", "released").stdout
@@ -163,7 +163,7 @@ def test_two_workers_share_one_file_and_take_over_from_a_killed_third(
         line.split()[0]
         for lines in told
         for line in lines.splitlines()
-        if line.endswith("taken up")
+        if line.endswith("claimed")
     ]
     assert sorted(taken) == names  # each once
     journal = SQLiteJournal(folder / "loopwright.db")
@@ -282,7 +282,7 @@ def test_a_journal_that_is_not_there_has_nothing_to_take_up_and_is_not_made(
     ("owner", "lease", "told", "orphaned"),
     [
         ("elsewhere|1||x", 60.0, r"running \(leased for (60|59) s\)", False),
-        ("elsewhere|1||x", 0.01, r"running \(its lease is over\)", True),
+        ("elsewhere|1||x", 0.01, r"running \(its lease has expired\)", True),
         ("elsewhere|1||x", None, r"running  ", False),
         (
             f"{socket.gethostname()}|{NO_PROCESS}||x",
@@ -382,19 +382,19 @@ def test_a_person_says_what_came_of_a_call_and_the_run_goes_on(
     assert told.pop(1) == '  pay({"cents":500})'
     assert told == [
         "pay was interrupted: did it take effect?",
-        "  say it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown",
-        "waiting for a decision; go on with it: loopwright resume r1 --provider scripted:pay "
+        "  resolve it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown",
+        "waiting for a decision; resume it: loopwright resume r1 --provider scripted:pay "
         "--on-unknown ask --tools scripted_cli:pay",
     ]
 
-    typed = shlex.split(told[1].partition("say it: ")[2].partition(" --done")[0])
+    typed = shlex.split(told[1].partition("resolve it: ")[2].partition(" --done")[0])
     said = start(*typed[1:], *words)
 
     assert said.communicate() == (
         "",
-        "noted; it counts when the run is resumed, by you or by a worker\n",
+        "queued; takes effect when the run is resumed, by you or by a worker\n",
     )
-    go_on = shlex.split(told[2].partition("go on with it: ")[2])
+    go_on = shlex.split(told[2].partition("resume it: ")[2])
     printed, _ = start(*go_on[1:], "-q", env=quick()).communicate()
     assert printed.startswith(answer)
     assert log().count("pay") == 1 + (words == ("--not-done",))
@@ -434,7 +434,7 @@ def test_a_worker_asks_and_takes_the_run_up_when_it_is_told(
     _, told = worker.communicate()
 
     assert (
-        "  say it: loopwright resolve r1 '0#0' --journal 'my runs.db' --done TEXT, or --not-done, or --unknown"
+        "  resolve it: loopwright resolve r1 '0#0' --journal 'my runs.db' --done TEXT, or --not-done, or --unknown"
         in (told.splitlines())
     )
     assert told.splitlines()[-1] == "r1  completed: answered"
@@ -448,9 +448,7 @@ def test_show_ends_with_what_a_run_asks_and_a_failure_is_asked_about_too(
 
     assert done.exit_code == 5
     shown = invoke("show", "r1").stdout
-    asked = (
-        "  say it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown"
-    )
+    asked = "  resolve it: loopwright resolve r1 '0#0' --done TEXT, or --not-done, or --unknown"
     assert shown.splitlines()[-1] == asked
     assert asked in done.stderr.splitlines()
     assert [
@@ -477,7 +475,7 @@ def test_the_line_to_type_is_quoted_and_cleaned(invoke: Invoke) -> None:
     done = invoke("run", "Go.", *DOOR, "--run-id", "r1", "-q", *journal)
 
     command = "loopwright resolve r1 '0#0' --journal 'my \\x1b[31mruns; ls.db'"
-    line = f"  say it: {command} --done TEXT, or --not-done, or --unknown"
+    line = f"  resolve it: {command} --done TEXT, or --not-done, or --unknown"
     assert line in done.stderr.splitlines()
     assert invoke("show", "r1", *journal).stdout.splitlines()[-1] == line
 
@@ -487,10 +485,10 @@ def test_the_line_to_type_is_quoted_and_cleaned(invoke: Invoke) -> None:
     [
         (
             ("r1", "0#0"),
-            "say what came of the call: one of --done TEXT, --not-done and --unknown",
+            "resolution: pass exactly one of --done TEXT, --not-done and --unknown",
         ),
-        (("r1", "0#0", "--done", "x", "--unknown"), "say what came of the call"),
-        (("r1", "0#0", "--not-done", "--unknown"), "say what came of the call"),
+        (("r1", "0#0", "--done", "x", "--unknown"), "resolution: pass exactly one"),
+        (("r1", "0#0", "--not-done", "--unknown"), "resolution: pass exactly one"),
         (("r9", "0#0", "--unknown"), "no run 'r9'"),
         (
             ("r1", "7#0", "--unknown"),

@@ -4,8 +4,8 @@ import sys
 from importlib import import_module
 from typing import Never
 
-NEEDED = ("typer", "rich")
-INSTALL = "pip install 'loopwright[cli]'"
+REQUIRED = ("typer", "rich")
+INSTALL_COMMAND = "pip install 'loopwright[cli]'"
 
 
 def main() -> Never:
@@ -16,10 +16,10 @@ def main() -> Never:
         )  # late, because it is what needs the extra
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in NEEDED:
+        if missing not in REQUIRED:
             raise
         sys.stderr.write(
-            f"error: the loopwright command needs {missing}, which is not installed: {INSTALL}\n"
+            f"error: the loopwright command needs {missing}, which is not installed: {INSTALL_COMMAND}\n"
         )
         sys.exit(2)
     sys.exit(app.main(sys.argv[1:]))

@@ -8,14 +8,14 @@ import typer
 
 from .._internal.version import __version__
 from ..errors import ConfigError
-from .config import Chosen
+from .config import CommandOptions
 from .control import commands
-from .exit_status import MISUSED, ensure_streams, printable, tell_error
+from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_error
 from .inspect_runs import list_runs, show_run, verify_runs
-from .options import Given, Journal, Run, end, with_given
+from .options import Journal, Run, SharedOptions, end, with_shared_options
 from .plugins import list_engines, list_plugins, show_engine
 from .run import Question, copy_to_fork, resume_run, start_run
-from .worker import resolution_of, serve, tell_resolution
+from .worker import parse_resolution, send_resolution, serve
 
 LinesOfJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="A line of JSON for each.")
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str]) -> Never:
     try:
         ensure_streams()
     except ConfigError as error:
-        tell_error(error, debug=False)
+        report_error(error, debug=False)
         sys.exit(MISUSED)
-    printable(sys.stdout)
+    escape_unencodable(sys.stdout)
     app(list(arguments), prog_name="loopwright")
     sys.exit(0)
 
@@ -72,7 +72,7 @@ def top(
     loopwright runs; loopwright show RUN     what happened
     loopwright resume RUN --provider ...     go on after a crash, Ctrl-C or a question
     loopwright approvals                     what runs ask people; approve, deny, answer
-    loopwright steer RUN "..."               a hand on a run at work; pause, stop, abort
+    loopwright steer RUN "..."               a control on a run at work; pause, stop, abort
     loopwright worker --provider ...         go on with all that was left
     """
 
@@ -94,7 +94,7 @@ def engines(
 
 
 @app.command()
-@with_given
+@with_shared_options
 def run(
     context: typer.Context,
     question: Annotated[
@@ -130,7 +130,7 @@ def run(
         ),
     ] = False,
     *,
-    given: Given,
+    given: SharedOptions,
 ) -> None:
     """Run an engine on a question: the answer goes to standard output, progress to standard error.
 
@@ -146,12 +146,12 @@ def run(
       4 stuck, 5 waiting for a decision, 6 aborted, 130 interrupted by Ctrl-C.
     """
     asked = Question(question, engine, system, tuple(attach or ()), run_id, saga)
-    manner = given.manner(context)
-    end(context, lambda: start_run(asked, given.chosen(), manner))
+    interaction = given.interaction(context)
+    end(context, lambda: start_run(asked, given.chosen(), interaction))
 
 
 @app.command()
-@with_given
+@with_shared_options
 def resume(
     context: typer.Context,
     run: Run,
@@ -169,7 +169,7 @@ def resume(
         ),
     ] = False,
     *,
-    given: Given,
+    given: SharedOptions,
 ) -> None:
     """Go on with a run where its journal ends: after a crash, after Ctrl-C, or to answer what it waits for.
 
@@ -180,17 +180,17 @@ def resume(
     Example: loopwright resume run-1f2e3d4c --provider openai:gpt-4.1-mini --tools my_tools:weather
     Exit status: as of `loopwright run`.
     """
-    manner = given.manner(context)
+    interaction = given.interaction(context)
     end(
         context,
         lambda: resume_run(
-            run, given.chosen(), manner, engine=engine, take_over=take_over
+            run, given.chosen(), interaction, engine=engine, take_over=take_over
         ),
     )
 
 
 @app.command()
-@with_given
+@with_shared_options
 def worker(
     context: typer.Context,
     lease: Annotated[
@@ -215,7 +215,7 @@ def worker(
         ),
     ] = False,
     *,
-    given: Given,
+    given: SharedOptions,
 ) -> None:
     """Take up the runs of a journal that nobody works on, until Ctrl-C or SIGTERM, which leaves them to other workers.
 
@@ -228,12 +228,12 @@ def worker(
     Example: loopwright worker --journal runs.db --provider openai:gpt-4.1-mini --tools my_tools:weather
     Exit status: 0, 1 if the journal failed, 2 for wrong usage or configuration.
     """
-    manner = given.manner(context)
+    interaction = given.interaction(context)
     end(
         context,
         lambda: serve(
             given.chosen(),
-            manner,
+            interaction,
             lease=lease,
             max_concurrency=max_concurrency,
             poll=poll,
@@ -279,8 +279,8 @@ def resolve(
     """
     end(
         context,
-        lambda: tell_resolution(
-            run, key, resolution_of(done, not_done, unknown), journal
+        lambda: send_resolution(
+            run, key, parse_resolution(done, not_done, unknown), journal
         ),
     )
 
@@ -312,7 +312,7 @@ def fork(
     Example: loopwright resume "$(loopwright fork run-1f2e3d4c --at 7)" --provider openai:gpt-4.1
     Exit status: 0, 1 if the journal failed, or 2 for a run or an entry that is not there.
     """
-    end(context, lambda: copy_to_fork(run, at, new_id, Chosen(journal=journal)))
+    end(context, lambda: copy_to_fork(run, at, new_id, CommandOptions(journal=journal)))
 
 
 @app.command()

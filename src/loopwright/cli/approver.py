@@ -13,13 +13,13 @@ from .terminal import is_terminal
 from .text import exact_call, one_line
 
 Approval: TypeAlias = Literal["ask", "yes", "wait"]
-NOT_ASKED = (
+NO_TERMINAL = (
     "it needs a person's approval, and there is no terminal to ask at "
     "(--yes approves everything, --wait keeps the run waiting for `loopwright approve`)"
 )
 
 
-def approver_of(approval: Approval | None, watcher: Watcher) -> Approver | Suspend:
+def choose_approver(approval: Approval | None, watcher: Watcher) -> Approver | Suspend:
     """Who answers. Without a choice, the person at the terminal is asked; where there is none, the answer is no."""
     if approval == "yes":
         return _approve_all
@@ -40,7 +40,7 @@ async def _approve_all(action: Action, question: str) -> Allow:
 
 
 async def _refuse_all(action: Action, question: str) -> Deny:
-    return Deny(f"{action.tool} was not run: {NOT_ASKED}")
+    return Deny(f"{action.tool} was not run: {NO_TERMINAL}")
 
 
 def _asking_terminal() -> int | None:
@@ -71,7 +71,7 @@ class TerminalApprover:
                 )  # what is typed already answers nothing
                 self._screen.write(
                     f"\n{one_line(question)}\n  {exact_call(action.tool, action.arguments)}  [{action.effect}]\n"
-                    "y runs it; n, or why not, refuses it: "
+                    "y approves it; n or a reason denies it: "
                 )
                 self._screen.flush()
                 answer = (await read_line(self._terminal)).strip()

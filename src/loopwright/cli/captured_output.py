@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, TextIO
 
-LONGEST = 65_536  # bytes that are kept for a line that does not end
+MAX_LINE_BYTES = 65_536  # bytes that are kept for a line that does not end
 
 
 @contextlib.contextmanager
-def printing_to(tell: Callable[[str], None]) -> Generator[None]:
+def capture_output(tell: Callable[[str], None]) -> Generator[None]:
     """Hands what is printed to a function in whole lines; what started programs print goes to standard error."""
-    printed = Printed(tell, sys.stderr)
+    printed = CapturedOutput(tell, sys.stderr)
     # A wrapper has a `buffer`, for tools that write bytes.
     stream = io.TextIOWrapper(
         printed,
@@ -56,7 +56,7 @@ def _descriptor_to(target: TextIO, stream: TextIO) -> Generator[None]:
         yield
 
 
-class Printed(io.BufferedIOBase):
+class CapturedOutput(io.BufferedIOBase):
     """Bytes that are handed over as text, in whole lines; a line that is too long is broken."""
 
     name = "<printed>"
@@ -81,7 +81,7 @@ class Printed(io.BufferedIOBase):
         piece = bytes(data)
         end = piece.rfind(b"\n") + 1
         with self._lock:
-            if not end and self._size + len(piece) > LONGEST:
+            if not end and self._size + len(piece) > MAX_LINE_BYTES:
                 end = len(piece)
             if not end:
                 self._begun.append(piece)
@@ -89,7 +89,7 @@ class Printed(io.BufferedIOBase):
                 return len(piece)
             whole = b"".join([*self._begun, piece[:end]])
             self._begun, self._size = [piece[end:]], len(piece) - end
-        self._told(whole)
+        self._pass_on(whole)
         return len(piece)
 
     def finish(self) -> None:
@@ -98,8 +98,8 @@ class Printed(io.BufferedIOBase):
             rest = b"".join(self._begun)
             self._begun, self._size = [], 0
         if rest:
-            self._told(rest)
+            self._pass_on(rest)
 
-    def _told(self, lines: bytes) -> None:
+    def _pass_on(self, lines: bytes) -> None:
         text = lines.decode("utf-8", "backslashreplace")
         self._hand_over(text if text.endswith("\n") else text + "\n")

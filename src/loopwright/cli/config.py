@@ -33,7 +33,7 @@ PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class CommandOptions:
     """The options of `run`, `resume` and `worker`, as they were typed; `None` and empty is what was left out."""
 
     provider: str | None = None
@@ -85,18 +85,18 @@ class Chosen:
         ]
 
 
-def journal_name(chosen: str | None) -> str:
+def resolve_journal(chosen: str | None) -> str:
     """Where runs are kept: as chosen, else as the environment says, else a file in this folder."""
     return chosen or os.environ.get(JOURNAL_VARIABLE) or JOURNAL
 
 
 def open_journal(chosen: str | None) -> Journal:
     """The journal, which opens no file before it is used."""
-    with _about("--journal"):
-        return build_journal(journal_name(chosen))
+    with _name_option("--journal"):
+        return build_journal(resolve_journal(chosen))
 
 
-def open_provider(chosen: Chosen) -> Provider:
+def open_provider(chosen: CommandOptions) -> Provider:
     """The model, behind a dialect if one is chosen or if it has no tool calls of its own."""
     spec = chosen.provider or os.environ.get(PROVIDER_VARIABLE)
     if not spec:
@@ -104,11 +104,11 @@ def open_provider(chosen: Chosen) -> Provider:
         raise ConfigError(
             f'--provider: name the model, like "openai:gpt-4.1-mini", or set {PROVIDER_VARIABLE}. Installed: {known}'
         )
-    with _about("--provider"):
+    with _name_option("--provider"):
         provider = build_provider(spec)
     if chosen.dialect is None and provider.capabilities.native_tools:
         return provider
-    with _about("--dialect"):
+    with _name_option("--dialect"):
         return TextTools(provider, chosen.dialect or "auto")
 
 
@@ -117,7 +117,7 @@ def open_tools(specs: Iterable[str]) -> list[Tool | Callable[..., Any]]:
     tools: list[Tool | Callable[..., Any]] = []
     for spec in specs:
         if spec.partition(":")[0] in plugins("toolboxes"):
-            with _about("--tools"):
+            with _name_option("--tools"):
                 tools += build_tools(spec)
             continue
         found = load_object("--tools", spec)
@@ -129,11 +129,11 @@ def open_tools(specs: Iterable[str]) -> list[Tool | Callable[..., Any]]:
 
 def open_gate(spec: str | None) -> PolicyGate | None:
     """The policy gate, if one is chosen."""
-    with _about("--gate"):
+    with _name_option("--gate"):
         return None if spec is None else build_gate(spec)
 
 
-def limits_of(
+def build_limits(
     given: Mapping[str, float | None], recorded: Mapping[str, object] | None = None
 ) -> Limits:
     """The limits of a run: as given, else as an earlier part of the run had them, else the default ones."""
@@ -146,7 +146,7 @@ def limits_of(
     return Limits(**chosen)
 
 
-def prices_of(price: str | None, provider: Provider) -> dict[str, Price]:
+def parse_prices(price: str | None, provider: Provider) -> dict[str, Price]:
     """What the model costs per million tokens: "0.4,1.6" is 0.4 for those sent and 1.6 for those received."""
     if price is None:
         return {}
@@ -156,11 +156,11 @@ def prices_of(price: str | None, provider: Provider) -> dict[str, Price]:
         raise ConfigError(
             f'--price: write what a million tokens sent and received cost, like "0.4,1.6", got {price!r}'
         ) from None
-    with _about("--price"):
+    with _name_option("--price"):
         return {provider.model: Price(sent, received)}
 
 
-def engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
+def parse_engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
     """The engine's options: `name=value`, where a value is JSON, `@package.module:object`, or else a plain text."""
     options: dict[str, Any] = {}
     for text in texts:
@@ -171,13 +171,13 @@ def engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
             )
         about = f"--option {name}"
         try:
-            options[name] = as_option(runtime, _option_value(about, value), about)
+            options[name] = build_option(runtime, _option_value(about, value), about)
         except RecursionError:
             raise ConfigError(f"{about}: this is nested too deeply") from None
     return options
 
 
-def as_option(runtime: Runtime, value: Any, about: str) -> Any:
+def build_option(runtime: Runtime, value: Any, about: str) -> Any:
     """An option as the engine takes it: {"engine": name, "options": {...}} is an engine, the rest stays as it is.
 
     Raises `ConfigError`, which begins with `about`, for an engine that cannot be.
@@ -198,10 +198,10 @@ def as_option(runtime: Runtime, value: Any, about: str) -> Any:
         )
     given = cast("dict[str, Any]", options)
     built = {
-        name: as_option(runtime, inner, f"{about}.{name}")
+        name: build_option(runtime, inner, f"{about}.{name}")
         for name, inner in given.items()
     }
-    with _about(about):
+    with _name_option(about):
         return runtime.engine(engine, **built)
 
 
@@ -214,30 +214,32 @@ def _option_value(about: str, value: str) -> Any:
         return value
 
 
-def recorded_options(
+def restore_options(
     runtime: Runtime, started: RunStarted, *, but: Set[str]
 ) -> dict[str, Any]:
     """The options that a run's first entry holds, without those that are given anew."""
     return {
-        name: as_option(runtime, value, f"recorded option {name}")
+        name: build_option(runtime, value, f"recorded option {name}")
         for name, value in started.options.items()
         if name not in but
     }
 
 
-def output_model(spec: str | None) -> type[BaseModel] | None:
+def load_output_model(spec: str | None) -> type[BaseModel] | None:
     """The pydantic model that the answer shall fit, if one is chosen."""
     if spec is None:
         return None
     found = load_object("--output", spec)
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
-        raise ConfigError(f"--output: {spec} is no pydantic model class, but {found!r}")
+        raise ConfigError(
+            f"--output: {spec} is not a pydantic model class, but {found!r}"
+        )
     return found
 
 
-def attachments_of(sources: Sequence[str]) -> list[Attachment]:
+def load_attachments(sources: Sequence[str]) -> list[Attachment]:
     """Images and documents: files, or http(s) URLs."""
-    with _about("--attach"):
+    with _name_option("--attach"):
         return [_attachment(source) for source in sources]
 
 
@@ -282,7 +284,7 @@ def load_object(option: str, spec: str) -> Any:
 
 
 @contextlib.contextmanager
-def _about(option: str) -> Generator[None]:
+def _name_option(option: str) -> Generator[None]:
     """Puts the option's name before what is wrong with it."""
     try:
         yield

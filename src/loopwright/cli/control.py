@@ -1,11 +1,11 @@
-"""The commands by which a person has a hand on a run: approve, answer, steer, pause, stop."""
+"""The commands by which a person has a control on a run: approve, answer, steer, pause, stop."""
 
 from typing import Annotated, TypeAlias
 
 import typer
 
 from ..labels import LABELS
-from .inbox import json_object, list_questions, tell
+from .inbox import list_questions, parse_json_object, send_command
 from .options import Journal, Run, end
 
 Key: TypeAlias = Annotated[
@@ -70,11 +70,15 @@ def approve(
     """
 
     def work() -> int:
-        given = None if arguments is None else json_object("--arguments", arguments)
-        return tell(
+        given = (
+            None if arguments is None else parse_json_object("--arguments", arguments)
+        )
+        return send_command(
             run,
             journal,
-            lambda hand: hand.approve(key, arguments=given, seconds=seconds, by=by),
+            lambda control: control.approve(
+                key, arguments=given, seconds=seconds, by=by
+            ),
         )
 
     end(context, work)
@@ -97,7 +101,12 @@ def deny(
     Example: loopwright deny run-1f2e3d4c '3#0@66660a3d' --reason 'not on a Friday'
     Exit status: as of `loopwright approve`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.deny(key, reason, by=by)))
+    end(
+        context,
+        lambda: send_command(
+            run, journal, lambda control: control.deny(key, reason, by=by)
+        ),
+    )
 
 
 @commands.command()
@@ -118,7 +127,9 @@ def answer(
     """
     end(
         context,
-        lambda: tell(run, journal, lambda hand: hand.answer(text, question=question)),
+        lambda: send_command(
+            run, journal, lambda control: control.answer(text, question=question)
+        ),
     )
 
 
@@ -132,7 +143,9 @@ def steer(
     Example: loopwright steer run-1f2e3d4c 'only sources of this year'
     Exit status: 0, 1 if the journal failed, 2 for a run that is not there or has ended.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.steer(text)))
+    end(
+        context, lambda: send_command(run, journal, lambda control: control.steer(text))
+    )
 
 
 @commands.command("add-context")
@@ -145,7 +158,10 @@ def add_context(
     Example: loopwright add-context run-1f2e3d4c 'the office is closed today'
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.add_context(text)))
+    end(
+        context,
+        lambda: send_command(run, journal, lambda control: control.add_context(text)),
+    )
 
 
 @commands.command("follow-up")
@@ -158,7 +174,10 @@ def follow_up(
     Example: loopwright follow-up run-1f2e3d4c 'and the same for London'
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.follow_up(text)))
+    end(
+        context,
+        lambda: send_command(run, journal, lambda control: control.follow_up(text)),
+    )
 
 
 @commands.command()
@@ -179,10 +198,12 @@ def override(
     """
     end(
         context,
-        lambda: tell(
+        lambda: send_command(
             run,
             journal,
-            lambda hand: hand.override(tool, json_object("JSON", arguments)),
+            lambda control: control.override(
+                tool, parse_json_object("JSON", arguments)
+            ),
         ),
     )
 
@@ -195,7 +216,7 @@ def pause(context: typer.Context, run: Run, journal: Journal = None) -> None:
     Example: loopwright pause run-1f2e3d4c
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.pause()))
+    end(context, lambda: send_command(run, journal, lambda control: control.pause()))
 
 
 @commands.command()
@@ -206,7 +227,7 @@ def unpause(context: typer.Context, run: Run, journal: Journal = None) -> None:
     Example: loopwright unpause run-1f2e3d4c
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.unpause()))
+    end(context, lambda: send_command(run, journal, lambda control: control.unpause()))
 
 
 @commands.command()
@@ -217,7 +238,7 @@ def stop(context: typer.Context, run: Run, journal: Journal = None) -> None:
     Example: loopwright stop run-1f2e3d4c
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.stop()))
+    end(context, lambda: send_command(run, journal, lambda control: control.stop()))
 
 
 @commands.command()
@@ -228,7 +249,7 @@ def abort(context: typer.Context, run: Run, journal: Journal = None) -> None:
     Example: loopwright abort run-1f2e3d4c
     Exit status: as of `loopwright steer`.
     """
-    end(context, lambda: tell(run, journal, lambda hand: hand.abort()))
+    end(context, lambda: send_command(run, journal, lambda control: control.abort()))
 
 
 @commands.command()
@@ -253,5 +274,8 @@ def declassify(
         )
     known = LABELS[LABELS.index(label)]
     end(
-        context, lambda: tell(run, journal, lambda hand: hand.declassify(known, reason))
+        context,
+        lambda: send_command(
+            run, journal, lambda control: control.declassify(known, reason)
+        ),
     )

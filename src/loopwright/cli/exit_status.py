@@ -11,7 +11,7 @@ from ..errors import ConfigError, LoopwrightError
 from ..events.run import Status
 from .text import clean, one_line
 
-OF_STATUS: dict[Status, int] = {
+EXIT_STATUS: dict[Status, int] = {
     "completed": 0,
     "failed": 1,
     "limit": 3,
@@ -19,7 +19,7 @@ OF_STATUS: dict[Status, int] = {
     "waiting": 5,
     "aborted": 6,
 }
-FAILED, MISUSED, INTERRUPTED, UNREAD = (
+FAILED, MISUSED, INTERRUPTED, BROKEN_PIPE = (
     1,
     2,
     130,
@@ -27,23 +27,23 @@ FAILED, MISUSED, INTERRUPTED, UNREAD = (
 )  # the last two as of a process that SIGINT or SIGPIPE ends
 
 
-def carried_out(work: Callable[[], int], *, debug: bool) -> int:
+def run_work(work: Callable[[], int], *, debug: bool) -> int:
     """Do a command's work and give its exit status; an error of ours is told on one line, with `debug` in full."""
     try:
         status = work()
         sys.stdout.flush()  # while an error of it can still be told
         return status
     except BrokenPipeError:
-        read_by_nobody()
-        return UNREAD
+        discard_output()
+        return BROKEN_PIPE
     except (LoopwrightError, OSError) as error:
         with contextlib.suppress(OSError):
-            tell_error(error, debug=debug)
-        read_by_nobody()
+            report_error(error, debug=debug)
+        discard_output()
         return MISUSED if isinstance(error, ConfigError) else FAILED
 
 
-def tell_error(error: BaseException, *, debug: bool) -> None:
+def report_error(error: BaseException, *, debug: bool) -> None:
     """One line about an error on standard error; with `debug` also where it comes from."""
     if debug:
         sys.stderr.write(clean("".join(traceback.format_exception(error))))
@@ -64,18 +64,18 @@ def ensure_streams() -> None:
         )
     if "stdout" in closed:
         raise ConfigError(
-            "standard output is closed: write >/dev/null if nobody shall read it"
+            "standard output is closed: redirect it to /dev/null to discard the output"
         )
 
 
-def printable(stream: TextIO) -> None:
+def escape_unencodable(stream: TextIO) -> None:
     """Let a stream write what its encoding has no character for as an escape, in place of failing."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
-def read_by_nobody() -> None:
+def discard_output() -> None:
     """Send what cannot be written any more nowhere, so that the end of the process does not complain of it."""
     for stream in (sys.stdout, sys.stderr):
         try:

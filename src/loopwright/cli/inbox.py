@@ -12,15 +12,15 @@ from ..events.run import Question
 from ..messages import JsonObject
 from ..security.redaction import Redactor
 from .config import open_journal
-from .exit_status import FAILED, tell_error
-from .questions import details
-from .run import closing
+from .exit_status import FAILED, report_error
+from .questions import format_question
+from .run import run_and_close
 from .text import clean, json_text, one_line
 
-Word: TypeAlias = Callable[[RunControl], Awaitable[None]]
+Send: TypeAlias = Callable[[RunControl], Awaitable[None]]
 
 
-def tell(run_id: str, journal: str | None, word: Word) -> int:
+def send_command(run_id: str, journal: str | None, word: Send) -> int:
     """Say a word to a run; gives the exit status."""
     opened = open_journal(journal)
     control = RunControl(opened, Redactor(), run_id)
@@ -32,10 +32,12 @@ def tell(run_id: str, journal: str | None, word: Word) -> int:
     async def work() -> None:
         await word(control)
 
-    asyncio.run(closing(opened, work))
-    at_work = "noted; it counts between two steps of the run\n"
+    asyncio.run(run_and_close(opened, work))
+    at_work = "queued; takes effect before the next step\n"
     sys.stderr.write(
-        at_work if status == "running" else "noted; it counts when the run is resumed\n"
+        at_work
+        if status == "running"
+        else "queued; takes effect when the run is resumed\n"
     )
     return 0
 
@@ -48,7 +50,7 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
         try:
             asked = open_questions(opened.read(info.run_id))
         except JournalError as error:  # the others are asked about all the same
-            tell_error(error, debug=False)
+            report_error(error, debug=False)
             status = FAILED
             continue
         count += len(asked)
@@ -65,7 +67,7 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
                     f"{line}\n" for line in _lines(info.run_id, question, journal)
                 )
     if not count and not status:
-        sys.stderr.write("no run asks anything\n")
+        sys.stderr.write("no run waits for a decision\n")
     return status
 
 
@@ -73,16 +75,16 @@ def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
     """A question with the call that it is about, word for word, and the commands that answer it."""
     return [
         f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}",
-        *details(run_id, question, journal),
+        *format_question(run_id, question, journal),
     ]
 
 
-def json_object(option: str, text: str) -> JsonObject:
+def parse_json_object(option: str, text: str) -> JsonObject:
     """An option that is a JSON object."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{option}: it cannot be read: {error}") from None
+        raise ConfigError(f"{option}: is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{option}: must be a JSON object, got {text:.80}")
     return cast("JsonObject", value)

@@ -1,9 +1,9 @@
-"""`runs`, `show` and `verify`: readings of a journal."""
+"""`runs`, `show` and `verify`: list the runs of a journal, show one, check it."""
 
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import get_args
 
@@ -11,12 +11,12 @@ from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification, is_orphaned
-from .config import journal_name, open_journal
-from .progress import plain, plain_full, table
-from .questions import answers
+from .config import open_journal, resolve_journal
+from .progress import format_full_line, format_line, format_table
+from .questions import format_questions
 from .terminal import Screen, is_terminal
 from .text import clean, json_text
-from .timeline import Timeline
+from .timeline import Line, Timeline
 
 STATUSES = tuple(dict.fromkeys([*RESUMABLE, *get_args(Status)]))
 HEADINGS = ("run", "engine", "status", "created", "entries", "parent")
@@ -33,11 +33,11 @@ def list_runs(journal: str | None, *, status: str | None, as_json: bool) -> int:
     ]
     if as_json:
         for info in found:
-            write(json_text(_run_facts(info)))
+            write(json_text(_describe_run(info)))
     elif found:
-        write_table(HEADINGS, (_row(info) for info in found))
+        write_table(HEADINGS, (_format_row(info) for info in found))
     else:
-        sys.stderr.write(_nothing(journal, status))
+        sys.stderr.write(_report_no_runs(journal, status))
     return 0
 
 
@@ -46,100 +46,101 @@ def show_run(run_id: str, journal: str | None, *, as_json: bool, full: bool) -> 
     entries = open_journal(journal).read(run_id)
     if as_json:
         for entry in entries:
-            write(json_text(_entry_facts(entry)))
+            write(json_text(_describe_entry(entry)))
         return 0
     width = len(str(len(entries)))
     timeline = Timeline()
-    screen = Screen(sys.stdout) if is_terminal(sys.stdout) else None
+    show = _choose_writer(full=full)
     for entry in entries:
         for line in timeline.lines(entry):
-            before = f"{line.seq:>{width}}  "
-            if screen is not None:
-                screen.show(line, before=before, full=full)
-            else:
-                write((plain_full if full else plain)(line, before=before))
+            show(line, f"{line.seq:>{width}}  ")
     last = entries[-1].event if entries else None
-    for text in answers(
-        run_id, last.pending if isinstance(last, RunSuspended) else (), journal
-    ):
-        write(text)
+    if isinstance(last, RunSuspended):
+        for text in format_questions(run_id, last.pending, journal):
+            write(text)
     return 0
 
 
+def _choose_writer(*, full: bool) -> Callable[[Line, str], None]:
+    """Return what writes a line of a timeline, given the text before it: drawn on a terminal, plain in a pipe."""
+    if is_terminal(sys.stdout):
+        screen = Screen(sys.stdout)
+        return lambda line, before: screen.show(line, before=before, full=full)
+    format_text = format_full_line if full else format_line
+    return lambda line, before: write(format_text(line, before=before))
+
+
 def verify_runs(run_id: str | None, journal: str | None, *, head: str | None) -> int:
-    """Check one run, or all of them; 1 if an entry was changed, cut off or lost."""
+    """Check one run, or all of them; return 1 if an entry was changed, cut off or lost."""
     opened = open_journal(journal)
     if run_id is not None:
-        return int(not _told(opened.verify(run_id, head)))
+        return int(not _report_check(opened.verify(run_id, head)))
     infos = opened.runs()
     if not infos:
-        sys.stderr.write(_nothing(journal))
-    damaged = [info for info in infos if not _told(opened.verify(info.run_id))]
+        sys.stderr.write(_report_no_runs(journal))
+    damaged = [info for info in infos if not _report_check(opened.verify(info.run_id))]
     return int(bool(damaged))
 
 
 def write(line: str) -> None:
-    """A line on standard output."""
+    """Write a line to standard output."""
     sys.stdout.write(line + "\n")
 
 
 def write_table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A table on standard output: drawn on a terminal, plain in a pipe."""
+    """Write a table to standard output: drawn on a terminal, plain in a pipe."""
     if is_terminal(sys.stdout):
         Screen(sys.stdout).show_table(headings, rows)
         return
-    for line in table(headings, rows):
+    for line in format_table(headings, rows):
         write(line)
 
 
-def _told(check: Verification) -> bool:
+def _report_check(check: Verification) -> bool:
     run_id = clean(check.run_id)
     if check.ok:
-        write(f"{run_id}: {check.entries} entries, whole; head {check.head_hash}")
+        write(f"{run_id}: {check.entries} entries, intact; head {check.head_hash}")
     else:
         write(f"{run_id}: damaged at entry {check.seq}: {clean(check.problem)}")
     return check.ok
 
 
-def _nothing(journal: str | None, status: str | None = None) -> str:
-    return f"no {status or ''} runs in {clean(journal_name(journal))}\n".replace(
-        "  ", " "
-    )
+def _report_no_runs(journal: str | None, status: str | None = None) -> str:
+    which = f"{status} runs" if status else "runs"
+    return f"no {which} in {clean(resolve_journal(journal))}\n"
 
 
-def _row(info: RunInfo) -> tuple[str, ...]:
+def _format_row(info: RunInfo) -> tuple[str, ...]:
     parent = f"{info.parent_run} at {info.fork_seq}" if info.parent_run else ""
     return (
         info.run_id,
         info.engine,
-        _state(info, time.time()),
-        _when(info.created),
+        _describe_status(info, time.time()),
+        _format_time(info.created),
         str(info.head_seq),
         parent,
     )
 
 
-def _state(info: RunInfo, now: float) -> str:
-    """A run's status, in words where the one word could mislead; `now` is the wall clock in seconds."""
+def _describe_status(info: RunInfo, now: float) -> str:
+    """Return a run's status, with what the word alone does not say; `now` is the wall clock in seconds."""
     if info.status == "released":
         return "released (to a worker)"
     if info.status != "running":
         return info.status
-    left = None if info.lease_until is None else info.lease_until - now
+    lease = None if info.lease_until is None else info.lease_until - now
+    has_expired = lease is not None and lease < 0
     if is_orphaned(info, now):
-        return (
-            "running (its process is gone)"
-            if left is None or left >= 0
-            else "running (its lease is over)"
-        )
-    return "running" if left is None else f"running (leased for {left:.0f} s)"
+        reason = "its lease has expired" if has_expired else "its process is gone"
+        return f"running ({reason})"
+    return "running" if lease is None else f"running (leased for {lease:.0f} s)"
 
 
-def _when(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _run_facts(info: RunInfo) -> dict[str, object]:
+def _describe_run(info: RunInfo) -> dict[str, object]:
     return {
         "run_id": info.run_id,
         "engine": info.engine,
@@ -155,7 +156,7 @@ def _run_facts(info: RunInfo) -> dict[str, object]:
     }
 
 
-def _entry_facts(entry: Entry) -> dict[str, object]:
+def _describe_entry(entry: Entry) -> dict[str, object]:
     try:
         body: object = json.loads(entry.body)
     except ValueError as error:

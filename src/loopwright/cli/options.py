@@ -10,9 +10,9 @@ import typer
 
 from .._kernel.session.services import OnUnknown
 from .approver import Approval
-from .config import Chosen
-from .exit_status import carried_out
-from .run import Manner
+from .config import CommandOptions
+from .exit_status import run_work
+from .run import Interaction
 
 Journal: TypeAlias = Annotated[
     str | None,
@@ -29,7 +29,7 @@ Run: TypeAlias = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Given:
+class SharedOptions:
     """The options that `run`, `resume` and `worker` share, as typer reads them."""
 
     provider: Annotated[
@@ -133,7 +133,7 @@ class Given:
         bool, typer.Option("--quiet", "-q", help="No progress on standard error.")
     ] = False
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> CommandOptions:
         """What the run is made of."""
         limits = {
             "max_iterations": self.max_iterations,
@@ -143,29 +143,29 @@ class Given:
             "max_cost": self.max_cost,
             "timeout": self.timeout,
         }
-        return Chosen(
+        return CommandOptions(
             self.provider, tuple(self.tools or ()), tuple(self.option or ()), self.journal, self.gate, self.dialect,
             self.price, limits, self.output, self.on_unknown,
         )  # fmt: skip
 
-    def manner(self, context: typer.Context) -> Manner:
+    def interaction(self, context: typer.Context) -> Interaction:
         """How it is shown, and who is asked."""
         if self.wait and self.yes is not None:
             raise typer.BadParameter("choose one of --yes, --ask and --wait")
         approval: Approval | None = (
             None if self.yes is None else "yes" if self.yes else "ask"
         )
-        return Manner(
+        return Interaction(
             self.quiet,
             self.json,
             "wait" if self.wait else approval,
-            debug_wanted(context),
+            is_debug(context),
         )
 
 
-def with_given(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the fields of `Given` to a command's options, and hands them over as its argument `given`."""
-    hints = get_type_hints(Given, include_extras=True)
+def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the fields of `SharedOptions` to a command's options, and hands them over as its argument `given`."""
+    hints = get_type_hints(SharedOptions, include_extras=True)
     shared = [
         inspect.Parameter(
             field.name,
@@ -173,7 +173,7 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
             default=field.default,
             annotation=hints[field.name],
         )
-        for field in dataclasses.fields(Given)
+        for field in dataclasses.fields(SharedOptions)
     ]
     own = [
         parameter
@@ -184,7 +184,7 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def expanded(**values: Any) -> None:
         picked = {parameter.name: values.pop(parameter.name) for parameter in shared}
-        command(**values, given=Given(**picked))
+        command(**values, given=SharedOptions(**picked))
 
     parameters = [*own, *shared]
     vars(expanded)["__signature__"] = inspect.Signature(parameters)
@@ -196,8 +196,8 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
 
 def end(context: typer.Context, work: Callable[[], int]) -> Never:
     """Do a command's work, and end with its exit status."""
-    raise typer.Exit(carried_out(work, debug=debug_wanted(context)))
+    raise typer.Exit(run_work(work, debug=is_debug(context)))
 
 
-def debug_wanted(context: typer.Context) -> bool:
+def is_debug(context: typer.Context) -> bool:
     return bool(context.find_root().params["debug"])

@@ -1,10 +1,10 @@
-"""`engines` and `plugins`: what is installed, from whom, and whether it works."""
+"""`engines` and `plugins`: the installed entry points, their distributions and their state."""
 
 import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -16,6 +16,8 @@ from ..prompts import PromptSet
 from ..tools.signature import read_docstring
 from .inspect_runs import write, write_table
 from .text import clean, one_line
+
+SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 def list_plugins(*, load: bool) -> int:
@@ -50,15 +52,12 @@ def list_engines() -> int:
 
 
 def show_engine(name: str) -> int:
-    """Show what an engine does and its options with types, defaults and meanings."""
+    """Show an engine and its options, with types, defaults and meanings."""
     kind = load_engine_class(name)
     about, meanings = read_docstring(inspect.getdoc(kind) or "")
     write(f"{clean(name)}\n\n{clean(about)}\n\nOptions (--option name=value):")
     for option in _options(kind):
-        bound = f", {option.bounds}" if option.bounds else ""
-        write(
-            f"\n  {option.name}: {one_line(option.type)}{bound}, by default {one_line(option.default)}"
-        )
+        write(f"\n  {option.describe()}")
         if option.name in meanings:
             write(f"      {one_line(meanings[option.name])}")
     return 0
@@ -66,12 +65,18 @@ def show_engine(name: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option of an engine as it is shown."""
+    """An option of an engine, as it is shown."""
 
     name: str
     type: str
     default: str
     bounds: str
+
+    def describe(self) -> str:
+        """Return its name, type, bounds and default on one line."""
+        bounds = f", {self.bounds}" if self.bounds else ""
+        kind, default = one_line(self.type), one_line(self.default)
+        return f"{self.name}: {kind}{bounds}, by default {default}"
 
 
 def _origin(plugin: Plugin) -> tuple[str, str]:
@@ -79,54 +84,59 @@ def _origin(plugin: Plugin) -> tuple[str, str]:
 
 
 def _summary(name: str) -> str:
-    return read_docstring(inspect.getdoc(load_engine_class(name)) or "")[0].partition(
-        "\n"
-    )[0]
+    about, _ = read_docstring(inspect.getdoc(load_engine_class(name)) or "")
+    return about.partition("\n")[0]
 
 
 def _options(kind: type[LoopEngine]) -> Iterator[Option]:
     for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-        if field.name == "runtime":
-            continue
-        info = field.default if isinstance(field.default, FieldInfo) else None
-        bounds = (
-            ", ".join(bound for rule in info.metadata for bound in _bounds(rule))
-            if info
-            else ""
-        )
-        default: Any = info.get_default() if info else field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        yield Option(field.name, type_name(field.type), _default(default), bounds)
+        if field.name != "runtime":
+            yield _read_option(field)
 
 
-def _bounds(rule: object) -> Iterator[str]:
-    """What a constraint of a field says: `>= 1`."""
-    for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
-        if hasattr(rule, name):
-            yield f"{sign} {getattr(rule, name)}"
+def _read_option(field: dataclasses.Field[Any]) -> Option:
+    default, bounds = field.default, ""
+    if isinstance(default, FieldInfo):
+        bounds = _format_bounds(default.metadata)
+        default = default.get_default()
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    return Option(field.name, type_name(field.type), _format_default(default), bounds)
 
 
-def _default(value: Any) -> str:
+def _format_bounds(rules: Iterable[object]) -> str:
+    """Return the constraints of a field: `>= 1, < 5`."""
+    bounds = [
+        f"{sign} {getattr(rule, name)}"
+        for rule in rules
+        for name, sign in SIGNS.items()
+        if hasattr(rule, name)
+    ]
+    return ", ".join(bounds)
+
+
+def _format_default(value: Any) -> str:
     if value is dataclasses.MISSING:
-        return "none: it must be given"
+        return "none: required"
     if isinstance(value, PromptSet):
         return f"its own texts: {', '.join(value.texts)}"
     return format_value(value)
 
 
 def type_name(annotation: Any) -> str:
-    """A type as one would write it, without the modules it comes from."""
+    """Return a type in the notation of code, without the modules that it comes from."""
     if isinstance(annotation, str):
         return annotation
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return type_name(inner[0])
-    if origin in (typing.Union, types.UnionType):
-        return " | ".join(type_name(member) for member in inner)
     if origin is typing.Literal:
-        return " | ".join(format_value(member) for member in inner)
+        return " | ".join(map(format_value, inner))
+    names = ["..." if member is ... else type_name(member) for member in inner]
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(names)
     name = getattr(origin or annotation, "__name__", str(annotation))
-    if origin is None or name == "Callable":
-        return {"NoneType": "None"}.get(name, name)
-    return f"{name}[{', '.join('...' if member is ... else type_name(member) for member in inner)}]"
+    if name == "NoneType":
+        return "None"
+    has_parameters = origin is not None and name != "Callable"
+    return f"{name}[{', '.join(names)}]" if has_parameters else name

@@ -10,8 +10,8 @@ from ..providers.base import Delta
 from .text import clean, cut, one_line
 from .timeline import Line, Timeline
 
-LONGEST = 240  # columns of a line in a pipe, where no screen sets a limit
-TOLD_AT_THE_END = (
+MAX_COLUMNS = 240  # columns of a line in a pipe, where no screen sets a limit
+SHOWN_AT_THE_END = (
     "answer",
     "output",
     "error",
@@ -50,7 +50,7 @@ class Watcher(Protocol):
         ...
 
 
-class Nobody:
+class NullWatcher:
     """Nobody watches; what tools print comes through all the same."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -82,7 +82,7 @@ class Nobody:
         yield
 
 
-class PlainLines(Nobody):
+class PlainLines(NullWatcher):
     """Writes each event as a line of plain text, for files and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -95,33 +95,39 @@ class PlainLines(Nobody):
 
     def entry(self, entry: Entry) -> None:
         """Its lines."""
-        for line in told_live(self._timeline, entry):
-            self._stream.write(plain(line) + "\n")
+        for line in select_live_lines(self._timeline, entry):
+            self._stream.write(format_line(line) + "\n")
         self._stream.flush()
 
 
-def told_live(timeline: Timeline, entry: Entry) -> list[Line]:
+def select_live_lines(timeline: Timeline, entry: Entry) -> list[Line]:
     """An entry's lines, without what is told when the run has ended."""
-    return [line for line in timeline.lines(entry) if line.label not in TOLD_AT_THE_END]
+    return [
+        line for line in timeline.lines(entry) if line.label not in SHOWN_AT_THE_END
+    ]
 
 
-def opening(line: Line) -> str:
+def format_prefix(line: Line) -> str:
     """What stands before a line's text: its place in the program, and what it is."""
     return f"{line.key:<8}{'  ' * line.depth} {line.label:<8} "
 
 
-def plain(line: Line, *, before: str = "") -> str:
+def format_line(line: Line, *, before: str = "") -> str:
     """A line as text on one line, cut."""
-    return cut(f"{before}{opening(line)}{one_line(line.text)}", LONGEST).rstrip()
+    return cut(
+        f"{before}{format_prefix(line)}{one_line(line.text)}", MAX_COLUMNS
+    ).rstrip()
 
 
-def plain_full(line: Line, *, before: str = "") -> str:
+def format_full_line(line: Line, *, before: str = "") -> str:
     """A line with all of its text; what follows its first line is indented as far."""
-    first = before + opening(line)
+    first = before + format_prefix(line)
     return (first + clean(line.text).replace("\n", "\n" + " " * len(first))).rstrip()
 
 
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+def format_table(
+    headings: Iterable[str], rows: Iterable[Iterable[str]]
+) -> Iterator[str]:
     """Rows as plain text in columns, each as wide as its longest value."""
     cells = [[one_line(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -10,15 +10,17 @@ from ..events.run import Question
 from .text import clean, exact_call, one_line
 
 
-def answers(run_id: str, pending: Iterable[Question], journal: str | None) -> list[str]:
+def format_questions(
+    run_id: str, pending: Iterable[Question], journal: str | None
+) -> list[str]:
     """Each question of a waiting run, and below it how to answer."""
     lines: list[str] = []
     for question in pending:
-        lines += [one_line(question.text), *details(run_id, question, journal)]
+        lines += [one_line(question.text), *format_question(run_id, question, journal)]
     return lines
 
 
-def details(run_id: str, question: Question, journal: str | None) -> list[str]:
+def format_question(run_id: str, question: Question, journal: str | None) -> list[str]:
     """The call that a question is about, word for word, until when it can be answered, and the commands to do so."""
     lines: list[str] = []
     if question.tool and (question.arguments or question.about == "approval"):
@@ -29,7 +31,7 @@ def details(run_id: str, question: Question, journal: str | None) -> list[str]:
     if 0 < question.expires <= time.time():
         return [
             *lines,
-            "  its time is over: the run goes on without the call when it is resumed",
+            "  expired: the run continues without the call when it is resumed",
         ]
     return [*lines, *_how_to_answer(run_id, question, journal)]
 
@@ -44,11 +46,11 @@ def _how_to_answer(run_id: str, question: Question, journal: str | None) -> list
     key = question.key
     if question.about == "approval":
         return [
-            f"  allow it: {command('approve', question.id)}",
-            f"  or not: {command('deny', question.id)} --reason TEXT",
+            f"  approve it: {command('approve', question.id)}",
+            f"  or deny it: {command('deny', question.id)} --reason TEXT",
         ]
     if question.about == "question":
         return [f"  answer it: {command('answer', '--question', key)} TEXT"]
     return [
-        f"  say it: {command('resolve', key)} --done TEXT, or --not-done, or --unknown"
+        f"  resolve it: {command('resolve', key)} --done TEXT, or --not-done, or --unknown"
     ]

@@ -26,24 +26,24 @@ from ..messages import Conversation
 from ..providers.base import Delta
 from ..result import Result
 from ..runtime import Runtime
-from .approver import Approval, approver_of
-from .captured_output import printing_to
+from .approver import Approval, choose_approver
+from .captured_output import capture_output
 from .config import (
-    Chosen,
-    attachments_of,
-    engine_options,
-    limits_of,
+    CommandOptions,
+    build_limits,
+    load_attachments,
+    load_output_model,
     open_gate,
     open_journal,
     open_provider,
     open_tools,
-    output_model,
-    prices_of,
-    recorded_options,
+    parse_engine_options,
+    parse_prices,
+    restore_options,
 )
-from .exit_status import INTERRUPTED, OF_STATUS, tell_error
-from .progress import Nobody, PlainLines, Watcher
-from .questions import answers
+from .exit_status import EXIT_STATUS, INTERRUPTED, report_error
+from .progress import NullWatcher, PlainLines, Watcher
+from .questions import format_questions
 from .terminal import LiveTimeline, is_terminal
 from .text import clean, json_text, readable_json
 
@@ -68,19 +68,17 @@ class Question:
             text.encode()  # bytes that are no text may come as half pairs
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
             raise ConfigError(
-                f"question: it is no text in UTF-8: {error.reason} at position {error.start}"
+                f"question: is not UTF-8 text: {error.reason} at position {error.start}"
             ) from None
         if not text.strip():
-            raise ConfigError(
-                "question: it is empty; say what there is to find out or do"
-            )
+            raise ConfigError("question: is empty; pass the task to do")
         return Conversation.of(
-            text, system=self.system, attachments=attachments_of(self.attachments)
+            text, system=self.system, attachments=load_attachments(self.attachments)
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class Manner:
+class Interaction:
     """How a run is shown, and who is asked."""
 
     quiet: bool = False
@@ -88,21 +86,21 @@ class Manner:
     approval: Approval | None = None
     debug: bool = False
 
-    def stage(self, run_id: str = "") -> "Stage":
+    def watched(self, run_id: str = "") -> "WatchedRun":
         """Where the run is worked on: who watches depends on where standard error goes."""
         watcher: Watcher
         if self.quiet:
-            watcher = Nobody(sys.stderr)
+            watcher = NullWatcher(sys.stderr)
         else:
             watcher = (
                 LiveTimeline(sys.stderr)
                 if is_terminal(sys.stderr)
                 else PlainLines(sys.stderr)
             )
-        return Stage(watcher, approver_of(self.approval, watcher), run_id)
+        return WatchedRun(watcher, choose_approver(self.approval, watcher), run_id)
 
 
-class Stage:
+class WatchedRun:
     """Where one run is worked on: passes what happens to its watcher, and ends the work if nobody watches any more."""
 
     def __init__(
@@ -115,7 +113,7 @@ class Stage:
 
     def set(self) -> AbstractContextManager[None]:
         """What tools and plug-ins print goes to the watcher, so that the answer is alone on standard output."""
-        return printing_to(lambda text: self._guarded(self.watcher.printed, text))
+        return capture_output(lambda text: self._guarded(self.watcher.printed, text))
 
     def play(
         self, work: Callable[[], Awaitable[Result]], journal: Journal
@@ -132,7 +130,7 @@ class Stage:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         try:
             with self.watcher:
-                return await closing(journal, work)
+                return await run_and_close(journal, work)
         except asyncio.CancelledError:
             if self._unread:
                 raise BrokenPipeError from None
@@ -160,7 +158,7 @@ class Stage:
                 )  # tools print from threads, too
 
 
-async def closing(journal: Journal, work: Callable[[], Awaitable[T]]) -> T:
+async def run_and_close(journal: Journal, work: Callable[[], Awaitable[T]]) -> T:
     """Do the work and close the journal."""
     try:
         return await work()
@@ -168,18 +166,20 @@ async def closing(journal: Journal, work: Callable[[], Awaitable[T]]) -> T:
         await journal.close()
 
 
-def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
+def start_run(
+    question: Question, chosen: CommandOptions, interaction: Interaction
+) -> int:
     """Put a question to an engine; gives the exit status."""
-    stage = manner.stage()
-    with stage.set():
+    watched = interaction.watched()
+    with watched.set():
         task, output, journal = (
             question.conversation(),
-            output_model(chosen.output),
+            load_output_model(chosen.output),
             open_journal(chosen.journal),
         )
-        runtime = make_runtime(chosen, stage.approver, journal)
+        runtime = make_runtime(chosen, watched.approver, journal)
         engine = runtime.engine(
-            question.engine, **engine_options(runtime, chosen.options)
+            question.engine, **parse_engine_options(runtime, chosen.options)
         )
 
         async def work() -> Result:
@@ -192,37 +192,37 @@ def start_run(question: Question, chosen: Chosen, manner: Manner) -> int:
             )
             async with runtime, run as handle:
                 async for item in handle:
-                    stage.show(item)
+                    watched.show(item)
                 return await handle.result()
 
-        result = stage.play(work, journal)
-    return _told(result, stage.run_id, chosen, manner, journal)
+        result = watched.play(work, journal)
+    return _told(result, watched.run_id, chosen, interaction, journal)
 
 
 def resume_run(
     run_id: str,
-    chosen: Chosen,
-    manner: Manner,
+    chosen: CommandOptions,
+    interaction: Interaction,
     *,
     engine: str | None = None,
     take_over: bool = False,
 ) -> int:
     """Go on with a run where its journal ends; gives the exit status."""
-    stage = manner.stage(run_id)
-    with stage.set():
-        output, journal = output_model(chosen.output), open_journal(chosen.journal)
+    watched = interaction.watched(run_id)
+    with watched.set():
+        output, journal = load_output_model(chosen.output), open_journal(chosen.journal)
         entries = journal.read(run_id)
-        stage.watcher.known(entries)
+        watched.watcher.known(entries)
         started = read_start(run_id, entries)
         approver = (
             Suspend()
-            if manner.approval is None and _is_decided_outside(run_id, journal)
-            else stage.approver
+            if interaction.approval is None and _has_remote_approver(run_id, journal)
+            else watched.approver
         )
         runtime = make_runtime(
-            chosen, approver, journal, started=started, observers=[stage.show]
+            chosen, approver, journal, started=started, observers=[watched.show]
         )
-        built = engine_again(runtime, run_id, started, engine, chosen)
+        built = rebuild_engine(runtime, run_id, started, engine, chosen)
 
         async def work() -> Result:
             try:
@@ -231,26 +231,26 @@ def resume_run(
                         run_id, take_over=take_over, output=output
                     )
             except RunBusy:
-                raise _busy(journal, run_id) from None
+                raise _explain_busy(journal, run_id) from None
 
-        result = stage.play(work, journal)
-    return _told(result, run_id, chosen, manner, journal)
+        result = watched.play(work, journal)
+    return _told(result, run_id, chosen, interaction, journal)
 
 
-def _is_decided_outside(run_id: str, journal: Journal) -> bool:
+def _has_remote_approver(run_id: str, journal: Journal) -> bool:
     """Whether somebody approves or denies this run's calls from outside, and so decides about those to come, too."""
     return any(command.kind in (APPROVE, DENY) for command in journal.inbox(run_id))
 
 
-def engine_again(
+def rebuild_engine(
     runtime: Runtime,
     run_id: str,
     started: RunStarted,
     engine: str | None,
-    chosen: Chosen,
+    chosen: CommandOptions,
 ) -> LoopEngine:
     """The engine that a run was begun with: its recorded options, and those that are given."""
-    given = engine_options(runtime, chosen.options)
+    given = parse_engine_options(runtime, chosen.options)
     missing = [name for name in started.opaque if name.partition(".")[0] not in given]
     if missing:
         raise ConfigError(
@@ -258,28 +258,30 @@ def engine_again(
             f"give it again, --option {missing[0].partition('.')[0]}=@package.module:object"
         )
     recorded = (
-        recorded_options(runtime, started, but=given.keys())
+        restore_options(runtime, started, but=given.keys())
         if engine in (None, started.engine)
         else {}
     )
     return runtime.engine(engine or started.engine, **{**recorded, **given})
 
 
-def _busy(journal: Journal, run_id: str) -> RunBusy:
+def _explain_busy(journal: Journal, run_id: str) -> RunBusy:
     """Who works on the run, and the option of this command that is the way out."""
     owner = next((info.owner for info in journal.runs() if info.run_id == run_id), None)
     who = format_process(owner) if owner else "another process"
     return RunBusy(
-        f"run {run_id!r} is being worked on by {who}: wait for it, or fence it off with --take-over"
+        f"run {run_id!r} is running in {who}: wait for it to end, or take it over with --take-over"
     )
 
 
-def copy_to_fork(run_id: str, at: int, new_id: str | None, chosen: Chosen) -> int:
+def copy_to_fork(
+    run_id: str, at: int, new_id: str | None, chosen: CommandOptions
+) -> int:
     """Fork a run after one of its entries, and print the new run's id."""
     journal = open_journal(chosen.journal)
 
     forked = asyncio.run(
-        closing(
+        run_and_close(
             journal,
             lambda: fork(journal, run_id, at=at, clock=SystemClock(), new_id=new_id),
         )
@@ -287,18 +289,18 @@ def copy_to_fork(run_id: str, at: int, new_id: str | None, chosen: Chosen) -> in
     sys.stdout.write(clean(forked) + "\n")
     sys.stdout.flush()
     sys.stderr.write(
-        f"go on with it: {resume_command(forked, chosen)} --provider ...\n"
+        f"resume it: {format_resume_command(forked, chosen)} --provider ...\n"
     )
     return 0
 
 
-def resume_command(run_id: str, chosen: Chosen) -> str:
+def format_resume_command(run_id: str, chosen: CommandOptions) -> str:
     """What to type to go on with a run."""
     return clean(shlex.join(["loopwright", "resume", run_id, *chosen.again()]))
 
 
 def make_runtime(
-    chosen: Chosen,
+    chosen: CommandOptions,
     approver: Approver | Suspend,
     journal: Journal,
     *,
@@ -306,14 +308,14 @@ def make_runtime(
     observers: Sequence[Observer] = (),
 ) -> Runtime:
     """The parts that were chosen; a run that goes on keeps its limits, and is watched by an observer."""
-    limits = limits_of(chosen.limits, started.limits if started else None)
+    limits = build_limits(chosen.limits, started.limits if started else None)
     return Runtime(
-        limits=limits, observers=observers, **open_parts(chosen, approver, journal)
+        limits=limits, observers=observers, **open_services(chosen, approver, journal)
     )
 
 
-def open_parts(
-    chosen: Chosen, approver: Approver | Suspend, journal: Journal
+def open_services(
+    chosen: CommandOptions, approver: Approver | Suspend, journal: Journal
 ) -> dict[str, Any]:
     """The parts that do not depend on the run, as a runtime takes them."""
     provider = open_provider(chosen)
@@ -323,26 +325,30 @@ def open_parts(
         "journal": journal,
         "gate": open_gate(chosen.gate),
         "approver": approver,
-        "prices": prices_of(chosen.price, provider),
+        "prices": parse_prices(chosen.price, provider),
         "on_unknown": chosen.on_unknown or "tell",
     }
 
 
 def _told(
-    result: Result | None, run_id: str, chosen: Chosen, manner: Manner, journal: Journal
+    result: Result | None,
+    run_id: str,
+    chosen: CommandOptions,
+    interaction: Interaction,
+    journal: Journal,
 ) -> int:
     """Write the answer to standard output, and to standard error how it ended and how to go on; the exit status."""
     kept = not isinstance(journal, MemoryJournal)
     if result is None:
         how = (
-            f"; go on with it: {resume_command(run_id, chosen)}"
+            f"; resume it: {format_resume_command(run_id, chosen)}"
             if run_id and kept
             else ""
         )
         sys.stderr.write(f"interrupted{how}\n")
         return INTERRUPTED
-    if manner.as_json:
-        sys.stdout.write(json_text(facts_of(result), indent=2) + "\n")
+    if interaction.as_json:
+        sys.stdout.write(json_text(describe_result(result), indent=2) + "\n")
     elif result.output is not None:
         sys.stdout.write(readable_json(_output(result)) + "\n")
     elif result.answer is not None:
@@ -350,17 +356,18 @@ def _told(
     sys.stdout.flush()
     if result.status == "waiting" and kept:
         sys.stderr.writelines(
-            f"{line}\n" for line in answers(run_id, result.pending, chosen.journal)
+            f"{line}\n"
+            for line in format_questions(run_id, result.pending, chosen.journal)
         )
         sys.stderr.write(
-            f"waiting for a decision; go on with it: {resume_command(run_id, chosen)}\n"
+            f"waiting for a decision; resume it: {format_resume_command(run_id, chosen)}\n"
         )
     elif result.error is not None and result.status != "completed":
-        tell_error(result.error, debug=manner.debug)
-    return OF_STATUS[result.status]
+        report_error(result.error, debug=interaction.debug)
+    return EXIT_STATUS[result.status]
 
 
-def facts_of(result: Result) -> dict[str, object]:
+def describe_result(result: Result) -> dict[str, object]:
     """A result for programs."""
     error = result.error
     return {

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..events.effects import ModelFailed, ModelReplied, ModelRequested
 from ..events.entry import Entry
 from ..providers.base import Delta
-from .progress import opening, told_live
+from .progress import format_prefix, select_live_lines
 from .text import clean, cut, one_line
 from .timeline import Line, Timeline
 
@@ -45,7 +45,7 @@ class Screen(Console):
 
     def show(self, line: Line, *, before: str = "", full: bool = False) -> None:
         """Draw a line of a timeline, in at most three rows unless it is asked for in full."""
-        first = before + opening(line)
+        first = before + format_prefix(line)
         room = max(self.width - len(first), 20)
         text = (
             clean(line.text)
@@ -105,7 +105,7 @@ class LiveTimeline:
             self._coming[entry.key] = ""
         elif isinstance(entry.event, (ModelReplied, ModelFailed)):
             self._coming.pop(entry.key, None)
-        for line in told_live(self._timeline, entry):
+        for line in select_live_lines(self._timeline, entry):
             if self._held is None:
                 self._screen.show(line)
             else:

@@ -1,4 +1,4 @@
-"""Text for people's screens: what models and tools wrote cannot move the cursor, ring the bell or reorder a line."""
+"""Text for terminals: what models and tools wrote cannot move the cursor, ring the bell or reorder a line."""
 
 import json
 import math
@@ -9,29 +9,29 @@ from pydantic_core import to_jsonable_python
 
 from ..messages import Json, JsonObject, canonical_json
 
-# All controls but newline and tab (C0, DEL, C1), line and paragraph separators, marks that reorder a line, half pairs.
+# All controls but newline and tab (C0, DEL, C1), line and paragraph separators, bidirectional controls, surrogates.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def clean(text: str) -> str:
-    """The text with every control character but newline and tab written out, as in `\\x1b`."""
-    return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
+    """Return the text with every control character but newline and tab escaped, as in `\\x1b`."""
+    return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def one_line(text: str) -> str:
-    """The text, cleaned, on one line: every stretch of white space is one space."""
+    """Return the cleaned text on one line: every run of white space becomes one space."""
     return " ".join(clean(text).split())
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns of a line, with an ellipsis where something is left out."""
+    """Return at most `width` columns of a line, with an ellipsis where it was cut."""
     if len(text) * 2 <= width or columns(text) <= width:
         return text
     kept: list[str] = []
@@ -45,7 +45,7 @@ def cut(text: str, width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes: East Asian wide characters take two, combining ones none."""
+    """Return the columns of a terminal that a text takes: East Asian wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
@@ -58,17 +58,17 @@ def _width(character: str) -> int:
 
 
 def exact_call(name: str, arguments: JsonObject) -> str:
-    """A tool call as a person is asked about it, word for word on one line, fit for a terminal."""
+    """Return the tool call that a person is asked about, complete, on one line, safe for a terminal."""
     return f"{one_line(name)}({clean(canonical_json(dict(arguments)).decode())})"
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """JSON for programs, in ASCII, so that no terminal minds what is in it; NaN and the infinities are null."""
+    """Return JSON for programs, in ASCII, so that it is safe for a terminal; NaN and the infinities are null."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
 def readable_json(value: object) -> str:
-    """JSON for people and programs: its texts as they are, but for what `clean` would write out."""
+    """Return JSON for people and programs: not escaped but for what `clean` would escape."""
     text = json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

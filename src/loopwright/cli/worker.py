@@ -24,22 +24,34 @@ from ..tools.resolution import (
     Resolution,
 )
 from ..worker import Worker
-from .config import Chosen, journal_name, limits_of, open_journal, output_model
-from .questions import answers
-from .run import Manner, closing, engine_again, facts_of, open_parts
+from .config import (
+    CommandOptions,
+    build_limits,
+    load_output_model,
+    open_journal,
+    resolve_journal,
+)
+from .questions import format_questions
+from .run import (
+    Interaction,
+    describe_result,
+    open_services,
+    rebuild_engine,
+    run_and_close,
+)
 from .text import clean, json_text
 
 STOPPED_BY = (signal.SIGTERM, signal.SIGINT)
 
 
-class Serving(Runtime):
+class WorkerRuntime(Runtime):
     """A runtime that goes on with each run under the limits and options that the run has, as `resume` does."""
 
-    def __init__(self, chosen: Chosen, **parts: Any) -> None:
+    def __init__(self, chosen: CommandOptions, **parts: Any) -> None:
         def again(started: RunStarted) -> Runtime:
-            return Runtime(limits=limits_of(chosen.limits, started.limits), **parts)
+            return Runtime(limits=build_limits(chosen.limits, started.limits), **parts)
 
-        super().__init__(limits=limits_of(chosen.limits), **parts)
+        super().__init__(limits=build_limits(chosen.limits), **parts)
         vars(self).update(
             _chosen=chosen, _again=again
         )  # a frozen class, of which these are no part
@@ -53,18 +65,18 @@ class Serving(Runtime):
         deps: object = None,
     ) -> Result[Model | None]:
         """Go on with a run."""
-        chosen: Chosen = vars(self)["_chosen"]
+        chosen: CommandOptions = vars(self)["_chosen"]
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         async with vars(self)["_again"](started) as runtime:
-            engine = engine_again(runtime, run_id, started, None, chosen)
+            engine = rebuild_engine(runtime, run_id, started, None, chosen)
             return await engine.resume(
                 run_id, take_over=take_over, output=output, deps=deps
             )
 
 
 def serve(
-    chosen: Chosen,
-    manner: Manner,
+    chosen: CommandOptions,
+    interaction: Interaction,
     *,
     lease: float,
     max_concurrency: int,
@@ -72,19 +84,19 @@ def serve(
     once: bool,
 ) -> int:
     """Take up runs until a signal ends it, which releases those at work; gives the exit status."""
-    stage = dataclasses.replace(
-        manner, quiet=True, approval=manner.approval or "wait"
-    ).stage()
-    with stage.set():
-        journal, output = open_journal(chosen.journal), output_model(chosen.output)
+    watched = dataclasses.replace(
+        interaction, quiet=True, approval=interaction.approval or "wait"
+    ).watched()
+    with watched.set():
+        journal, output = open_journal(chosen.journal), load_output_model(chosen.output)
         if isinstance(journal, MemoryJournal):
             raise ConfigError(
                 "--journal: a worker needs a journal that outlives the processes whose runs it takes up"
             )
-        teller = Teller(chosen, quiet=manner.quiet)
-        parts = open_parts(chosen, stage.approver, journal)
-        runtime = Serving(
-            chosen, **parts, observers=[teller], lease=lease, breakers=CircuitBreakers()
+        log = WorkerLog(chosen, quiet=interaction.quiet)
+        parts = open_services(chosen, watched.approver, journal)
+        runtime = WorkerRuntime(
+            chosen, **parts, observers=[log], lease=lease, breakers=CircuitBreakers()
         )
         worker = Worker(
             runtime,
@@ -95,13 +107,13 @@ def serve(
 
         async def work() -> list[Result]:
             async with runtime:
-                return await _until_stopped(worker, teller, once=once)
+                return await _until_stopped(worker, log, once=once)
 
-        results = asyncio.run(closing(journal, work))
+        results = asyncio.run(run_and_close(journal, work))
     for result in results:
         told = (
-            json_text(facts_of(result))
-            if manner.as_json
+            json_text(describe_result(result))
+            if interaction.as_json
             else clean(f"{result.run_id}\t{result.status}")
         )
         sys.stdout.write(told + "\n")
@@ -110,7 +122,7 @@ def serve(
 
 
 async def _until_stopped(
-    worker: Worker, teller: "Teller", *, once: bool
+    worker: Worker, log: "WorkerLog", *, once: bool
 ) -> list[Result]:
     """Let a worker work until it is done or a signal comes; a second signal ends the process as it always does."""
     loop = asyncio.get_running_loop()
@@ -126,10 +138,10 @@ async def _until_stopped(
 
     for number in STOPPED_BY:
         loop.add_signal_handler(number, stop)
-    teller.say(
-        "taking up what there is"
+    log.say(
+        "claiming the runs that can be resumed"
         if once
-        else "taking up runs; Ctrl-C or SIGTERM releases them"
+        else "claiming runs that can be resumed; Ctrl-C or SIGTERM releases them"
     )
     try:
         return await task or []
@@ -137,24 +149,26 @@ async def _until_stopped(
         return []
 
 
-class Teller:
+class WorkerLog:
     """Writes a line for each run that is taken up and left, and what it waits for."""
 
-    def __init__(self, chosen: Chosen, *, quiet: bool) -> None:
+    def __init__(self, chosen: CommandOptions, *, quiet: bool) -> None:
         self._chosen, self._quiet = chosen, quiet
 
     def say(self, line: str) -> None:
         """A line about the worker itself."""
-        self._write(f"{journal_name(self._chosen.journal)}  {line}")
+        self._write(f"{resolve_journal(self._chosen.journal)}  {line}")
 
     def __call__(self, entry: Entry) -> None:
         """The lines about an entry."""
         match entry.event:
             case RunResumed():
-                self._write(f"{entry.run_id}  taken up")
+                self._write(f"{entry.run_id}  claimed")
             case RunSuspended() as left:
-                questions = answers(entry.run_id, left.pending, self._chosen.journal)
-                self._write(f"{entry.run_id}  left: {left.reason}", *questions)
+                questions = format_questions(
+                    entry.run_id, left.pending, self._chosen.journal
+                )
+                self._write(f"{entry.run_id}  suspended: {left.reason}", *questions)
             case RunFinished() as ended:
                 self._write(f"{entry.run_id}  {ended.status}: {ended.stop_reason}")
             case _:
@@ -166,18 +180,18 @@ class Teller:
             sys.stderr.flush()
 
 
-def resolution_of(done: str | None, not_done: bool, unknown: bool) -> Resolution:
+def parse_resolution(done: str | None, not_done: bool, unknown: bool) -> Resolution:
     """The one thing that was said of a call."""
     if (done is not None) + not_done + unknown != 1:
         raise ConfigError(
-            "say what came of the call: one of --done TEXT, --not-done and --unknown"
+            "resolution: pass exactly one of --done TEXT, --not-done and --unknown"
         )
     if done is not None:
         return CallCompleted(Redactor().redact_text(done))
     return CallNotExecuted() if not_done else OutcomeUnknown()
 
 
-def tell_resolution(
+def send_resolution(
     run_id: str, key: str, resolution: Resolution, journal: str | None
 ) -> int:
     """Put what came of a call into a run's inbox; gives the exit status."""
@@ -187,8 +201,8 @@ def tell_resolution(
     async def work() -> None:
         await asyncio.to_thread(opened.send, run_id, RESOLVE, body)
 
-    asyncio.run(closing(opened, work))
+    asyncio.run(run_and_close(opened, work))
     sys.stderr.write(
-        "noted; it counts when the run is resumed, by you or by a worker\n"
+        "queued; takes effect when the run is resumed, by you or by a worker\n"
     )
     return 0

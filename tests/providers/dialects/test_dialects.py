@@ -24,7 +24,7 @@ from loopwright.providers.dialects import (
     ReActDialect,
     XmlDialect,
 )
-from loopwright.providers.dialects.json import called_since_user, signature
+from loopwright.providers.dialects.json import find_called_tools, format_parameters
 from loopwright.tools import tool
 from recordings import FOLDER
 from stopwatch import quickest
@@ -384,7 +384,7 @@ def test_a_tool_of_the_library_will_do_as_a_signature() -> None:
 def test_a_conversation_that_begins_with_a_call_has_that_tool_called() -> None:
     asked = Message("assistant", "", (ToolCall("now", {}, "1"),))
 
-    assert called_since_user(
+    assert find_called_tools(
         Conversation([asked, Message("tool", "noon", call_id="1")])
     ) == {"now"}
 
@@ -427,7 +427,7 @@ def test_a_word_that_is_too_long_for_a_name_is_none(length: int) -> None:
 def test_parameters_are_told_in_short_or_whole_where_that_would_lose_something(
     schema: dict[str, Any], told: str | None
 ) -> None:
-    assert signature(schema) == (json.dumps(schema) if told is None else told)
+    assert format_parameters(schema) == (json.dumps(schema) if told is None else told)
 
 
 def test_a_call_is_complete_unless_more_text_could_have_changed_it() -> None:
@@ -655,9 +655,9 @@ def test_json_reads(text: str, parsed: Parsed) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no JSON object"),
-        ("42", "no JSON object"),
-        ('"now"', "no JSON object"),
+        ("", "not a JSON object"),
+        ("42", "not a JSON object"),
+        ('"now"', "not a JSON object"),
         ('{"action": "now"', "never closed"),
         ('{"outer": {"action": "now"}', "never closed"),
         ('{"action": "now", "action": "search"}', "twice"),

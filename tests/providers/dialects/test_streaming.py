@@ -32,7 +32,7 @@ from loopwright.providers.dialects import (
     Parsed,
     ReActDialect,
     Signature,
-    Watched,
+    StreamingDialect,
     XmlDialect,
 )
 from loopwright.testing import FakeClock, ScriptedProvider
@@ -605,8 +605,8 @@ SHAPES = {
 
 
 def feed(dialect: Dialect, choice: ToolChoice, text: str) -> None:
-    assert isinstance(dialect, Watched)
-    watch = dialect.watch(Request(Conversation.of("q"), TOOLS, choice))
+    assert isinstance(dialect, StreamingDialect)
+    watch = dialect.parse_stream(Request(Conversation.of("q"), TOOLS, choice))
     for letter in text:
         list(watch.feed(letter))
 

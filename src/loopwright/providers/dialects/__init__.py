@@ -1,10 +1,10 @@
-"""Text dialects: how models without native tool calls are told of tools, and how their text is read."""
+"""Text dialects: how models without native tool calls are told about tools, and how their text is parsed."""
 
 from ...parsing.arguments import Signature
 from .dialect import Dialect, Parsed
 from .json import JsonDialect
 from .react import ReActDialect
-from .streaming import Watch, Watched
+from .streaming import StreamingDialect, StreamParser
 from .xml import XmlDialect
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Parsed",
     "ReActDialect",
     "Signature",
-    "Watch",
-    "Watched",
+    "StreamParser",
+    "StreamingDialect",
     "XmlDialect",
 ]

@@ -1,4 +1,4 @@
-"""What a dialect is: it tells a request as plain text and reads the reply."""
+"""The dialect port: a dialect writes a request as plain text and parses the reply."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,16 +11,18 @@ from ..base import Request
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-    """What a text says in a dialect; exactly one of `calls`, `answer` and `problem` is set.
+    """The content of a text in a dialect; at most one of `calls`, `answer` and `problem` is set.
+
+    A text with none of them is a thought alone, which some dialects allow.
 
     Args:
         thought: the text before the call or the answer.
-        calls: the call (in `xml` there may be several), with the tool's registered spelling, or as it was written if
-            there is no such tool.
+        calls: the call (`xml` allows several), with the registered name of its tool, or the name as written if there is
+            no such tool.
         answer: the final answer.
         problem: why the text cannot be read: a sentence that tells the model what to do.
         flags: what was dropped: "several_actions", "invented_observation", "trailing_text".
-        complete: false where more text could have changed the call, so that a reply cut short must not be trusted.
+        complete: false if more text could have changed the call; a truncated reply is then not trusted.
     """
 
     thought: str
@@ -32,20 +34,20 @@ class Parsed:
 
 
 class Dialect(Protocol):
-    """A way to talk of tools in plain text."""
+    """A convention for calling tools in plain text."""
 
     @property
     def name(self) -> str:
-        """What it is called in options and traces."""
+        """Its name in options and traces."""
         ...
 
     def render(self, request: Request) -> Request:
-        """The request for a model that knows text only: calls and results told as text, tools as instructions.
+        """Return the request for a model that only knows text: calls and results as text, tools as instructions.
 
-        A request without tools only has its calls and results told as text.
+        Without tools only the calls and results in the conversation are written as text.
         """
         ...
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
-        """What `text` says; never raises."""
+        """Return the content of `text`; never raise."""
         ...

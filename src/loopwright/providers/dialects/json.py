@@ -1,4 +1,4 @@
-"""The JSON dialect: the model is held to a JSON schema with one branch for each tool and one for the final answer."""
+"""The JSON dialect: the reply is constrained to a JSON schema with a branch for each tool and one for the answer."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from ...parsing.arguments import (
 from ...prompts import PromptSet
 from ..base import OutputSchema, Request
 from .dialect import Parsed
-from .json_stream import JsonWatch
-from .streaming import Watch
-from .transcript import compact_json, instructions, tell
+from .json_stream import JsonStreamParser
+from .streaming import StreamParser
+from .transcript import build_instructions, compact_json, write_transcript
 
 PROMPTS = PromptSet(
     instructions="""\
@@ -34,6 +34,7 @@ Tools:
 
 FINAL = "final_answer"
 KEYS = {"thought", "action", "action_input", "answer"}
+PLAIN_KEYWORDS = {"type", "enum", "default"}  # of a parameter that needs no schema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ class JsonDialect:
 
     Args:
         repeats: whether a tool may be called again after its result. Very small models do not know when to stop: with
-            `False` a tool called since the user last spoke is no longer on offer, and in the end only the answer is.
+            `False` a tool that was called since the last user message is no longer offered, and in the end only the
+            answer is.
         prompts: what the model is told; see `PROMPTS`.
     """
 
@@ -51,115 +53,118 @@ class JsonDialect:
     name: str = dataclasses.field(default="json", init=False)
 
     def render(self, request: Request) -> Request:
-        """The request as plain text, with the schema of the reply."""
-        told = tell(request.conversation, self)
+        """Return the request as plain text, with the schema of the reply."""
+        plain = write_transcript(request.conversation, self)
         if not request.tools:
-            return dataclasses.replace(request, conversation=told)
-        used = set[str]() if self.repeats else called_since_user(request.conversation)
-        offered = [
-            tool
-            for tool in request.tools
-            if request.tool_choice == "auto" and tool.name not in used
-        ]
+            return dataclasses.replace(request, conversation=plain)
+        instructions = build_instructions(self.prompts, request, format_parameters)
+        schema = build_reply_schema(self._list_offered(request))
         return Request(
-            told.with_system(instructions(self.prompts, request, signature)),
+            plain.with_system(instructions),
             sampling=request.sampling,
-            schema=OutputSchema("reply", reply_schema(offered)),
+            schema=OutputSchema("reply", schema),
         )
 
-    def say_call(self, thought: str, call: ToolCall) -> str:
-        """A turn that calls a tool."""
-        said = {"action": call.name, "action_input": dict(call.arguments)}
-        return compact_json({"thought": thought, **said} if thought else said)
+    def _list_offered(self, request: Request) -> list[ToolSpec]:
+        if request.tool_choice == "none":
+            return []
+        if self.repeats:
+            return list(request.tools)
+        called = find_called_tools(request.conversation)
+        return [tool for tool in request.tools if tool.name not in called]
 
-    def say_answer(self, answer: str) -> str:
-        """A turn that answers."""
+    def format_call(self, thought: str, call: ToolCall) -> str:
+        """Return a turn that calls a tool."""
+        turn = {"action": call.name, "action_input": dict(call.arguments)}
+        return compact_json({"thought": thought, **turn} if thought else turn)
+
+    def format_answer(self, answer: str) -> str:
+        """Return a turn that answers."""
         return compact_json({"action": FINAL, "action_input": answer})
 
-    def say_observation(self, result: str) -> str:
-        """A tool's result as a JSON string, in which no brace is one."""
+    def format_observation(self, result: str) -> str:
+        """Return a tool's result as a JSON string, in which a brace has no meaning."""
         return compact_json({"observation": result})
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
-        """The call or answer in `text`, or what is wrong with it."""
+        """Return the call or answer in `text`, or what is wrong with it."""
         try:
-            return _read(_the_object(text), tools)
+            return _read_reply(_find_object(text), tools)
         except ValueError as error:
-            form = (
-                f'{{"action": one of {list_tool_names(tools)}, "action_input": {{…}}}} or '
-                if tools
-                else ""
-            )
-            cure = f'Reply with one JSON object: {form}{{"action": "{FINAL}", "action_input": "the answer"}}.'
-            return Parsed("", (), None, f"{error} {cure}")
+            return Parsed("", (), None, f"{error} {_explain_form(tools)}")
 
-    def watch(self, request: Request) -> Watch:
-        """Tells the thought, and the answer as its string is written."""
-        return JsonWatch(
-            lambda action: _is_final(read_name(action, request.tools), request.tools)
-        )
+    def parse_stream(self, request: Request) -> StreamParser:
+        """Return a parser that shows the thought, and the answer as its string is written."""
+
+        def is_answer(action: str) -> bool:
+            return _is_final(read_name(action, request.tools), request.tools)
+
+        return JsonStreamParser(is_answer)
 
 
-def signature(schema: JsonObject) -> str:
-    """A tool's parameters as a small model reads them best: `city: string, unit?: celsius|kelvin`; a `?` is optional.
+def _explain_form(tools: Sequence[Signature]) -> str:
+    names = list_tool_names(tools)
+    call = f'{{"action": one of {names}, "action_input": {{…}}}} or ' if tools else ""
+    return f'Reply with one JSON object: {call}{{"action": "{FINAL}", "action_input": "the answer"}}.'
 
-    Where one says more of itself than a type or a choice of words, all are told as JSON schema.
+
+def format_parameters(schema: JsonObject) -> str:
+    """Return a tool's parameters as a small model reads them best: `city: string, unit?: celsius|kelvin`.
+
+    A `?` means optional. If a parameter has more than a type or choices, all are written as JSON schema.
     """
-    parameters, needed = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(parameters, dict) or not isinstance(needed, list):
+    parameters, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(parameters, dict) or not isinstance(required, list):
         return compact_json(schema)
-    told = {name: _kind(parameter) for name, parameter in parameters.items()}
-    if not all(told.values()):
-        return compact_json(schema)
-    return ", ".join(
-        [
-            f"{name}{'' if name in needed else '?'}: {kind}"
-            for name, kind in told.items()
-        ]
-    )
+    texts: list[str] = []
+    for name, parameter in parameters.items():
+        kind = _format_type(parameter)
+        if not kind:
+            return compact_json(schema)
+        optional = "" if name in required else "?"
+        texts.append(f"{name}{optional}: {kind}")
+    return ", ".join(texts)
 
 
-def _kind(parameter: Json) -> str:
-    """The type of a plain parameter, or its choices; an empty string for one that is more than that."""
-    if not isinstance(parameter, dict) or parameter.keys() - {
-        "type",
-        "enum",
-        "default",
-    }:
+def _format_type(parameter: Json) -> str:
+    """Return the type of a plain parameter, or its choices; empty if it is more than that."""
+    if not isinstance(parameter, dict) or parameter.keys() - PLAIN_KEYWORDS:
         return ""
     choices, kind = parameter.get("enum"), parameter.get("type")
     if isinstance(choices, list):
-        return "|".join(
-            [
-                choice if isinstance(choice, str) else compact_json(choice)
-                for choice in choices
-            ]
-        )
-    return kind if isinstance(kind, str) and kind not in {"object", "array"} else ""
+        return "|".join(map(_format_choice, choices))
+    if not isinstance(kind, str) or kind in {"object", "array"}:
+        return ""
+    return kind
 
 
-def called_since_user(conversation: Conversation) -> set[str]:
-    """The tools that were called since the last user message that is not the runtime's own."""
-    called: set[str] = set()
+def _format_choice(choice: Json) -> str:
+    return choice if isinstance(choice, str) else compact_json(choice)
+
+
+def find_called_tools(conversation: Conversation) -> set[str]:
+    """Return the tools that were called since the last user message that is not the runtime's own."""
+    names: set[str] = set()
     for message in reversed(conversation.messages):
         if message.role == "user" and message.origin != "runtime":
             break
-        called.update(call.name for call in message.calls)
-    return called
+        names.update(call.name for call in message.calls)
+    return names
 
 
-def reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
-    """The schema of a reply: a branch for each tool, with its arguments, and one for the final answer."""
+def build_reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
+    """Return the schema of a reply: a branch for each tool, with its arguments, and one for the final answer."""
     definitions: dict[str, Json] = {}
-    calls: list[Json] = [
-        _branch(tool.name, _arguments_schema(tool, definitions)) for tool in tools
-    ]
-    answer = _branch(FINAL, {"type": "string", "minLength": 1})
+    calls: list[Json] = []
+    for tool in tools:
+        arguments = _build_arguments_schema(tool, definitions)
+        calls.append(_build_branch(tool.name, arguments))
+    answer = _build_branch(FINAL, {"type": "string", "minLength": 1})
     schema: JsonObject = {"anyOf": [*calls, answer]} if calls else answer
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _branch(action: str, action_input: dict[str, Json]) -> dict[str, Json]:
+def _build_branch(action: str, action_input: dict[str, Json]) -> dict[str, Json]:
     return {
         "type": "object",
         "properties": {
@@ -172,35 +177,43 @@ def _branch(action: str, action_input: dict[str, Json]) -> dict[str, Json]:
     }
 
 
-def _arguments_schema(tool: ToolSpec, definitions: dict[str, Json]) -> dict[str, Json]:
-    """The schema of a tool's arguments inside a larger one: its definitions move to the top, under the tool's name."""
+def _build_arguments_schema(
+    tool: ToolSpec, definitions: dict[str, Json]
+) -> dict[str, Json]:
+    """Return the schema of a tool's arguments, its definitions moved to the top under the tool's name."""
     prefix = f"{tool.name.replace(' ', '_')}."
-    own = {key: _moved(part, prefix) for key, part in tool.schema.items()}
+    own = {
+        keyword: _prefix_references(value, prefix)
+        for keyword, value in tool.schema.items()
+    }
     moved = own.pop("$defs", None)
     if isinstance(moved, dict):
-        definitions.update({prefix + name: part for name, part in moved.items()})
+        for name, definition in moved.items():
+            definitions[prefix + name] = definition
     return {"type": "object", **own, "additionalProperties": False}
 
 
-def _moved(schema: Json, prefix: str) -> Json:
-    """The schema with its references to definitions pointing to where those were moved."""
+def _prefix_references(schema: Json, prefix: str) -> Json:
+    """Return the schema with its references changed to the new names of the definitions."""
     if isinstance(schema, list):
-        return [_moved(part, prefix) for part in schema]
+        return [_prefix_references(item, prefix) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(part, prefix) for key, part in schema.items()}
-    reference = moved.get("$ref")
+    changed = {
+        keyword: _prefix_references(value, prefix) for keyword, value in schema.items()
+    }
+    reference = changed.get("$ref")
     if isinstance(reference, str):
-        moved["$ref"] = reference.replace("#/$defs/", f"#/$defs/{prefix}", 1)
-    return moved
+        changed["$ref"] = reference.replace("#/$defs/", f"#/$defs/{prefix}", 1)
+    return changed
 
 
-def _the_object(text: str) -> dict[str, Json]:
-    """The one JSON object in a text, alone, in a code fence or with prose around it."""
+def _find_object(text: str) -> dict[str, Json]:
+    """Return the one JSON object in a text, which may stand in a code fence or in prose."""
     start = text.find("{")
     if start < 0:
-        raise ValueError("The reply is no JSON object.")
-    if text[start - 1 : start] == "`" and not text[:start].endswith("```"):
+        raise ValueError("The reply is not a JSON object.")
+    if _is_inline_code(text[:start]):
         raise ValueError("JSON between backticks is only an example.")
     try:
         found, end = read_object(text, start)
@@ -211,11 +224,15 @@ def _the_object(text: str) -> dict[str, Json]:
     return found
 
 
-def _read(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
-    strange = sorted(reply.keys() - KEYS)
-    if strange:
+def _is_inline_code(before: str) -> bool:
+    return before.endswith("`") and not before.endswith("```")
+
+
+def _read_reply(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
+    unknown = sorted(reply.keys() - KEYS)
+    if unknown:
         raise ValueError(
-            f"The object has a key that means nothing here: {strange[0]!r}."
+            f"The object has a key that means nothing here: {unknown[0]!r}."
         )
     thought, action = reply.get("thought") or "", reply.get("action")
     if not isinstance(thought, str) or not isinstance(action, str):
@@ -223,26 +240,22 @@ def _read(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
             "`action` must be there, and it and `thought` must be strings."
         )
     name = read_name(action, tools)
-    tool = find_tool(name, tools)
     if _is_final(name, tools):
-        return Parsed(thought, (), _final(reply), None)
+        return Parsed(thought, (), _read_answer(reply), None)
     if not name or "answer" in reply:
         raise ValueError(
             "`action` must be the name of one tool, with its arguments in `action_input`."
         )
-    return Parsed(
-        thought,
-        (ToolCall(name, _arguments(reply.get("action_input"), name, tool)),),
-        None,
-        None,
-    )
+    tool = find_tool(name, tools)
+    arguments = _read_arguments(reply.get("action_input"), name, tool)
+    return Parsed(thought, (ToolCall(name, arguments),), None, None)
 
 
 def _is_final(name: str, tools: Sequence[Signature]) -> bool:
     return name.casefold() == FINAL and find_tool(name, tools) is None
 
 
-def _final(reply: dict[str, Json]) -> str:
+def _read_answer(reply: dict[str, Json]) -> str:
     answers = [reply[key] for key in ("action_input", "answer") if key in reply]
     answer = answers[0] if len(answers) == 1 else None
     if not isinstance(answer, str) or not answer.strip():
@@ -252,12 +265,12 @@ def _final(reply: dict[str, Json]) -> str:
     return answer.strip()
 
 
-def _arguments(given: Json, name: str, tool: Signature | None) -> JsonObject:
-    if isinstance(given, dict):
-        return given
-    if given is not None and not isinstance(given, str):
+def _read_arguments(value: Json, name: str, tool: Signature | None) -> JsonObject:
+    if isinstance(value, dict):
+        return value
+    if value is not None and not isinstance(value, str):
         raise ValueError(f"The `action_input` of {name} must be a JSON object.")
-    arguments, rest = read_arguments(given or "", name, tool)
+    arguments, rest = read_arguments(value or "", name, tool)
     if rest.strip():
         raise ValueError(f"There is text behind the arguments of {name}.")
     return arguments

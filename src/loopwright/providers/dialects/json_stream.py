@@ -1,104 +1,111 @@
-"""Tells a reply in the JSON dialect while it comes: the thought, and the answer's string as it is written."""
+"""Streaming in the JSON dialect: the thought, and the answer's string as it is written."""
 
 import json
 import re
 from collections.abc import Callable, Iterator
 
 from ..base import Delta
-from .streaming import Trimmed
+from .streaming import StreamStripper
 
-LONGEST_ESCAPE = len("\\ud83d\\ude00")
+MAX_ESCAPE = len("\\ud83d\\ude00")
+ALWAYS_SHOWN = frozenset({"thought", "action"})
+ANSWER_KEYS = frozenset({"action_input", "answer"})
 
-# Whole letters and whole escapes; the halves of a pair stay together.
-_LETTERS = re.compile(
+# Whole characters and whole escapes; the halves of a surrogate pair stay together.
+_CHARACTERS = re.compile(
     r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++"
 )
 _BLANK = re.compile(r"[ \t\r\n]*+")
 
 
-class JsonWatch:
-    """Reads the first JSON object of a reply as far as its values are strings; anything else ends the telling.
+class JsonStreamParser:
+    """Parses the first JSON object of a reply as far as its values are strings; anything else ends the stream.
 
     Args:
-        is_answer: whether an action of that name ends with an answer.
+        is_answer: whether an action of that name carries the answer.
     """
 
     def __init__(self, is_answer: Callable[[str], bool]) -> None:
         self._is_answer = is_answer
-        self._wanted = "{"  # the letters of the structure that may come next; none inside of a string
+        self._expected = "{"  # structural characters that may follow; empty in a string
         self._rest = self._before = ""
         self._key = ""
-        self._reads_key = True
+        self._is_in_key = True
         self._string: list[str] = []
         self._has_answer = self._is_over = False
-        self._answer = Trimmed()
+        self._answer = StreamStripper()
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """The words of the thought and of the answer that have come."""
+        """Yield the characters of the thought and of the answer that have arrived."""
         text, self._rest = self._rest + text, ""
         position = 0
         while position < len(text) and not self._is_over:
-            if self._wanted:
-                position = self._take_structure(text, position)
+            if self._expected:
+                position = self._read_structure(text, position)
                 continue
-            letters = _LETTERS.match(text, position)
-            if letters is None:
-                position = self._take_end(text, position)
+            found = _CHARACTERS.match(text, position)
+            if found is None:
+                position = self._end_string(text, position)
             else:
-                yield from self._take_letters(str(json.loads(f'"{letters[0]}"')))
-                position = letters.end()
+                yield from self._read_characters(str(json.loads(f'"{found[0]}"')))
+                position = found.end()
 
-    def _take_structure(self, text: str, position: int) -> int:
-        if self._wanted == "{":
-            return self._take_opening(text)
+    def _read_structure(self, text: str, position: int) -> int:
+        if self._expected == "{":
+            return self._find_object(text)
         blank = _BLANK.match(text, position)
-        position = blank.end() if blank is not None else position
+        if blank is not None:
+            position = blank.end()
         if position == len(text):
             return position
-        letter = text[position]
-        self._is_over = letter not in self._wanted or letter == "}"
-        self._reads_key = letter == "," or (self._reads_key and letter != ":")
-        self._wanted = {",": '"', ":": '"'}.get(letter, "")
+        character = text[position]
+        if character not in self._expected or character == "}":
+            self._is_over = True
+        if character in ",:":
+            self._is_in_key = character == ","
+            self._expected = '"'
+        else:
+            self._expected = ""
         return position + 1
 
-    def _take_opening(self, text: str) -> int:
+    def _find_object(self, text: str) -> int:
         start = text.find("{")
         before = text[start - 1] if start > 0 else self._before
         self._before = text[-1]
         if start < 0:
             return len(text)
-        self._is_over = before == "`"  # then the object is only an example
-        self._wanted = '"'
+        self._is_over = before == "`"  # JSON behind a backtick is an example
+        self._expected = '"'
         return start + 1
 
-    def _take_letters(self, words: str) -> Iterator[Delta]:
-        if self._reads_key or self._key == "action":
-            self._string.append(words)
-        elif self._key == "thought":
-            yield Delta(reasoning=words)
-        else:
-            said = self._answer.feed(words)
-            yield from [Delta(text=said)] if said else []
+    def _read_characters(self, text: str) -> Iterator[Delta]:
+        if self._is_in_key or self._key == "action":
+            self._string.append(text)
+            return
+        if self._key == "thought":
+            yield Delta(reasoning=text)
+            return
+        answer = self._answer.feed(text)
+        if answer:
+            yield Delta(text=answer)
 
-    def _take_end(self, text: str, position: int) -> int:
-        """Where the structure goes on behind a string; what may be half an escape waits for the rest."""
+    def _end_string(self, text: str, position: int) -> int:
+        """Return where the structure continues behind a string; a partial escape waits for the rest."""
         if text[position] != '"':
             self._rest = text[position:]
-            self._is_over = self._rest[0] != "\\" or len(self._rest) >= LONGEST_ESCAPE
+            self._is_over = self._rest[0] != "\\" or len(self._rest) >= MAX_ESCAPE
             return len(text)
-        said, self._string = "".join(self._string), []
-        if self._reads_key:
-            self._key, self._wanted = said, ":"
-            self._is_over = not self._is_known(said)
-        else:
-            self._wanted = ",}"
-            if self._key == "action":
-                self._has_answer = self._is_answer(said)
+        string, self._string = "".join(self._string), []
+        if self._is_in_key:
+            self._key, self._expected = string, ":"
+            self._is_over = not self._can_show(string)
+            return position + 1
+        self._expected = ",}"
+        if self._key == "action":
+            self._has_answer = self._is_answer(string)
         return position + 1
 
-    def _is_known(self, key: str) -> bool:
-        """Whether the value of a key can be told: an answer only once the action is known."""
-        return key in ("thought", "action") or (
-            key in ("action_input", "answer") and self._has_answer
-        )
+    def _can_show(self, key: str) -> bool:
+        """Return whether the value of a key can be shown: the answer only if the action is known."""
+        return key in ALWAYS_SHOWN or (self._has_answer and key in ANSWER_KEYS)

@@ -1,11 +1,11 @@
-"""The ReAct dialect: Thought, Action, Observation and the answer at line starts (Yao et al., arXiv:2210.03629)."""
+"""The ReAct dialect: thought, action, observation and answer at line starts (Yao et al., arXiv:2210.03629)."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from ...errors import ConfigError
-from ...messages import Conversation, JsonObject, ToolCall, ToolSpec
+from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import find_closing_bracket, read_object
 from ...parsing.arguments import (
     Signature,
@@ -20,9 +20,9 @@ from ...parsing.react_text import EXTENDED_TOKENIZER, ParsedReply, read_reply
 from ...prompts import PromptSet
 from ..base import Request
 from .dialect import Parsed
-from .react_stream import ReActWatch
-from .streaming import Watch
-from .transcript import compact_json, instructions, next_step, tell_steps
+from .react_stream import ReActStreamParser
+from .streaming import StreamParser
+from .transcript import build_instructions, compact_json, find_next_step, write_steps
 
 Form: TypeAlias = Literal["input", "bracket", "numbered"]
 
@@ -90,7 +90,7 @@ answer, finish in place of using a tool:
 Thought 4: why you are done
 Action 4: Finish[the answer]""",
 )
-PROMPTS_OF: dict[Form, PromptSet] = {
+PROMPTS_BY_FORM: dict[Form, PromptSet] = {
     "input": PROMPTS,
     "bracket": BRACKET,
     "numbered": NUMBERED,
@@ -103,23 +103,23 @@ THINK = "think"
 class ReActDialect:
     """ReAct as text, with a stop sequence before the observation.
 
-    Reads, in every form, `Action:` with `Action Input:` (JSON, a Python dict, or plain text for a tool with one
-    parameter), the paper's `Action 3: name[input]` and `Finish[answer]`, `Final Answer:` and `FINAL_ANSWER:`. Of
-    several actions or answers the first counts; where there is none, `STEP_RESULT:` is an answer. A marker in prose, in
-    a code fence or in a JSON string is none.
+    It reads, in every form, `Action:` with `Action Input:` (JSON, a Python dict, or plain text for a tool with one
+    parameter), the paper's `Action 3: name[input]` and `Finish[answer]`, `Final Answer:` and `FINAL_ANSWER:`. The first
+    of several actions or answers counts; without any, `STEP_RESULT:` is an answer. A marker in prose, in a code fence or
+    in a JSON string is ignored.
 
     Args:
-        form: what the model is told to write, and how its earlier turns are told: "input" is `Action:` and
-            `Action Input:` with JSON; "bracket" is the paper's `Action: name[input]` and `Action: Finish[answer]`, with
-            a JSON object in the brackets for a tool with several parameters; "numbered" is that with the number of the
-            step in each marker, also in the stop sequence. Steps are counted from 1 for each question of the user's.
-        prompts: what the model is told in place of the form's own prompts (see `PROMPTS`, `BRACKET` and `NUMBERED`); a
-            set may hold some of them only.
-        thoughts_alone: whether a reply with nothing but `Thought:`, or with `think[...]` as its action where no tool
-            has that name, is a turn of its own, without calls, answer and problem. Otherwise it is a problem, which
-            asks for the missing action.
+        form: what the model is told to write, and how its earlier turns are written. "input" is `Action:` and
+            `Action Input:` with JSON. "bracket" is the paper's `Action: name[input]` and `Action: Finish[answer]`, with
+            a JSON object in the brackets for a tool with several parameters. "numbered" adds the number of the step to
+            each marker and to the stop sequence; steps are counted from 1 for each question of the user.
+        prompts: replace some or all of the form's own prompts (see `PROMPTS`, `BRACKET` and `NUMBERED`).
+        thoughts_alone: whether a reply with nothing but `Thought:`, or with `think[...]` as its action if no tool has
+            that name, is a turn without calls, answer and problem. Otherwise it is a problem, which asks for the
+            missing action.
 
-    Raises `ConfigError` for an unknown form.
+    Raises:
+        ConfigError: the form is unknown.
     """
 
     form: Form = "input"
@@ -129,162 +129,156 @@ class ReActDialect:
 
     def __post_init__(self) -> None:
         """Complete the prompts, and name the dialect after its form."""
-        if self.form not in PROMPTS_OF:
+        if self.form not in PROMPTS_BY_FORM:
             raise ConfigError(
-                f"form: there is no {self.form!r}; use {', '.join(map(repr, PROMPTS_OF))}"
+                f"form: there is no {self.form!r}; use {', '.join(map(repr, PROMPTS_BY_FORM))}"
             )
-        prompts = PROMPTS_OF[self.form].override(**self.prompts.changes(PROMPTS))
+        prompts = PROMPTS_BY_FORM[self.form].override(**self.prompts.changes(PROMPTS))
         object.__setattr__(self, "prompts", prompts)
         if self.form != "input":
             object.__setattr__(self, "name", f"react-{self.form}")
 
     def render(self, request: Request) -> Request:
-        """The request as plain text: instructions in the system message, results as observations, a stop sequence."""
+        """Return the request as plain text: tools in the system message, results as observations, a stop sequence."""
         conversation = request.conversation
         if not request.tools:
-            return dataclasses.replace(
-                request, conversation=self._tell(conversation, ())
-            )
+            plain = self._write(conversation, ())
+            return dataclasses.replace(request, conversation=plain)
         if request.tool_choice == "none":
-            conversation = conversation.user(
-                self.prompts.fill("answer_now"), origin="runtime"
-            )
-        told = self._tell(conversation, request.tools).with_system(
-            self._instructions(request)
-        )
-        observation = f"\nObservation{self._number(next_step(conversation))}:"
+            reminder = self.prompts.fill("answer_now")
+            conversation = conversation.user(reminder, origin="runtime")
+        plain = self._write(conversation, request.tools)
+        observation = f"\nObservation{self._number(find_next_step(conversation))}:"
         stop = tuple(dict.fromkeys([*request.sampling.stop, observation]))
-        return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
-
-    def _instructions(self, request: Request) -> str:
-        told = instructions(
-            self.prompts, request, None if self.form == "input" else _inside
-        )
-        return (
-            f"{told}\n\n{self.prompts.fill('thoughts_alone')}"
-            if self.thoughts_alone
-            else told
+        return Request(
+            plain.with_system(self._build_instructions(request)),
+            sampling=dataclasses.replace(request.sampling, stop=stop),
         )
 
-    def _tell(
+    def _build_instructions(self, request: Request) -> str:
+        format_schema = None if self.form == "input" else _format_bracket_schema
+        instructions = build_instructions(self.prompts, request, format_schema)
+        if not self.thoughts_alone:
+            return instructions
+        return f"{instructions}\n\n{self.prompts.fill('thoughts_alone')}"
+
+    def _write(
         self, conversation: Conversation, tools: Sequence[ToolSpec]
     ) -> Conversation:
-        return tell_steps(
+        return write_steps(
             conversation,
-            lambda step: Telling(self.form, self._number(step), tools),
-            self._remark if self.thoughts_alone else None,
+            lambda step: ReActFormatter(self.form, self._number(step), tools),
+            self._format_thought if self.thoughts_alone else None,
         )
 
     def _number(self, step: int) -> str:
         return f" {step}" if self.form == "numbered" else ""
 
-    def _remark(self, step: int, text: str) -> str:
-        """A thought that was a turn of its own; a reply with a marker is told as it came."""
-        plain = text and not EXTENDED_TOKENIZER.tokenize(text).tokens
-        return f"Thought{self._number(step)}: {text}" if plain else text
+    def _format_thought(self, step: int, text: str) -> str:
+        """Return a turn with a thought alone; a text with a marker stays as it came."""
+        if not text or EXTENDED_TOKENIZER.tokenize(text).tokens:
+            return text
+        return f"Thought{self._number(step)}: {text}"
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
-        """The first call or answer in `text`, a thought alone, or what is wrong with it."""
+        """Return the first call or answer in `text`, a thought alone, or what is wrong with it."""
         reading = read_reply(text)
         if reading.decision is None:
             reading = reading.with_results()
         decision = reading.decision
         thought = reading.thought(decision)
+        reader = ReplyReader(reading, thought, tools, self.prompts, self.thoughts_alone)
         try:
-            return Reader(
-                reading, thought, tools, self.prompts, self.thoughts_alone
-            ).read(decision)
+            return reader.read(decision)
         except ValueError as error:
             return Parsed(thought, (), None, str(error), reading.flags)
 
-    def watch(self, request: Request) -> Watch:
-        """Tells the thoughts, and the answer behind its marker."""
-        return ReActWatch()
+    def parse_stream(self, request: Request) -> StreamParser:
+        """Return a parser that shows the thoughts, and the answer behind its marker."""
+        return ReActStreamParser()
 
 
-# --- telling ---
+# --- writing ---
 
 
-class Telling(NamedTuple):
-    """How one step is told in a form; `number` goes into its markers."""
+class ReActFormatter(NamedTuple):
+    """How one step is written in a form; `number` goes into its markers."""
 
     form: Form
     number: str
-    tools: Sequence[Signature]
+    tools: Sequence[ToolSpec]
 
-    def say_call(self, thought: str, call: ToolCall) -> str:
-        """A turn that calls a tool."""
-        if self.form == "input":
-            action = f"Action: {call.name}\nAction Input: {compact_json(dict(call.arguments))}"
-        else:
-            action = (
-                f"Action{self.number}: {call.name}[{_bracket_input(call, self.tools)}]"
-            )
+    def format_call(self, thought: str, call: ToolCall) -> str:
+        """Return a turn that calls a tool."""
+        action = self._format_action(call)
         return f"Thought{self.number}: {thought}\n{action}" if thought else action
 
-    def say_answer(self, answer: str) -> str:
-        """A turn that answers."""
-        fits = self.form != "input" and _fits_in_brackets(answer)
-        return (
-            f"Action{self.number}: Finish[{answer}]"
-            if fits
-            else f"Final Answer: {answer}"
-        )
+    def format_answer(self, answer: str) -> str:
+        """Return a turn that answers."""
+        if self.form != "input" and _fits_in_brackets(answer):
+            return f"Action{self.number}: Finish[{answer}]"
+        return f"Final Answer: {answer}"
 
-    def say_observation(self, result: str) -> str:
-        """A tool's result; its lines that start like markers are quoted."""
+    def format_observation(self, result: str) -> str:
+        """Return a tool's result; its lines that start like markers are quoted."""
         return f"Observation{self.number}: {EXTENDED_TOKENIZER.quote(result)}"
 
+    def _format_action(self, call: ToolCall) -> str:
+        if self.form == "input":
+            arguments = compact_json(dict(call.arguments))
+            return f"Action: {call.name}\nAction Input: {arguments}"
+        arguments = _format_bracket_input(call, self.tools)
+        return f"Action{self.number}: {call.name}[{arguments}]"
 
-def _inside(schema: JsonObject) -> str:
-    """What stands in the brackets of a tool: its only parameter, or an object of all."""
+
+def _format_bracket_schema(schema: JsonObject) -> str:
+    """Return what a tool takes in its brackets: its only parameter, or an object of all."""
     parameters = get_parameters(ToolSpec("", "", schema))
     if len(parameters) > 1:
         return f"JSON object, as JSON schema: {compact_json(schema)}"
-    plain = all(
-        isinstance(one, dict) and one.keys() <= {"type", "title"}
-        for one in parameters.values()
-    )
     name = "".join(parameters)
-    return name if plain else f"{name}, as JSON schema: {compact_json(schema)}"
+    if all(map(_has_type_only, parameters.values())):
+        return name
+    return f"{name}, as JSON schema: {compact_json(schema)}"
 
 
-def _bracket_input(call: ToolCall, tools: Sequence[Signature]) -> str:
-    """The arguments as plain text (or nothing at all) where that is read back as the same, else as a JSON object."""
+def _has_type_only(parameter: Json) -> bool:
+    return isinstance(parameter, dict) and parameter.keys() <= {"type", "title"}
+
+
+def _format_bracket_input(call: ToolCall, tools: Sequence[Signature]) -> str:
+    """Return the arguments as plain text if it is read back as the same, else as a JSON object."""
     arguments = dict(call.arguments)
-    plain = "".join(
-        value if isinstance(value, str) else compact_json(value)
-        for value in arguments.values()
-    )
-    if len(arguments) > 1 or (arguments and not _fits_in_brackets(plain)):
+    if not arguments:
+        plain = ""
+    elif len(arguments) > 1:
         return compact_json(arguments)
+    else:
+        (value,) = arguments.values()
+        plain = value if isinstance(value, str) else compact_json(value)
+        if not _fits_in_brackets(plain):
+            return compact_json(arguments)
     unknown = ToolSpec(call.name, "", {"properties": {name: {} for name in arguments}})
+    tool = find_tool(call.name, tools) or unknown
     try:
-        read = read_plain_arguments(
-            plain,
-            call.name,
-            find_tool(call.name, tools) or unknown,
-            quotes_are_text=True,
-        )
+        read = read_plain_arguments(plain, call.name, tool, quotes_are_text=True)
     except ValueError:
         return compact_json(arguments)
     return plain if read == arguments else compact_json(arguments)
 
 
 def _fits_in_brackets(text: str) -> bool:
-    """Whether `[text]` is one line that is read back as this text."""
-    one_line = text == text.strip() and len(text.splitlines()) == 1
-    return (
-        one_line
-        and not text.startswith("{")
-        and find_closing_bracket(f"[{text}]", 0) == len(text) + 1
-    )
+    """Return whether `[text]` is one line that is read back as this text."""
+    if text != text.strip() or len(text.splitlines()) != 1:
+        return False
+    closing = find_closing_bracket(f"[{text}]", 0)
+    return closing == len(text) + 1 and not text.startswith("{")
 
 
 # --- reading ---
 
 
-class Bracketed(NamedTuple):
+class BracketedCall(NamedTuple):
     """A call in the paper's form, `name[input]`, and where in `text` its bracket opens."""
 
     name: str
@@ -292,8 +286,8 @@ class Bracketed(NamedTuple):
     opening: int
 
 
-class Reader(NamedTuple):
-    """What a reply says, and what must be known to read it; its methods raise ValueError saying what is wrong."""
+class ReplyReader(NamedTuple):
+    """A reply and what is needed to read it; the methods raise ValueError with a text that tells the model why."""
 
     reading: ParsedReply
     thought: str
@@ -302,121 +296,131 @@ class Reader(NamedTuple):
     thoughts_alone: bool
 
     def read(self, decision: int | None) -> Parsed:
-        """The call or the answer that stands behind the marker `decision`."""
+        """Return the call or the answer behind the marker `decision`, or a thought alone."""
         if decision is None:
-            return self._undecided()
+            return self._read_thought()
         if self.reading.tokenized.tokens[decision].kind == "action":
-            return self._action(decision)
-        return self._answer(decision, self.reading.value(decision), "")
+            return self._read_action(decision)
+        return self._read_answer(decision, self.reading.value(decision), "")
 
-    def _undecided(self) -> Parsed:
-        """A thought alone, where that is allowed."""
+    def _read_thought(self) -> Parsed:
         if self.thoughts_alone:
             if self.reading.thinks_only:
                 return Parsed(self.thought, (), None, None)
-            words = self.reading.text.strip()
-            if (
-                words.casefold().startswith(f"{THINK}[")
-                and find_closing_bracket(words, len(THINK)) == len(words) - 1
-            ):
-                return self._thought_alone(
-                    words[len(THINK) + 1 : -1].strip(), self.reading.flags
-                )
-        raise ValueError(self._nothing_to_do())
+            text = self.reading.text.strip()
+            if _is_think_call(text):
+                inside = text[len(THINK) + 1 : -1].strip()
+                return self._build_thought(inside, self.reading.flags)
+        raise ValueError(self._explain_no_action())
 
-    def _thought_alone(self, thought: str, flags: tuple[str, ...]) -> Parsed:
+    def _build_thought(self, thought: str, flags: tuple[str, ...]) -> Parsed:
         if not thought:
-            raise ValueError(self._nothing_to_do())
+            raise ValueError(self._explain_no_action())
         return Parsed(thought, (), None, None, flags)
 
-    def _nothing_to_do(self) -> str:
-        answer = self.prompts.fill("how_to_answer")
-        cure = f"Write {answer}."
-        if self.tools:
-            call = self.prompts.fill("how_to_call", tools=list_tool_names(self.tools))
-            cure = f"Write {call}; or, if you know the answer, write {answer}."
+    def _explain_no_action(self) -> str:
+        cure = self._explain_form()
         if "invented_observation" in self.reading.flags:
             return f"Never write `Observation:` yourself: it comes after your action. {cure}"
         if self.reading.tokenized.unread_start is not None:
             return f"A code fence is never closed, so nothing after it is read. {cure}"
         return f"The reply has neither an action nor a final answer, each at the start of a line and outside code. {cure}"
 
-    def _answer(self, last: int, answer: str, rest: str) -> Parsed:
+    def _explain_form(self) -> str:
+        answer = self.prompts.fill("how_to_answer")
+        if not self.tools:
+            return f"Write {answer}."
+        call = self.prompts.fill("how_to_call", tools=list_tool_names(self.tools))
+        return f"Write {call}; or, if you know the answer, write {answer}."
+
+    def _read_answer(self, last: int, answer: str, rest: str) -> Parsed:
         if not answer:
             raise ValueError(
                 f"The final answer is empty. Write {self.prompts.fill('how_to_answer')}."
             )
-        return Parsed(self.thought, (), answer, None, self._flags(last, rest))
+        return Parsed(self.thought, (), answer, None, self._list_flags(last, rest))
 
-    def _flags(self, last: int, rest: str) -> tuple[str, ...]:
-        """What is dropped behind the marker `last` and its input: actions, answers, an observation, other text."""
+    def _list_flags(self, last: int, rest: str) -> tuple[str, ...]:
+        """Return what is dropped behind the marker `last` and its input: actions, an observation, other text."""
         behind = rest.strip(" \t\r\n.,;*`")
         if self.reading.decides_behind(last) or "[" in behind.partition("\n")[0]:
             return ("several_actions", *self.reading.flags)
-        return ("trailing_text", *self.reading.flags) if behind else self.reading.flags
+        if behind:
+            return ("trailing_text", *self.reading.flags)
+        return self.reading.flags
 
-    def _action(self, index: int) -> Parsed:
+    def _read_action(self, index: int) -> Parsed:
         value = self.reading.value(index)
         line, _, behind = value.partition("\n")
         opening = line.find("[")
         name = read_name(line[:opening], self.tools) if opening > 0 else ""
         if name:
-            return self._bracketed(index, Bracketed(name, value, opening))
+            return self._read_bracketed(index, BracketedCall(name, value, opening))
         name = read_name(line, self.tools)
-        tokens = self.reading.tokenized.tokens
-        given = index + 1 < len(tokens) and tokens[index + 1].kind == "input"
-        if not name or (
-            not given and " " in name and find_tool(name, self.tools) is None
-        ):
+        has_input = self._has_input(index)
+        if not self._is_plausible(name, has_input=has_input):
             raise ValueError(
                 self.prompts.fill("bad_name", tools=list_tool_names(self.tools))
             )
-        if behind.strip() and not given:
+        if has_input:
+            return self._read_input(index + 1, name, self.reading.value(index + 1))
+        if behind.strip():
             raise ValueError(self.prompts.fill("bad_input", name=name))
-        return self._with_input(
-            index + given, name, self.reading.value(index + 1) if given else ""
-        )
+        return self._read_input(index, name, "")
 
-    def _bracketed(self, last: int, call: Bracketed) -> Parsed:
-        close = _close(call)
-        inside, rest = (
-            call.text[call.opening + 1 : close].strip(),
-            call.text[close + 1 :],
-        )
+    def _has_input(self, index: int) -> bool:
+        """Return whether an `Action Input:` follows the marker at `index`."""
+        following = self.reading.tokenized.tokens[index + 1 : index + 2]
+        return any(token.kind == "input" for token in following)
+
+    def _is_plausible(self, name: str, *, has_input: bool) -> bool:
+        """Return whether a name is that of a tool; several words without an input are rather prose."""
+        if not name or has_input or " " not in name:
+            return bool(name)
+        return find_tool(name, self.tools) is not None
+
+    def _read_bracketed(self, last: int, call: BracketedCall) -> Parsed:
+        close = _find_close(call)
+        inside = call.text[call.opening + 1 : close].strip()
+        rest = call.text[close + 1 :]
         tool = find_tool(call.name, self.tools)
-        if tool is None and call.name.casefold() in ENDINGS:
-            return self._answer(last, inside, rest)
-        if tool is None and self.thoughts_alone and call.name.casefold() == THINK:
-            return self._thought_alone(
-                "\n".join(filter(None, (self.thought, inside))), self._flags(last, rest)
-            )
+        special = call.name.casefold() if tool is None else ""
+        if special in ENDINGS:
+            return self._read_answer(last, inside, rest)
+        flags = self._list_flags(last, rest)
+        if special == THINK and self.thoughts_alone:
+            thought = "\n".join(filter(None, (self.thought, inside)))
+            return self._build_thought(thought, flags)
         if inside.startswith("{"):
             arguments, _ = read_arguments(inside, call.name, tool)
         else:
             arguments = read_plain_arguments(
                 inside, call.name, tool, quotes_are_text=True
             )
-        return self._call(call.name, arguments, self._flags(last, rest))
+        return self._build_call(call.name, arguments, flags)
 
-    def _with_input(self, last: int, name: str, given: str) -> Parsed:
+    def _read_input(self, last: int, name: str, text: str) -> Parsed:
         tool = find_tool(name, self.tools)
         if tool is None and name.casefold() in ENDINGS:
-            return self._answer(last, _only_text(given), "")
-        closes_itself = given.startswith(("{", "```", "~~~"))
-        unread = self.reading.tokenized.unread_start
-        if (
-            unread is not None
-            and unread >= self.reading.tokenized.tokens[last].value_start
-            and not closes_itself
-        ):
+            return self._read_answer(last, _unwrap_text(text), "")
+        is_enclosed = text.startswith(("{", "```", "~~~"))
+        if not is_enclosed and self._is_unread(last):
             raise ValueError(
                 f"A code fence in the input of {name} is never closed. Write the whole call again."
             )
-        arguments, rest = read_arguments(given, name, tool)
-        complete = closes_itself or self.reading.continues_behind(last)
-        return self._call(name, arguments, self._flags(last, rest), complete=complete)
+        arguments, rest = read_arguments(text, name, tool)
+        complete = is_enclosed or self.reading.continues_behind(last)
+        flags = self._list_flags(last, rest)
+        return self._build_call(name, arguments, flags, complete=complete)
 
-    def _call(
+    def _is_unread(self, index: int) -> bool:
+        """Return whether a code fence that never closes begins behind the marker at `index`."""
+        tokenized = self.reading.tokenized
+        if tokenized.unread_start is None:
+            return False
+        return tokenized.unread_start >= tokenized.tokens[index].value_start
+
+    def _build_call(
         self,
         name: str,
         arguments: JsonObject,
@@ -424,25 +428,24 @@ class Reader(NamedTuple):
         *,
         complete: bool = True,
     ) -> Parsed:
-        return Parsed(
-            self.thought, (ToolCall(name, arguments),), None, None, flags, complete
-        )
+        call = ToolCall(name, arguments)
+        return Parsed(self.thought, (call,), None, None, flags, complete)
 
 
-def _close(call: Bracketed) -> int:
-    """Where the bracket of a call closes; brackets in the strings of an object mean nothing."""
+def _is_think_call(text: str) -> bool:
+    """Return whether a text is nothing but `think[...]`."""
+    if not text.casefold().startswith(f"{THINK}["):
+        return False
+    return find_closing_bracket(text, len(THINK)) == len(text) - 1
+
+
+def _find_close(call: BracketedCall) -> int:
+    """Return where the bracket of a call closes; brackets in the strings of an object are ignored."""
     inside = call.text[call.opening + 1 :].lstrip()
     if not inside.startswith("{"):
         close = find_closing_bracket(call.text, call.opening)
     else:
-        try:
-            _, length = read_object(inside)
-        except ValueError as error:
-            raise ValueError(
-                f"The input of {call.name} cannot be read: {error}. Write the whole call again."
-            ) from None
-        behind = inside[length:].lstrip()
-        close = len(call.text) - len(behind) if behind.startswith("]") else None
+        close = _find_close_behind_object(call, inside)
     if close is None:
         raise ValueError(
             f"The bracket of {call.name}[ is never closed. Write the whole call again."
@@ -450,11 +453,24 @@ def _close(call: Bracketed) -> int:
     return close
 
 
-def _only_text(text: str) -> str:
-    """The string in an object such as `{"answer": "…"}`, else the text itself."""
+def _find_close_behind_object(call: BracketedCall, inside: str) -> int | None:
+    try:
+        _, length = read_object(inside)
+    except ValueError as error:
+        raise ValueError(
+            f"The input of {call.name} cannot be read: {error}. Write the whole call again."
+        ) from None
+    behind = inside[length:].lstrip()
+    return len(call.text) - len(behind) if behind.startswith("]") else None
+
+
+def _unwrap_text(text: str) -> str:
+    """Return the text in an object such as `{"answer": "…"}`, else the text itself."""
     try:
         found, _ = read_object(text)
     except ValueError:
         return text
     values = list(found.values())
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else text
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    return text

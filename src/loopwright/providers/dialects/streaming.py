@@ -1,4 +1,4 @@
-"""How a dialect tells a reply while it comes: words of the answer and thoughts, never a word of the protocol."""
+"""Streaming in a dialect: the answer and the thoughts as they arrive, without the text of the protocol."""
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
@@ -6,70 +6,70 @@ from typing import Protocol, runtime_checkable
 from ..base import Delta, Request
 
 
-class Watch(Protocol):
-    """Reads one reply in pieces, cut anywhere.
+class StreamParser(Protocol):
+    """Parses one reply in chunks of any size.
 
-    The text that it tells is a beginning of the answer as `Dialect.parse` reads it in the end. What is not certain yet
-    is held back: whoever asked tells the rest of the answer when the reply has ended.
+    The text of its deltas is always a prefix of the answer that `Dialect.parse` returns in the end. It holds back what
+    is not certain yet; `TextTools` adds the rest of the answer at the end of the reply.
     """
 
     def feed(self, text: str) -> Iterable[Delta]:
-        """What can be told now that `text` has come too: words of the answer, and thoughts as `reasoning`."""
+        """Return what is certain now that `text` has arrived: the answer as `text`, thoughts as `reasoning`."""
         ...
 
 
 @runtime_checkable
-class Watched(Protocol):
-    """A dialect whose replies can be told while they come; those of any other are told at their end."""
+class StreamingDialect(Protocol):
+    """A dialect that can show a reply while it arrives; the reply in any other dialect is shown at its end."""
 
-    def watch(self, request: Request) -> Watch:
-        """A reader for the reply to `request`."""
+    def parse_stream(self, request: Request) -> StreamParser:
+        """Return a parser for the reply to `request`."""
         ...
 
 
-class Silent:
-    """Tells nothing."""
+class HoldingParser:
+    """Holds everything back."""
 
     def feed(self, text: str) -> Iterable[Delta]:
-        """Nothing."""
+        """Return nothing."""
         return ()
 
 
-class Open:
-    """Tells everything as it comes."""
+class PlainParser:
+    """Passes every text on."""
 
     def feed(self, text: str) -> Iterable[Delta]:
-        """The text itself."""
+        """Return the text."""
         return (Delta(text=text),) if text else ()
 
 
-class Trimmed:
-    """Lets a text through in pieces as it will be once it is stripped.
+class StreamStripper:
+    """Strips a text that arrives in chunks.
 
     Args:
-        markup: letters that may be taken off its end too, with the blanks.
+        markup: characters that are stripped from its end together with white space.
     """
 
     def __init__(self, markup: str = "") -> None:
         self._markup = markup
         self._held: list[str] = []
-        self._begun = False
+        self._has_begun = False
 
     def feed(self, text: str) -> str:
-        """What belongs to the stripped text for certain: nothing of a blank beginning, and no blank end."""
-        if not self._begun:
+        """Return what certainly belongs to the stripped text, and hold back a possible end."""
+        if not self._has_begun:
             text = text.lstrip()
-            self._begun = bool(text)
-        certain = self._certain(text)
-        if not certain:
+            self._has_begun = bool(text)
+        end = self._find_end(text)
+        if not end:
             self._held.append(text)
             return ""
-        told = "".join([*self._held, text[:certain]])
-        self._held = [text[certain:]]
-        return told
+        certain = "".join([*self._held, text[:end]])
+        self._held = [text[end:]]
+        return certain
 
-    def _certain(self, text: str) -> int:
-        """How much of `text` stays whatever comes behind it."""
+    def _find_end(self, text: str) -> int:
+        """Return the length of the part that no later text can make strippable."""
         end = len(text)
         while end and (text[end - 1].isspace() or text[end - 1] in self._markup):
             end -= 1

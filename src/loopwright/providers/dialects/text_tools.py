@@ -1,4 +1,4 @@
-"""Gives tool calls to a model that knows text only: a provider that wraps another and talks to it in a dialect."""
+"""`TextTools`: tool calls for a model that only knows text, by a provider that wraps another and uses a dialect."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from ..fallback import close_all, get_secrets
 from .dialect import Dialect, Parsed
 from .json import JsonDialect
 from .react import ReActDialect
-from .streaming import Open, Silent, Watch, Watched
+from .streaming import HoldingParser, PlainParser, StreamingDialect, StreamParser
 from .think_block import ThinkBlock
 from .xml import XmlDialect
 
@@ -27,13 +27,14 @@ class TextTools:
     """A provider whose model calls tools in text.
 
     Args:
-        provider: serves the model; it is asked for text, with a JSON schema where the dialect sets one.
-        dialect: "react", "react-bracket", "react-numbered" (see `ReActDialect`), "json", "xml" (see `XmlDialect`), one
-            of your own, or "auto": `json` where the provider can hold the model to a schema, else `react`.
-        examples: whole little conversations (user, assistant with calls, results, assistant's answer), told as turns of
+        provider: serves the model; it is asked for text, with a JSON schema if the dialect sets one.
+        dialect: "react", "react-bracket", "react-numbered" (see `ReActDialect`), "json", "xml" (see `XmlDialect`), a
+            dialect of your own, or "auto": `json` if the provider can constrain a reply to a schema, else `react`.
+        examples: short conversations (user, assistant with calls, results, assistant's answer), written as turns of
             the dialect before the real conversation. Small models need about five.
 
-    Raises `ConfigError` for an unknown dialect.
+    Raises:
+        ConfigError: the dialect is unknown.
     """
 
     def __init__(
@@ -44,205 +45,204 @@ class TextTools:
         examples: Sequence[Conversation] = (),
     ) -> None:
         self._provider = provider
-        self.dialect = _dialect(dialect, provider.capabilities)
+        self.dialect = _choose_dialect(dialect, provider.capabilities)
         self._examples: tuple[Message, ...] = tuple(
-            m for example in examples for m in example.messages
+            message for example in examples for message in example.messages
         )
 
     @property
     def name(self) -> str:
-        """Who serves the model."""
+        """The name of the wrapped provider."""
         return self._provider.name
 
     @property
     def model(self) -> str:
-        """Which model it is."""
+        """The model of the wrapped provider."""
         return self._provider.model
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model can do by itself, and tool calls."""
+        """What the wrapped provider supports, and tool calls."""
         return dataclasses.replace(self._provider.capabilities, native_tools=True)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The API keys of the provider that it wraps."""
+        """The API keys of the wrapped provider."""
         return get_secrets(self._provider)
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the model once, in the dialect.
+        """Call the model once, in the dialect.
 
-        A request without tools, or one for an answer that fits a schema of its own, has its calls and results told as
-        text; the reply is the answer as it stands. Where tools might have been there, a reply that marks its answer
-        means that answer.
+        A request without tools, or for an answer with a schema, has its calls and results written as text, and its
+        reply is the answer. Without tools a reply may still mark its answer as the dialect does; then that is the
+        answer.
         """
-        turn = self._turn(request)
-        return turn.read(await self._provider.complete(turn.asked))
+        exchange = self._prepare(request)
+        return exchange.read(await self._provider.complete(exchange.request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
-        """Ask the model once; its words are told as they come, without those of the dialect.
+        """Call the model once and yield its reply as it arrives, without the text of the dialect.
 
-        The text that is told is a beginning of the answer; thoughts before a call or an answer are told as reasoning.
-        What is not certain to be one of these waits for the last delta, and so does everything where the wrapped
-        provider cannot stream or a dialect of your own has no `watch`.
+        The text of the deltas is a prefix of the answer; thoughts before a call or an answer are reasoning. The last
+        delta has the rest, which is everything if the wrapped provider cannot stream or if the dialect is not a
+        `StreamingDialect`.
         """
-        turn = self._turn(request)
-        telling = Telling(turn)
+        exchange = self._prepare(request)
+        stream = _ReplyStream(exchange)
         async with contextlib.aclosing(
-            stream_deltas(self._provider, turn.asked)
+            stream_deltas(self._provider, exchange.request)
         ) as deltas:
             async for delta in deltas:
-                for told in telling.take(delta):
-                    yield told
+                for shown in stream.feed(delta):
+                    yield shown
 
     async def aclose(self) -> None:
         """Close the wrapped provider."""
         await close_all([self._provider])
 
-    def _turn(self, request: Request) -> "Turn":
-        open_turn = request.tool_choice == "auto" and request.schema is None
-        if (
-            not request.tools
-            or request.as_text
-            or (request.tool_choice == "none" and request.schema is not None)
-        ):
-            asked = self._as_text(request)
-            if not open_turn:
-                return Turn(asked, Open(), _as_it_is)
-            return Turn(
-                asked,
-                self._watch(asked),
-                functools.partial(self._marked_answer, request=request),
-            )
-        shown = dataclasses.replace(
-            request, conversation=self._shown(request.conversation)
-        )
-        read = functools.partial(self._in_dialect, request=request)
-        return Turn(
-            self.dialect.render(shown), self._watch(request), read, ThinkBlock()
-        )
+    def _prepare(self, request: Request) -> "Exchange":
+        if request.tools and not _wants_text(request):
+            return self._prepare_with_tools(request)
+        plain = self._write_calls(request)
+        if request.tool_choice != "auto" or request.schema is not None:
+            return Exchange(plain, PlainParser(), _read_unchanged)
+        read = functools.partial(self._read_marked_answer, request=request)
+        return Exchange(plain, self._parse_stream(plain), read)
 
-    def _watch(self, request: Request) -> Watch:
-        return (
-            self.dialect.watch(request)
-            if isinstance(self.dialect, Watched)
-            else Silent()
+    def _prepare_with_tools(self, request: Request) -> "Exchange":
+        conversation = self._add_examples(request.conversation)
+        rendered = self.dialect.render(
+            dataclasses.replace(request, conversation=conversation)
         )
+        read = functools.partial(self._read_in_dialect, request=request)
+        return Exchange(rendered, self._parse_stream(request), read, ThinkBlock())
 
-    def _in_dialect(self, completion: Completion, request: Request) -> Completion:
+    def _parse_stream(self, request: Request) -> StreamParser:
+        if isinstance(self.dialect, StreamingDialect):
+            return self.dialect.parse_stream(request)
+        return HoldingParser()
+
+    def _read_in_dialect(self, completion: Completion, request: Request) -> Completion:
         if completion.problem is not None:
             return completion
-        text = strip_thinking(completion.text or completion.answer or "")
-        return _as_parsed(
-            completion, text, self.dialect.parse(text, request.tools), request
-        )
+        text = strip_thinking(_get_text(completion))
+        parsed = self.dialect.parse(text, request.tools)
+        return _apply(parsed, completion, text, request)
 
-    def _marked_answer(self, completion: Completion, request: Request) -> Completion:
-        """The reply of a turn without tools: a model that is used to a dialect marks its answer all the same."""
-        text = completion.text or completion.answer or ""
-        parsed = self.dialect.parse(text, ())
-        if (
-            completion.problem is not None
-            or parsed.answer is None
-            or parsed.answer == text.strip()
-        ):
+    def _read_marked_answer(
+        self, completion: Completion, request: Request
+    ) -> Completion:
+        """Read a reply without tools, in which a model that knows the dialect may mark its answer all the same."""
+        if completion.problem is not None:
             return completion
-        return _as_parsed(completion, text, parsed, request)
+        text = _get_text(completion)
+        parsed = self.dialect.parse(text, ())
+        if parsed.answer in {None, text.strip()}:
+            return completion
+        return _apply(parsed, completion, text, request)
 
-    def _as_text(self, request: Request) -> Request:
-        if not any(message.calls for message in request.conversation.messages):
-            return dataclasses.replace(request, tools=()) if request.tools else request
-        return self.dialect.render(dataclasses.replace(request, tools=()))
+    def _write_calls(self, request: Request) -> Request:
+        """Return the request without tools, its calls and results written as text."""
+        plain = dataclasses.replace(request, tools=()) if request.tools else request
+        if any(message.calls for message in request.conversation.messages):
+            return self.dialect.render(plain)
+        return plain
 
-    def _shown(self, conversation: Conversation) -> Conversation:
-        """The conversation with the examples before it, behind its system message."""
+    def _add_examples(self, conversation: Conversation) -> Conversation:
+        """Return the conversation with the examples behind its system message."""
         if not self._examples:
             return conversation
         messages = conversation.messages
-        opening = 1 if messages and messages[0].role == "system" else 0
-        return Conversation([*messages[:opening], *self._examples, *messages[opening:]])
+        has_system = bool(messages) and messages[0].role == "system"
+        start = int(has_system)
+        return Conversation([*messages[:start], *self._examples, *messages[start:]])
 
 
-def _as_it_is(completion: Completion) -> Completion:
+def _wants_text(request: Request) -> bool:
+    """Return whether the reply is the answer although the request has tools."""
+    has_fixed_form = request.tool_choice == "none" and request.schema is not None
+    return request.as_text or has_fixed_form
+
+
+def _read_unchanged(completion: Completion) -> Completion:
     return completion
 
 
-class Turn(NamedTuple):
-    """How one reply is asked for, told while it comes, and read in the end."""
+def _get_text(completion: Completion) -> str:
+    return completion.text or completion.answer or ""
 
-    asked: Request
-    watch: Watch
+
+class Exchange(NamedTuple):
+    """A request for the wrapped provider, and how its reply is parsed: in a stream, and at its end."""
+
+    request: Request
+    parser: StreamParser
     read: Callable[[Completion], Completion]
-    thinking: ThinkBlock | None = None
+    think_block: ThinkBlock | None = None
 
 
-class Telling:
-    """What is told of one reply while it comes; the rest of its answer goes with its end."""
+class _ReplyStream:
+    """Turns the deltas of the wrapped provider into deltas without the text of the dialect."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._told: list[str] = []
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._shown: list[str] = []
         self._reasoning: list[str] = []  # of the wrapped provider
         self._has_thought = False
 
-    def take(self, delta: Delta) -> Iterator[Delta]:
-        """What can be told now that `delta` has come."""
+    def feed(self, delta: Delta) -> Iterator[Delta]:
+        """Yield what is certain now that `delta` has arrived."""
         if delta.reasoning:
             self._reasoning.append(delta.reasoning)
             yield Delta(reasoning=delta.reasoning)
         if delta.completion is not None:
-            yield self._last(self._turn.read(delta.completion))
+            yield self._end(self._exchange.read(delta.completion))
             return
-        words, thinking = (
-            self._turn.thinking.feed(delta.text)
-            if self._turn.thinking
-            else (delta.text, "")
-        )
+        text, thinking = delta.text, ""
+        if self._exchange.think_block is not None:
+            text, thinking = self._exchange.think_block.feed(text)
         if thinking:
             yield Delta(reasoning=thinking)
-        for told in self._turn.watch.feed(words):
-            self._told.append(told.text)
-            self._has_thought = self._has_thought or told.reasoning != ""
-            yield told
+        for shown in self._exchange.parser.feed(text):
+            self._shown.append(shown.text)
+            self._has_thought = self._has_thought or shown.reasoning != ""
+            yield shown
 
-    def _last(self, completion: Completion) -> Delta:
-        told, answer = "".join(self._told), completion.answer or ""
-        rest = answer[len(told) :] if answer.startswith(told) else ""
-        known = (
-            self._has_thought
-            or completion.problem is not None
-            or completion.thought == "".join(self._reasoning)
-        )
-        thought = "" if known else completion.thought
+    def _end(self, completion: Completion) -> Delta:
+        """Return the last delta, with the rest of the answer, and the thought if it was not shown."""
+        shown, answer = "".join(self._shown), completion.answer or ""
+        rest = answer[len(shown) :] if answer.startswith(shown) else ""
+        thought = "" if self._knows_thought(completion) else completion.thought
         return Delta(text=rest, reasoning=thought, completion=completion)
 
+    def _knows_thought(self, completion: Completion) -> bool:
+        if self._has_thought or completion.problem is not None:
+            return True
+        return completion.thought == "".join(self._reasoning)
 
-def _dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
+
+def _choose_dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
     if not isinstance(dialect, str):
         return dialect
-    name = (
-        ("json" if capabilities.json_schema else "react")
-        if dialect == "auto"
-        else dialect
+    if dialect == "auto":
+        return JsonDialect() if capabilities.json_schema else ReActDialect()
+    known: list[Dialect] = [JsonDialect(), ReActDialect(), XmlDialect()]
+    forms: list[Dialect] = [ReActDialect("bracket"), ReActDialect("numbered")]
+    for one in known + forms:
+        if one.name == dialect:
+            return one
+    names = ", ".join(repr(one.name) for one in known)
+    more = ", ".join(repr(one.name) for one in forms)
+    raise ConfigError(
+        f"dialect: there is no {dialect!r}; use 'auto', {names} or your own (react also as {more})"
     )
-    known: tuple[Dialect, ...] = (JsonDialect(), ReActDialect(), XmlDialect())
-    forms: tuple[Dialect, ...] = (ReActDialect("bracket"), ReActDialect("numbered"))
-    found = next((one for one in known + forms if one.name == name), None)
-    if found is None:
-        names, more = (
-            ", ".join(repr(one.name) for one in some) for some in (known, forms)
-        )
-        raise ConfigError(
-            f"dialect: there is no {dialect!r}; use 'auto', {names} or your own (react also as {more})"
-        )
-    return found
 
 
-def _as_parsed(
-    completion: Completion, text: str, parsed: Parsed, request: Request
+def _apply(
+    parsed: Parsed, completion: Completion, text: str, request: Request
 ) -> Completion:
-    """The completion with what its text says in a dialect."""
-    parsed = _checked(parsed, text, request, completion.finish_reason)
+    """Return the completion with what was parsed from its text."""
+    parsed = _check(parsed, text, request, is_cut=completion.finish_reason == "length")
     return dataclasses.replace(
         completion,
         text=text,
@@ -254,20 +254,20 @@ def _as_parsed(
     )
 
 
-def _checked(parsed: Parsed, text: str, request: Request, finish_reason: str) -> Parsed:
-    """What was parsed, seen with what was asked for and how the reply ended."""
-    goes_on = (
-        parsed.answer is None and parsed.problem is None
-    )  # with calls, or as a thought alone
-    if goes_on and request.tool_choice == "none":
+def _check(parsed: Parsed, text: str, request: Request, *, is_cut: bool) -> Parsed:
+    """Return what was parsed, or a problem if the request or the end of the reply rules it out."""
+    if parsed.answer is not None:
+        if is_cut:
+            return dataclasses.replace(parsed, answer=None, problem=ANSWER_CUT)
+        return parsed
+    is_answer_required = request.tool_choice == "none"
+    if parsed.problem is not None:
+        is_plain = parsed.thought == text.strip() != ""
+        if is_answer_required and is_plain:  # no marker says that it is anything else
+            return Parsed("", (), text.strip(), None)
+        return parsed
+    if is_answer_required:
         return dataclasses.replace(parsed, calls=(), problem=NO_TOOL_NOW)
-    if parsed.calls and finish_reason == "length" and not parsed.complete:
+    if parsed.calls and is_cut and not parsed.complete:
         return dataclasses.replace(parsed, calls=(), problem=CUT_SHORT)
-    if parsed.answer is not None and finish_reason == "length":
-        return dataclasses.replace(parsed, answer=None, problem=ANSWER_CUT)
-    plain_words = parsed.problem is not None and parsed.thought == text.strip() != ""
-    if plain_words and request.tool_choice == "none":
-        return Parsed(
-            "", (), text.strip(), None
-        )  # nothing but an answer was asked for, and no marker says otherwise
     return parsed

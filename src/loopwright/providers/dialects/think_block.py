@@ -1,12 +1,12 @@
-"""The `<think>` block that some servers leave in front of a reply: taken off a whole text, or off one that streams."""
+"""The `<think>` block that some servers leave in front of a reply, in a whole text or in a stream."""
 
 from ...parsing.thinking import CLOSE, OPEN, strip_thinking
 
-LONGEST_SPACE = 1_000  # characters of white space before a block that streams
+MAX_SPACE = 1_000  # characters of white space before a block in a stream
 
 
 def read_thinking(text: str) -> str:
-    """What stands in the block that `strip_thinking` takes off; nothing if there is none."""
+    """Return the content of the block that `strip_thinking` removes; empty if there is none."""
     if CLOSE not in text and not text.lstrip().startswith(OPEN):
         return ""
     if strip_thinking(text) == text:
@@ -15,59 +15,60 @@ def read_thinking(text: str) -> str:
 
 
 class ThinkBlock:
-    """Tells thinking from words in a text that comes in pieces, tags cut anywhere.
+    """Separates thinking from the reply in a text that arrives in chunks of any size.
 
-    A block is one only at the very beginning. Where a chat template opened it before the reply began, nothing tells
-    thinking from words until `</think>` comes: what came before is words then, and only the whole reply, which is read
-    again at its end, is without it.
+    A block must be at the very beginning. If a chat template opened it before the reply began, only `</think>` tells
+    thinking from the reply: what came before was shown as text, and only the completion at the end is without it.
     """
 
     def __init__(self) -> None:
-        self._take = self._at_the_start
+        self._read = self._read_start
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, str]:
-        """The words and the thinking that can be told by now."""
-        return self._take(text)
+        """Return the reply's text and the thinking that are certain now."""
+        return self._read(text)
 
     def end(self) -> tuple[str, str]:
-        """What was held back, words and thinking: half a tag that never became one."""
+        """Return what was held back, as text and thinking: the beginning of a tag that was not one."""
         held, self._held = self._held, ""
-        return ("", held) if self._take == self._inside else (held, "")
+        return ("", held) if self._read == self._read_inside else (held, "")
 
-    def _at_the_start(self, text: str) -> tuple[str, str]:
+    def _read_start(self, text: str) -> tuple[str, str]:
         self._held += text
-        begins = self._held.lstrip()
-        if begins.startswith(OPEN):
-            self._take, self._held = self._inside, ""
-            return self._inside(begins.removeprefix(OPEN))
-        if OPEN.startswith(begins) and len(self._held) < LONGEST_SPACE:
+        start = self._held.lstrip()
+        if start.startswith(OPEN):
+            self._read, self._held = self._read_inside, ""
+            return self._read_inside(start.removeprefix(OPEN))
+        if OPEN.startswith(start) and len(self._held) < MAX_SPACE:
             return "", ""
-        words, self._held, self._take = self._held, "", self._outside
-        return words, ""
+        reply, self._held, self._read = self._held, "", self._read_outside
+        return reply, ""
 
-    def _inside(self, text: str) -> tuple[str, str]:
+    def _read_inside(self, text: str) -> tuple[str, str]:
         thinking, closed, rest = (self._held + text).partition(CLOSE)
         if closed:
-            self._held, self._take = "", self._behind
-            return self._behind(rest)[0], thinking
-        kept = next(
-            (
-                size
-                for size in range(len(CLOSE) - 1, 0, -1)
-                if thinking.endswith(CLOSE[:size])
-            ),
-            0,
-        )
-        self._held = thinking[len(thinking) - kept :]
-        return "", thinking[: len(thinking) - kept]
+            self._held, self._read = "", self._read_behind
+            return self._read_behind(rest)[0], thinking
+        end = len(thinking) - _measure_partial_tag(thinking)
+        self._held = thinking[end:]
+        return "", thinking[:end]
 
-    def _behind(self, text: str) -> tuple[str, str]:
-        words = text.lstrip()
-        if words:
-            self._take = self._outside
-        return words, ""
+    def _read_behind(self, text: str) -> tuple[str, str]:
+        """Read behind the block, where white space is dropped."""
+        reply = text.lstrip()
+        if reply:
+            self._read = self._read_outside
+        return reply, ""
 
     @staticmethod
-    def _outside(text: str) -> tuple[str, str]:
+    def _read_outside(text: str) -> tuple[str, str]:
         return text, ""
+
+
+def _measure_partial_tag(text: str) -> int:
+    """Return how many characters at the end of a text may begin a closing tag."""
+    for size in range(len(CLOSE) - 1, 0, -1):
+        if text.endswith(CLOSE[:size]):
+            return size
+    return 0

@@ -1,4 +1,4 @@
-"""The XML dialect: calls as JSON in `<tool_call>` tags, as Hermes and Qwen models were trained to write them."""
+"""The XML dialect: calls as JSON in `<tool_call>` tags, which Hermes and Qwen models were trained to write."""
 
 import dataclasses
 import re
@@ -28,8 +28,8 @@ from ...parsing.xml_text import (
 from ...prompts import PromptSet
 from ..base import Delta, Request
 from .dialect import Parsed
-from .streaming import Open, Trimmed, Watch
-from .transcript import compact_json, instructions, merged
+from .streaming import PlainParser, StreamParser, StreamStripper
+from .transcript import build_instructions, compact_json, merge_user_turns
 
 PROMPTS = PromptSet(
     instructions="""\
@@ -51,28 +51,30 @@ When you know the answer, reply with the answer alone, without tags.""",
 
 NAMES = ("name", "tool", "tool_name", "function")
 ARGUMENTS = ("arguments", "args", "parameters", "input")
-MAX_LOOKS = 8  # so many tags are looked at while a reply comes, each at the cost of the text before it
-MEANINGLESS = {"id", "type"}  # how some wrap a call; nothing depends on them
-# What a reply begins with that was to be a call without tags, in JSON or nearly so.
-_BEGINS_AS_CALL = re.compile(
+MAX_CHECKS = (
+    8  # tags that are checked in a stream, each at the cost of the text before it
+)
+IGNORED = {"id", "type"}  # keys that some models wrap a call in
+SCHEMA_KEYWORDS = {"type", "properties"}
+# The beginning of a reply that was meant as a call without tags, in JSON or nearly so.
+_CALL_START = re.compile(
     r"""\s*+(?:(?:`{3,}+|~{3,}+)\w*+)?+[\[{\s]*+(?:["']function["']\s*+:\s*+\{\s*+)?+"""
     r"""["'](?:name|tool|tool_name|function)["']\s*+:\s*+["'](?P<name>[^"'\n]{1,256}+)["']"""
 )
-_WORDS = re.compile(
-    r"[^\s,;]"
-)  # what may stand before a call without tags is none of it
+# White space, commas and semicolons before a call without tags are not text of a reply.
+_TEXT = re.compile(r"[^\s,;]")
 
 
 @dataclasses.dataclass(frozen=True)
 class XmlDialect:
-    """Calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, several in a reply if need be.
+    """Calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, also several in a reply.
 
-    The text before a call is the thought; a reply without a call is the answer. Read are also other spellings of the
+    The text before a call is the thought; a reply without a call is the answer. Accepted are also other names for the
     two keys (`tool`, `function`, `args`, `parameters`, `input`), several objects or a list of them in one block, a
     code fence in the block, and Qwen's `<function=name><parameter=x>…</parameter></function>` in place of JSON.
     Without any tags, a reply that is nothing but JSON (or one code fence with JSON) is a call if it names a registered
-    tool. A tag in code is an example. A tag that is never closed is a problem, and so is one out of place: behind a
-    quote, in an indented example, in thinking, in a JSON string, or with more words behind it on its line.
+    tool. A tag in code is an example. A tag that is never closed is a problem, and so is a misplaced one: behind a
+    quote, in an indented example, in thinking, in a JSON string, or with more text behind it on its line.
 
     Args:
         prompts: what the model is told; see `PROMPTS`.
@@ -82,270 +84,292 @@ class XmlDialect:
     name: str = dataclasses.field(default="xml", init=False)
 
     def render(self, request: Request) -> Request:
-        """The request as plain text: instructions in the system message, results in tags, a stop sequence."""
+        """Return the request as plain text: tools in the system message, results in tags, a stop sequence."""
         conversation = request.conversation
         if not request.tools:
-            return dataclasses.replace(request, conversation=tell(conversation))
+            plain = write_transcript(conversation)
+            return dataclasses.replace(request, conversation=plain)
         if request.tool_choice == "none":
-            conversation = conversation.user(
-                self.prompts.fill("answer_now"), origin="runtime"
-            )
-        told = tell(conversation).with_system(instructions(self.prompts, request))
+            reminder = self.prompts.fill("answer_now")
+            conversation = conversation.user(reminder, origin="runtime")
+        instructions = build_instructions(self.prompts, request)
         stop = tuple(dict.fromkeys([*request.sampling.stop, "<tool_response>"]))
-        return Request(told, sampling=dataclasses.replace(request.sampling, stop=stop))
+        return Request(
+            write_transcript(conversation).with_system(instructions),
+            sampling=dataclasses.replace(request.sampling, stop=stop),
+        )
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
-        """The calls or the answer in `text`, or what is wrong with it."""
+        """Return the calls or the answer in `text`, or what is wrong with it."""
         try:
             reply = read_tagged_reply(text)
             if not reply.calls:
-                return self._without_tags(reply, tools)
-            calls = tuple(_call(written, tools) for written in reply.calls)
+                return _read_untagged(reply, tools)
+            calls = tuple([_read_call(written, tools) for written in reply.calls])
         except ValueError as error:
-            return Parsed("", (), None, f"{error} {self._cure(tools)}")
-        trailing = ("trailing_text",) if reply.rest.strip(" \t\r\n.,;*`") else ()
-        invented = ("invented_observation",) if reply.invented else ()
-        return Parsed(reply.thought, calls, None, None, (*trailing, *invented))
+            return Parsed("", (), None, f"{error} {self._explain_form(tools)}")
+        return Parsed(reply.thought, calls, None, None, _list_flags(reply))
 
-    def watch(self, request: Request) -> Watch:
-        """Tells the text of a reply that may not call; in any other, only what stands before a call, as a thought."""
+    def parse_stream(self, request: Request) -> StreamParser:
+        """Return a parser that shows an answer if no call is allowed, else only the thought before a call."""
         if not request.tools:
-            return Open()
-        return AnswerWatch() if request.tool_choice == "none" else CallWatch()
+            return PlainParser()
+        if request.tool_choice == "none":
+            return AnswerParser()
+        return ThoughtParser()
 
-    def _without_tags(self, reply: TaggedReply, tools: Sequence[Signature]) -> Parsed:
-        answer = reply.rest.strip()
-        if reply.invented:
-            raise ValueError(
-                "Never write `<tool_response>` yourself: it comes after your call."
-            )
-        if reply.only_code:
-            raise ValueError("What stands in code is an example and no call.")
-        if not answer:
-            raise ValueError("The reply is empty.")
-        calls = _bare_calls(answer, tools)
-        return (
-            Parsed("", calls, None, None, complete=False)
-            if calls
-            else Parsed("", (), answer, None)
-        )
-
-    def _cure(self, tools: Sequence[Signature]) -> str:
+    def _explain_form(self, tools: Sequence[Signature]) -> str:
         answer = self.prompts.fill("how_to_answer")
         if not tools:
             return f"Write {answer}."
-        return f"Write {self.prompts.fill('how_to_call', tools=list_tool_names(tools))}; or, if you know it, {answer}."
+        call = self.prompts.fill("how_to_call", tools=list_tool_names(tools))
+        return f"Write {call}; or, if you know it, {answer}."
 
 
-# --- telling ---
+# --- writing ---
 
 
-def tell(conversation: Conversation) -> Conversation:
-    """The conversation in plain turns: calls in one, their results in the next; users' turns in a row become one."""
-    return Conversation(merged(_turns(conversation.messages)))
+def write_transcript(conversation: Conversation) -> Conversation:
+    """Return the conversation in plain turns: calls in one, their results in the next; user turns are merged."""
+    return Conversation(merge_user_turns(_write_turns(conversation.messages)))
 
 
-def _turns(messages: Sequence[Message]) -> Iterator[Message]:
-    for position, message in enumerate(messages):
+def _write_turns(messages: Sequence[Message]) -> Iterator[Message]:
+    for position, message in enumerate(messages, 1):
         if message.calls:
-            blocks = [say_call(call) for call in message.calls]
-            yield dataclasses.replace(
-                message,
-                content="\n".join(filter(None, [message.content, *blocks])),
-                calls=(),
-            )
-            results = {
-                m.call_id: m.content
-                for m in messages[position + 1 : position + 1 + len(message.calls)]
-            }
-            told = "\n".join(
-                say_result(call.name, results[call.id]) for call in message.calls
-            )
-            yield Message("user", told, origin="tool")
+            blocks = map(format_call, message.calls)
+            content = "\n".join(filter(None, [message.content, *blocks]))
+            yield dataclasses.replace(message, content=content, calls=())
+            results = messages[position : position + len(message.calls)]
+            yield _write_results(message.calls, results)
         elif message.role != "tool":
             yield message
 
 
-def say_call(call: ToolCall) -> str:
-    """A call between its tags."""
-    return f"<tool_call>{compact_json({'name': call.name, 'arguments': dict(call.arguments)})}</tool_call>"
+def _write_results(calls: Sequence[ToolCall], results: Sequence[Message]) -> Message:
+    contents = {result.call_id: result.content for result in results}
+    blocks = [format_result(call.name, contents[call.id]) for call in calls]
+    return Message("user", "\n".join(blocks), origin="tool")
 
 
-def say_result(name: str, result: str) -> str:
-    """A tool's result, which is a stranger's text: a JSON string in which nothing is a tag."""
-    said = compact_json({"name": name, "content": result}).replace("<", "\\u003c")
-    return f"<tool_response>{said}</tool_response>"
+def format_call(call: ToolCall) -> str:
+    """Return a call between its tags."""
+    wire = compact_json({"name": call.name, "arguments": dict(call.arguments)})
+    return f"<tool_call>{wire}</tool_call>"
+
+
+def format_result(name: str, result: str) -> str:
+    """Return a tool's result, third-party text, as a JSON string in which nothing is a tag."""
+    wire = compact_json({"name": name, "content": result}).replace("<", "\\u003c")
+    return f"<tool_response>{wire}</tool_response>"
 
 
 # --- reading ---
 
 
-def _call(written: Written, tools: Sequence[Signature]) -> ToolCall:
+def _list_flags(reply: TaggedReply) -> tuple[str, ...]:
+    """Return what of a reply is dropped."""
+    flags: list[str] = []
+    if reply.rest.strip(" \t\r\n.,;*`"):
+        flags.append("trailing_text")
+    if reply.invented:
+        flags.append("invented_observation")
+    return tuple(flags)
+
+
+def _read_untagged(reply: TaggedReply, tools: Sequence[Signature]) -> Parsed:
+    """Read a reply without tags, which is an answer, or nothing but JSON for a call."""
+    if reply.invented:
+        raise ValueError(
+            "Never write `<tool_response>` yourself: it comes after your call."
+        )
+    if reply.only_code:
+        raise ValueError("What stands in code is an example and no call.")
+    answer = reply.rest.strip()
+    if not answer:
+        raise ValueError("The reply is empty.")
+    calls = _read_bare_calls(answer, tools)
+    if calls:
+        return Parsed("", calls, None, None, complete=False)
+    return Parsed("", (), answer, None)
+
+
+def _read_call(written: Written, tools: Sequence[Signature]) -> ToolCall:
     if isinstance(written, TaggedCall):
-        name = _registered(written.name, tools)
-        return ToolCall(name, _typed(written.values, name, find_tool(name, tools)))
+        name = _read_tool_name(written.name, tools)
+        tool = find_tool(name, tools)
+        return ToolCall(name, _read_values(written.values, name, tool))
     wrapped = written.get("function")
     if isinstance(wrapped, dict):
-        _check_keys(written.keys() - MEANINGLESS - {"function"})
+        _check_keys(written.keys() - IGNORED - {"function"})
         written = wrapped
-    _check_keys(written.keys() - MEANINGLESS - {*NAMES, *ARGUMENTS})
-    names, given = (
-        [written[key] for key in keys if key in written] for keys in (NAMES, ARGUMENTS)
-    )
-    if len(names) != 1 or len(given) > 1:
+    _check_keys(written.keys() - IGNORED - {*NAMES, *ARGUMENTS})
+    names = _select_values(written, NAMES)
+    arguments = _select_values(written, ARGUMENTS)
+    if len(names) != 1 or len(arguments) > 1:
         raise ValueError("The JSON of a call must have one `name` and one `arguments`.")
-    name = _registered(names[0], tools)
-    return ToolCall(
-        name, _arguments(given[0] if given else None, name, find_tool(name, tools))
-    )
+    name = _read_tool_name(names[0], tools)
+    value = arguments[0] if arguments else None
+    return ToolCall(name, _read_arguments(value, name, find_tool(name, tools)))
 
 
-def _check_keys(strange: set[str]) -> None:
-    if strange:
+def _select_values(written: Mapping[str, Json], keys: Sequence[str]) -> list[Json]:
+    return [written[key] for key in keys if key in written]
+
+
+def _check_keys(unknown: set[str]) -> None:
+    if unknown:
         raise ValueError(
-            f"The JSON of a call has a key that means nothing here: {min(strange)!r}."
+            f"The JSON of a call has a key that means nothing here: {min(unknown)!r}."
         )
 
 
-def _registered(written: Json, tools: Sequence[Signature]) -> str:
+def _read_tool_name(written: Json, tools: Sequence[Signature]) -> str:
     name = read_name(written, tools) if isinstance(written, str) else ""
     if not name:
         raise ValueError("The `name` of a call must be the name of one tool.")
     return name
 
 
-def _arguments(given: Json, name: str, tool: Signature | None) -> JsonObject:
-    if isinstance(given, dict):
-        return given
-    if given is not None and not isinstance(given, str):
+def _read_arguments(value: Json, name: str, tool: Signature | None) -> JsonObject:
+    if isinstance(value, dict):
+        return value
+    if value is not None and not isinstance(value, str):
         raise ValueError(f"The `arguments` of {name} must be a JSON object.")
-    arguments, rest = read_arguments(given or "", name, tool)
+    arguments, rest = read_arguments(value or "", name, tool)
     if rest.strip():
         raise ValueError(f"There is text behind the arguments of {name}.")
     return arguments
 
 
-def _typed(values: Mapping[str, str], name: str, tool: Signature | None) -> JsonObject:
-    """Values that came as plain text, each as what its parameter takes."""
+def _read_values(
+    values: Mapping[str, str], name: str, tool: Signature | None
+) -> JsonObject:
+    """Return values that came as plain text, each in the type of its parameter."""
     known: Mapping[str, Json] = {} if tool is None else get_parameters(tool)
     arguments: dict[str, Json] = {}
-    for parameter, value in values.items():
-        schema: JsonObject = {
-            "properties": {parameter: known.get(parameter, {})},
-            "required": [parameter],
-        }
-        alone = ToolSpec(name, "", schema)
-        arguments |= (
-            read_plain_arguments(value, name, alone, quotes_are_text=True)
-            if value
-            else {parameter: ""}
-        )
+    for parameter, text in values.items():
+        if not text:
+            arguments[parameter] = ""
+            continue
+        properties = {parameter: known.get(parameter, {})}
+        alone = ToolSpec(name, "", {"properties": properties, "required": [parameter]})
+        arguments |= read_plain_arguments(text, name, alone, quotes_are_text=True)
     return arguments
 
 
-def _bare_calls(text: str, tools: Sequence[Signature]) -> tuple[ToolCall, ...]:
-    """The calls of registered tools that a text without tags consists of; ValueError for one that cannot be read."""
-    begins = _BEGINS_AS_CALL.match(text)
+def _read_bare_calls(text: str, tools: Sequence[Signature]) -> tuple[ToolCall, ...]:
+    """Return the calls of registered tools in a text without tags; raise ValueError for one that cannot be read."""
     try:
-        written = read_calls(text)
+        calls = read_calls(text)
     except ValueError:
-        if begins is not None and find_tool(begins["name"].strip(), tools) is not None:
+        start = _CALL_START.match(text)
+        if start is not None and find_tool(start["name"].strip(), tools) is not None:
             raise
         return ()
-    means_calls = all(_means_call(one, tools) for one in written)
-    return tuple(_call(one, tools) for one in written) if means_calls else ()
+    if not all(_is_meant_as_call(written, tools) for written in calls):
+        return ()
+    return tuple([_read_call(written, tools) for written in calls])
 
 
-def _means_call(written: Written, tools: Sequence[Signature]) -> bool:
-    """Whether JSON without tags is a call: it names a registered tool, and is no mere object with a name."""
+def _is_meant_as_call(written: Written, tools: Sequence[Signature]) -> bool:
+    """Return whether JSON without tags is a call: it names a registered tool and is not merely an object with a name."""
     if isinstance(written, TaggedCall):
         return False
     wrapped = written.get("function")
     inner = wrapped if isinstance(wrapped, dict) else written
-    name = next((inner[key] for key in NAMES if key in inner), None)
-    known = isinstance(name, str) and find_tool(name.strip(), tools) is not None
-    if not known or _describes_tool(inner, find_tool(str(name).strip(), tools)):
+    name = next(iter(_select_values(inner, NAMES)), None)
+    tool = find_tool(name.strip(), tools) if isinstance(name, str) else None
+    if tool is None or _describes_tool(inner, tool):
         return False
-    return "name" not in inner or any(key in inner for key in ARGUMENTS)
+    return "name" not in inner or bool(_select_values(inner, ARGUMENTS))
 
 
-def _describes_tool(written: JsonObject, tool: Signature | None) -> bool:
-    """Whether JSON tells what arguments a tool takes, as a schema, rather than giving them."""
-    schema_words = {"type", "properties"}
-    if tool is None or schema_words <= get_parameters(tool).keys():
+def _describes_tool(written: JsonObject, tool: Signature) -> bool:
+    """Return whether JSON has the schema of a tool's arguments rather than arguments."""
+    if get_parameters(tool).keys() >= SCHEMA_KEYWORDS:
         return False
-    given = [value for key in ARGUMENTS if isinstance(value := written.get(key), dict)]
-    return any(
-        schema_words <= value.keys() and value["type"] == "object" for value in given
-    )
+    return any(map(_is_schema, _select_values(written, ARGUMENTS)))
 
 
-# --- watching ---
+def _is_schema(value: Json) -> bool:
+    if not isinstance(value, dict) or not value.keys() >= SCHEMA_KEYWORDS:
+        return False
+    return value["type"] == "object"
 
 
-class CallWatch:
-    """Holds everything back until a call begins: only then is it certain that what stands before it is a thought.
+# --- streaming ---
 
-    A text without calls is told when it has ended, since until then a call may follow it.
+
+class ThoughtParser:
+    """Holds everything back until a call begins, since only then the text before it is certain to be a thought.
+
+    A text without calls is shown at its end, since until then a call may follow it.
     """
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
+        self._chunks: list[str] = []
         self._tail = ""
-        self._looks = MAX_LOOKS
+        self._checks_left = MAX_CHECKS
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """The thought, in one piece, once the tag of a call is whole."""
-        if not self._looks:
+        """Yield the thought, as one delta, once the tag of a call is complete."""
+        if not self._checks_left:
             return
-        self._parts.append(text)
+        self._chunks.append(text)
         window = self._tail + text
         self._tail = window[window.rfind("<") :][:MAX_TAG] if "<" in window else ""
         if not has_tag(window):
             return
-        self._looks -= 1
+        self._checks_left -= 1
         self._tail = ""
-        thought = read_thought_before_call("".join(self._parts))
-        if thought is not None:
-            self._looks = 0
-            yield from [Delta(reasoning=thought)] if thought else []
+        thought = read_thought_before_call("".join(self._chunks))
+        if thought is None:
+            return
+        self._checks_left = 0
+        if thought:
+            yield Delta(reasoning=thought)
 
 
-class AnswerWatch:
-    """Tells a reply that must be an answer as it comes, up to the first tag or what may become one.
+class AnswerParser:
+    """Shows a reply that must be an answer, up to the first tag or what may become one.
 
-    A reply that begins like JSON or a code fence, commas before it or not, is held back: it may be a call without tags.
+    A reply that begins like JSON or a code fence, even behind commas, is held back: it may be a call without tags.
     """
 
     def __init__(self) -> None:
-        self._trimmed = Trimmed()
+        self._stripper = StreamStripper()
         self._leading: list[str] = []
         self._held = ""
-        self._begun = self._over = False
+        self._has_begun = self._is_over = False
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """The words that stand before any tag."""
-        if self._over:
+        """Yield the text before any tag."""
+        if not self._has_begun:
+            text = self._read_start(text)
+        if self._is_over or not self._has_begun:
             return
-        if not self._begun:
-            self._leading.append(text)
-            first = _WORDS.search(text)
-            if first is None:
-                return
-            self._begun, self._over = True, first[0] in "{[`~"
-            text = "".join(self._leading)
         text, self._held = self._held + text, ""
-        words = self._trimmed.feed("" if self._over else self._before_tag(text))
-        if words:
-            yield Delta(text=words)
+        certain = self._stripper.feed(self._cut_before_tag(text))
+        if certain:
+            yield Delta(text=certain)
 
-    def _before_tag(self, text: str) -> str:
+    def _read_start(self, text: str) -> str:
+        """Find out whether the reply begins like an answer; return all of it so far."""
+        self._leading.append(text)
+        first = _TEXT.search(text)
+        if first is None:
+            return ""
+        self._has_begun, self._is_over = True, first[0] in "{[`~"
+        return "".join(self._leading)
+
+    def _cut_before_tag(self, text: str) -> str:
         if has_tag(text):
-            self._over = True
+            self._is_over = True
             return text[: text.find("<")]
         start = text.rfind("<")
         if start < 0 or not may_become_tag(text[start:]):
             return text
         self._held = text[start:]
-        self._over = len(self._held) > MAX_TAG
+        self._is_over = len(self._held) > MAX_TAG
         return text[:start]

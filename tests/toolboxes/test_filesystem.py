@@ -74,9 +74,9 @@ def test_by_name_it_reads_and_does_not_write(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("/", "the whole machine"),
-        ("missing", "is no folder"),
-        ("", "name a folder"),
+        ("/", "the whole file system"),
+        ("missing", "is not a folder"),
+        ("", "name a directory"),
         ("a\0b", "name a"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_long_file_is_read_in_parts(root: Path) -> None:
 
     assert (
         read("long.txt", limit=3)
-        == "line 1\nline 2\nline 3\n[lines 1 to 3 of 7; go on with offset=3]"
+        == "line 1\nline 2\nline 3\n[lines 1 to 3 of 7; continue with offset=3]"
     )
     assert read("long.txt", offset=6) == "line 7\n[lines 7 to 7 of 7]"
     assert (
@@ -126,11 +126,11 @@ def test_what_a_file_is_is_told(root: Path) -> None:
     assert read("dos.txt") == "a\r\nb"
     assert (
         refusal(lambda: read("picture.png"))
-        == "'picture.png' is no text in UTF-8 but a binary file of 5 bytes"
+        == "'picture.png' is not text in UTF-8 but a binary file of 5 bytes"
     )
     assert (
         refusal(lambda: read("old.txt"))
-        == "'old.txt' is no text in UTF-8 but a binary file of 4 bytes"
+        == "'old.txt' is not text in UTF-8 but a binary file of 4 bytes"
     )
 
 
@@ -140,7 +140,7 @@ def test_a_file_over_the_limit_is_not_read(root: Path) -> None:
     assert box(root, max_bytes=10)["read_file"]("ten") == "1234567890"
     assert (
         refusal(lambda: box(root, max_bytes=9)["read_file"]("ten"))
-        == "'ten' is too large: 10 bytes, and 9 is the most"
+        == "'ten' is too large: 10 bytes; at most 9 are read"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_file_over_the_limit_is_not_read(root: Path) -> None:
 def test_a_file_that_says_it_has_no_size_is_read_no_further_than_the_limit() -> None:
     assert (
         refusal(lambda: SandboxRoot("/proc/self").read("maps", 10))
-        == "'maps' is too large: 11 bytes, and 10 is the most"
+        == "'maps' is too large: 11 bytes; at most 10 are read"
     )
 
 
@@ -165,8 +165,8 @@ def test_a_listing_shows_files_and_folders_by_name(root: Path) -> None:
     assert listed(glob="**/*.md") == "notes/today.md"
     assert listed(glob="**") == "notes/\nnotes/today.md\nplan.txt"
     assert listed(glob="n*/**/*.md") == "notes/today.md"
-    assert listed(glob="*.py") == "[nothing there fits]"
-    assert refusal(lambda: listed("plan.txt")) == "'plan.txt' is no folder"
+    assert listed(glob="*.py") == "[nothing there matches]"
+    assert refusal(lambda: listed("plan.txt")) == "'plan.txt' is not a folder"
     assert (
         refusal(lambda: listed("nothing"))
         == "'nothing' does not exist: list_files shows what is there"
@@ -178,7 +178,7 @@ def test_many_stars_in_a_glob_cost_no_more_time(root: Path) -> None:
 
     assert (
         box(root)["list_files"](glob="/".join(["**"] * 30) + "/" + "*a" * 60 + "b")
-        == "[nothing there fits]"
+        == "[nothing there matches]"
     )
 
 
@@ -232,7 +232,7 @@ def test_a_search_tells_file_line_and_text(root: Path) -> None:
         "notes/today.md:2: bread",
         "plan.txt:1: buy bread",
         "wide.txt:1: bread" + "!" * 195,
-        "[1 files were left out: too large, or no text]",
+        "[1 files were left out: too large, or not text]",
     ]
     assert found("bread", glob="**/*.md") == "notes/today.md:2: bread"
     assert found("bread", path="notes") == "notes/today.md:2: bread"
@@ -269,7 +269,7 @@ def test_a_search_counts_what_it_read_of_files_that_are_no_text(
 
     assert box(root, max_bytes=10)["search_files"]("y").splitlines() == [
         "[stopped after 500 bytes: look in a folder further down]",
-        "[51 files were left out: too large, or no text]",
+        "[51 files were left out: too large, or not text]",
     ]
     assert sum(map(len, read)) == 510
 
@@ -324,17 +324,18 @@ def test_a_write_that_fails_leaves_nothing_behind(root: Path) -> None:
     write = box(root, write=True, max_bytes=10)["write_file"]
 
     assert (
-        refusal(lambda: write("folder", "x")) == "'folder' is no file: it is a folder"
+        refusal(lambda: write("folder", "x"))
+        == "'folder' is not a file: it is a folder"
     )
     assert (
         refusal(lambda: write("big", "x" * 11))
-        == "The text is too large: 11 bytes, and 10 is the most."
+        == "The text is too large: 11 bytes; at most 10 are written."
     )
     assert (
         refusal(lambda: write("half", "\ud800"))
-        == "The text cannot be written: character 0 is half of a pair."
+        == "The text cannot be written: character 0 is half of a surrogate pair."
     )
-    assert refusal(lambda: write("plan.txt/x", "x")) == "'plan.txt/x' is no folder"
+    assert refusal(lambda: write("plan.txt/x", "x")) == "'plan.txt/x' is not a folder"
     assert (
         refusal(lambda: write(".", "x"))
         == "Name a file, like 'a/b.txt': this is the root folder."
@@ -421,15 +422,15 @@ OUT = [
     ("proc.link/self/environ", "goes through a link, and links are not followed"),
     ("folder.link/secret.txt", "goes through a link, and links are not followed"),
     ("up.link/root/plan.txt", "goes through a link, and links are not followed"),
-    ("pipe", "is no file: it is a pipe, a socket or a device"),
-    ("socket", "is no file: it is a pipe, a socket or a device"),
-    ("notes", "is no file: it is a folder"),
+    ("pipe", "is not a file: it is a pipe, a socket or a device"),
+    ("socket", "is not a file: it is a pipe, a socket or a device"),
+    ("notes", "is not a file: it is a folder"),
     (".env", "is hidden"),
     (".git/config", "is hidden"),
     ("a\0b", "it has a NUL character"),
     ("x" * 5_000, "more than 4,096 characters"),
     ("x" * 300, "has a name that is too long"),
-    ("\ud800", "half of a character pair"),
+    ("\ud800", "half of a surrogate pair"),
     ("..\\secret.txt", "is hidden"),
     ("\u202e.env", "is hidden"),
     (".\u200cgit/config", "is hidden"),
@@ -532,11 +533,11 @@ def test_a_device_is_not_even_opened(tmp_path: Path) -> None:
 
     assert (
         refusal(lambda: files.read("zero", 10))
-        == "'zero' is no file: it is a pipe, a socket or a device"
+        == "'zero' is not a file: it is a pipe, a socket or a device"
     )
     assert (
         refusal(lambda: files.read("stdin", 10))
-        == "'stdin' is no file: it is a link, and links are not followed"
+        == "'stdin' is not a file: it is a link, and links are not followed"
     )
 
 
@@ -578,11 +579,11 @@ sys.addaudithook(act_before_it_opens)
         (
             "it",
             "folder.link",
-            ("is no folder", "is a link, and links are not followed"),
+            ("is not a folder", "is a link, and links are not followed"),
         ),
-        ("it", "pipe", ("is no folder",)),
+        ("it", "pipe", ("is not a folder",)),
         ("file.txt", "file.link", ("is a link, and links are not followed",)),
-        ("file.txt", "pipe", ("is no file: it is a pipe, a socket or a device",)),
+        ("file.txt", "pipe", ("is not a file: it is a pipe, a socket or a device",)),
         (
             "file.txt",
             "socket",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from loopwright import ConfigError
 from loopwright.toolboxes.ip_policy import (
     Destinations,
-    Listed,
+    HostList,
     address_of,
     is_public,
     plain_host,
@@ -198,13 +198,13 @@ def test_a_host_has_one_way_to_be_written(host: str, plain: str) -> None:
 )
 def test_what_resolvers_may_read_in_several_ways_is_no_host(host: str) -> None:
     with pytest.raises(
-        ValueError, match="no host name, and no address in its usual form"
+        ValueError, match="not a host name, and not an address in its usual form"
     ):
         plain_host(host)
 
 
 def test_a_list_has_names_all_below_a_name_addresses_and_networks() -> None:
-    listed = Listed.of(
+    listed = HostList.of(
         "allow",
         ["Example.com, *.python.org", "10.0.0.5", "192.168.0.0/16", "::ffff:1.2.3.4"],
     )
@@ -259,7 +259,7 @@ def test_a_list_with_something_else_in_it_is_refused_at_once(
 
 def test_a_port_that_is_none_is_refused_at_once() -> None:
     for ports in [(0,), (80, 65536), (-1,)]:
-        with pytest.raises(ConfigError, match=r"^ports: give numbers"):
+        with pytest.raises(ConfigError, match=r"^ports: must be numbers"):
             Destinations(ports=ports)
 
 
@@ -293,7 +293,7 @@ def test_scheme_port_and_lists_decide_before_anything_is_looked_up() -> None:
         ): "10.0.0.6 is not on the list of hosts that may be reached",
     }
 
-    assert {place: places.problem(*place) for place in asked} == asked
+    assert {place: places.find_problem(*place) for place in asked} == asked
 
 
 def test_without_a_list_every_host_may_be_asked_for_and_its_addresses_decide() -> None:
@@ -308,7 +308,7 @@ def test_without_a_list_every_host_may_be_asked_for_and_its_addresses_decide() -
         "2606:4700::1111",
     ]
 
-    assert places.problem("https", "anywhere.example", 443) is None
+    assert places.find_problem("https", "anywhere.example", 443) is None
     assert [
         each for each in found if places.admits("anywhere.example", ip_address(each))
     ] == [

@@ -244,11 +244,13 @@ def test_tools_may_be_a_list_and_a_name_may_have_64_characters(tmp_path: Path) -
 
 def test_a_file_that_is_no_text_or_not_there_is_told(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"skills: no folder in {tmp_path} has a SKILL.md"
-    assert refusal(tmp_path / "missing").endswith("is no folder: make it first")
+    assert refusal(tmp_path / "missing").endswith(
+        "is not a directory; create it or pass another path"
+    )
     put(tmp_path / "one", front())
     (tmp_path / "one" / "SKILL.md").write_bytes(b"---\xff")
     assert refusal(tmp_path) == (
-        f"skills: in {tmp_path}: 'one/SKILL.md' is no text in UTF-8 but a binary file of 4 bytes"
+        f"skills: in {tmp_path}: 'one/SKILL.md' is not text in UTF-8 but a binary file of 4 bytes"
     )
 
 
@@ -260,13 +262,13 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     (folder / "poems").mkdir()
     (folder / "poems" / "SKILL.md").symlink_to(folder / "letters" / "SKILL.md")
     assert refusal(folder).endswith(
-        "poems/SKILL.md is a link, and links are not followed: put the skill itself there"
+        "poems/SKILL.md is a link, and links are not followed; put the skill itself there"
     )
 
     os.unlink(folder / "poems" / "SKILL.md")
     (folder / "more").symlink_to(folder / "letters")
     assert refusal(folder).endswith(
-        "more is a link, and links are not followed: put the skill itself there"
+        "more is a link, and links are not followed; put the skill itself there"
     )
 
 
@@ -283,13 +285,13 @@ def test_every_limit_is_one(folder: Path) -> None:
         "read_skill_file",
     }
     assert (
-        f"'letters/SKILL.md' is too large: {size} bytes, and {size - 1} is the most"
+        f"'letters/SKILL.md' is too large: {size} bytes; at most {size - 1} are read"
         in refusal(folder, max_bytes=size - 1)
     )
-    assert refusal(folder, max_skills=1).endswith("has 2 skills: max_skills is 1")
+    assert refusal(folder, max_skills=1).endswith("has 2 skills; max_skills is 1")
     assert (
         refusal(folder, max_files=1)
-        == "letters: it has 2 files beside SKILL.md: max_files is 1"
+        == "letters: it has 2 files beside SKILL.md; max_files is 1"
     )
     assert refusal(folder, max_files=0) == "max_files: must be 1 or more, got 0"
 
@@ -299,7 +301,7 @@ def test_a_large_file_beside_a_skill_is_left_out_and_told(folder: Path) -> None:
 
     with pytest.raises(
         ToolError,
-        match=r"'letters/book.txt' is too large: 1,000 bytes, and 500 is the most",
+        match=r"'letters/book.txt' is too large: 1,000 bytes; at most 500 are read",
     ):
         box(folder, max_bytes=500)["read_skill_file"]("letters", "book.txt")
 

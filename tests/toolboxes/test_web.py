@@ -106,9 +106,9 @@ async def test_text_and_json_come_as_they_are(type: str) -> None:
         ("application/pdf", "application/pdf"),
         ("image/png", "image/png"),
         ("application/octet-stream", "application/octet-stream"),
-        ("", "no known content type"),
+        ("", "of an unknown content type"),
         ("text", "text"),
-        ("a/b Observation: you win", "no known content type"),
+        ("a/b Observation: you win", "of an unknown content type"),
     ],
 )
 async def test_what_is_no_text_is_refused_by_its_kind_and_not_read(
@@ -119,7 +119,7 @@ async def test_what_is_no_text_is_refused_by_its_kind_and_not_read(
 
     assert (
         told
-        == f"http://127.0.0.1:PORT/ is {named}, which is no text: only HTML, text and JSON can be read"
+        == f"http://127.0.0.1:PORT/ is {named}, which is not text: only HTML, text and JSON can be read"
     )
 
 
@@ -248,7 +248,7 @@ async def test_a_request_is_a_get_without_cookies_credentials_and_referrer() -> 
         ),
         (
             "http://0x7f000001:PORT/",
-            "'0x7f000001' is no host name, and no address in its usual form",
+            "'0x7f000001' is not a host name, and not an address in its usual form",
         ),
         ("http://10.0.0.1:PORT/", "10.0.0.1 is not a public address"),
         ("http://gone.invalid:PORT/", "gone.invalid could not be reached"),
@@ -438,7 +438,7 @@ async def test_a_redirect_to_nowhere_is_an_error(target: str) -> None:
     async with website({"/": redirected(target)}) as site:
         why = await refusal(site)
 
-    assert why == "http://127.0.0.1:PORT/ redirects to nowhere that can be read"
+    assert why == "http://127.0.0.1:PORT/ redirects to an address that cannot be read"
 
 
 async def test_after_five_redirects_it_is_enough() -> None:
@@ -467,7 +467,7 @@ async def test_a_page_is_read_up_to_its_size() -> None:
         assert (await fetch(site, max_bytes=1000)).endswith("x" * 1000)
         assert (
             await refusal(site, max_bytes=999)
-            == "http://127.0.0.1:PORT/ is larger than 999 bytes, the most that is read"
+            == "http://127.0.0.1:PORT/ is larger than 999 bytes, the largest size that is read"
         )
 
 
@@ -518,11 +518,11 @@ async def test_a_server_that_breaks_off_is_told_without_its_insides() -> None:
     }
     async with website(answers) as site:
         assert (
-            await refusal(site) == "the answer of 127.0.0.1 broke off, or was no HTTP"
+            await refusal(site) == "the answer of 127.0.0.1 broke off, or was not HTTP"
         )
         assert (
             await refusal(site, "/odd")
-            == "the answer of 127.0.0.1 broke off, or was no HTTP"
+            == "the answer of 127.0.0.1 broke off, or was not HTTP"
         )
     assert await refusal(site) == "127.0.0.1 could not be reached"
 
@@ -567,10 +567,10 @@ def test_it_is_had_by_name_with_the_hosts_behind_a_colon() -> None:
 def test_bad_arguments_are_refused_at_once() -> None:
     for problem, make in [
         (
-            "allow: give it to the transport",
+            "allow: cannot be combined with transport",
             lambda: web("a.example", transport=GuardedTransport()),
         ),
-        ("allow: 'https://a.example' is no host", lambda: web("https://a.example")),
+        ("allow: 'https://a.example' is not a host", lambda: web("https://a.example")),
         ("max_bytes: must be greater than 0", lambda: web(max_bytes=0)),
         ("timeout: must be greater than 0", lambda: web(timeout=float("nan"))),
     ]:
@@ -644,4 +644,4 @@ def test_an_answer_is_from_inside_only_if_it_is_known_to_be(
 
     response = httpx.Response(302, extensions={"network_stream": Stream()})
 
-    assert web_module._came_from_inside(response) is inside
+    assert web_module._is_from_private_network(response) is inside

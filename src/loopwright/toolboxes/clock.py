@@ -1,5 +1,6 @@
 """A tool that tells the time, in any time zone."""
 
+import contextlib
 import datetime
 import difflib
 import functools
@@ -15,36 +16,37 @@ SYSTEM = SystemClock()
 
 
 def clock(zone: str = "UTC", *, time: Clock = SYSTEM) -> list[Tool]:
-    """One tool, `current_time`: date, time, offset and weekday.
+    """Return one tool, `current_time`: date, time, offset and weekday.
 
-    Its result comes from no outside, so it is trusted, and asking again and again is fine.
+    Its result does not come from outside, so it is trusted; repeated calls are normal.
 
     Args:
-        zone: the time zone where the model names none, like "Europe/Berlin".
-        time: where the time is read; a test brings its own.
+        zone: the default time zone, like "Europe/Berlin".
+        time: the clock; a test passes its own.
 
     Raises:
-        ConfigError: if there is no such time zone.
+        ConfigError: there is no such time zone.
     """
-    usual = zone
+    default = zone
     try:
-        _zone(usual)
+        _find_zone(default)
     except ToolError as error:
         raise ConfigError(f"zone: {error}") from None
 
     @tool(effect="read", trusted=True, repeatable=True)
-    def current_time(zone: str = usual) -> str:
+    def current_time(zone: str = default) -> str:
         """The date and time of now, in ISO 8601 with its offset from UTC, and the weekday.
 
         Args:
             zone: The time zone, by its IANA name like "Europe/Berlin" or "America/New_York".
         """
-        now = datetime.datetime.fromtimestamp(time.wall(), _zone(zone))
+        now = datetime.datetime.fromtimestamp(time.wall(), _find_zone(zone))
         return f"{now.isoformat(timespec='seconds')} {WEEKDAYS[now.weekday()]}"
 
     return [current_time]
 
 
+# strftime would use the locale.
 WEEKDAYS = (
     "Monday",
     "Tuesday",
@@ -53,22 +55,17 @@ WEEKDAYS = (
     "Friday",
     "Saturday",
     "Sunday",
-)  # strftime asks the locale
+)
 
 
-def _zone(name: str) -> datetime.tzinfo:
+def _find_zone(name: str) -> datetime.tzinfo:
     if name == "UTC":
         return datetime.UTC  # also on a system without a database of time zones
     if NAME.fullmatch(name):
-        try:
+        # A directory of zones is an OSError.
+        with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
             return zoneinfo.ZoneInfo(name)
-        except (
-            zoneinfo.ZoneInfoNotFoundError,
-            ValueError,
-            OSError,
-        ):  # a folder of zones is an OSError
-            pass
-    near = difflib.get_close_matches(name[:64], _names(), n=3)
+    near = difflib.get_close_matches(name[:64], _zone_names(), n=3)
     hint = f" Near to it: {', '.join(near)}." if near else ""
     raise ToolError(
         f"There is no time zone {name[:64]!r}. Give an IANA name like 'Europe/Berlin'.{hint}"
@@ -76,5 +73,5 @@ def _zone(name: str) -> datetime.tzinfo:
 
 
 @functools.cache
-def _names() -> list[str]:
+def _zone_names() -> list[str]:
     return sorted(zoneinfo.available_timezones())

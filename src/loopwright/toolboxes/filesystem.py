@@ -1,4 +1,4 @@
-"""Tools for the files below one folder: read, list and search, and on request write, edit and delete."""
+"""Tools for the files below one directory: read, list and search; optionally write, edit and delete."""
 
 import itertools
 import os
@@ -10,10 +10,10 @@ from pydantic import Field
 
 from ..errors import ConfigError, ToolError
 from ..tools.base import Tool, tool
-from .sandbox_root import SandboxRoot, as_text
+from .sandbox_root import SandboxRoot, decode_text
 
-LINE = 200  # characters shown of a line that a search found
-SEARCHED = 50  # times `max_bytes` that one search reads in all
+MAX_LINE = 200  # characters shown of a line that a search found
+SEARCH_FACTOR = 50  # times `max_bytes` that one search reads in all
 Start = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -27,37 +27,45 @@ def filesystem(
     max_results: int = 200,
     max_visits: int = 20_000,
 ) -> list[Tool]:
-    """Tools for the files below `root`, which no path leaves: not by "..", not from "/", and not over a link.
+    """Return tools for the files below `root`, which no path leaves: by "..", "/" or a link.
 
     Results are not trusted: files may have come from anywhere.
 
     Args:
-        root: the folder. Links on the way to it are resolved once; links inside it are never followed.
-        write: whether `write_file`, `edit_file` and `delete_file` are given too.
+        root: the directory. Links on the way to it are resolved once; links inside it are never
+            followed.
+        write: whether `write_file`, `edit_file` and `delete_file` are included.
         hidden: whether names that begin with a dot (`.env`, `.git`) can be seen and used.
         max_bytes: the largest file that is read or written; a search reads 50 times as much in all.
-        max_results: names or lines that one call gives.
+        max_results: names or lines that one call returns.
         max_visits: names that one call looks at.
 
     Raises:
-        ConfigError: if `root` is no folder, or is "/"; or a limit is less than 1.
+        ConfigError: `root` is not a directory, or is "/"; or a limit is less than 1.
     """
-    for field, value in (
-        ("max_bytes", max_bytes),
-        ("max_results", max_results),
-        ("max_visits", max_visits),
-    ):
-        if value < 1:
-            raise ConfigError(f"{field}: must be 1 or more, got {value}")
+    _check_limits(max_bytes=max_bytes, max_results=max_results, max_visits=max_visits)
     files = SandboxRoot(root, hidden=hidden)
-    made = [_reader(files, max_bytes), _lister(files, max_results, max_visits)]
-    made.append(_searcher(files, max_bytes, max_results, max_visits))
+    made = [
+        _build_reader(files, max_bytes),
+        _build_lister(files, max_results, max_visits),
+    ]
+    made.append(_build_searcher(files, max_bytes, max_results, max_visits))
     if write:
-        made += [_writer(files, max_bytes), _editor(files, max_bytes), _deleter(files)]
+        made += [
+            _build_writer(files, max_bytes),
+            _build_editor(files, max_bytes),
+            _build_deleter(files),
+        ]
     return made
 
 
-def _reader(files: SandboxRoot, max_bytes: int) -> Tool:
+def _check_limits(**limits: int) -> None:
+    for field, value in limits.items():
+        if value < 1:
+            raise ConfigError(f"{field}: must be 1 or more, got {value}")
+
+
+def _build_reader(files: SandboxRoot, max_bytes: int) -> Tool:
     @tool(effect="read")
     def read_file(path: str, offset: Start = 0, limit: Count = 1_000) -> str:
         """Read a text file.
@@ -68,31 +76,24 @@ def _reader(files: SandboxRoot, max_bytes: int) -> Tool:
             limit: How many lines to read at most.
         """
         lines = files.read_text(path, max_bytes).split("\n")
-        if lines[-1] == "":  # behind the last line's end
+        if lines[-1] == "":  # after the end of the last line
             lines.pop()
-        shown = lines[offset : offset + limit]
+        end = offset + limit
+        shown = lines[offset:end]
         if len(shown) == len(lines):
             return "\n".join(lines) or "[the file is empty]"
         if not shown:
             raise ToolError(
                 f"The file has {len(lines)} lines: offset {offset} is behind its end."
             )
-        more = (
-            f"; go on with offset={offset + limit}"
-            if offset + limit < len(lines)
-            else ""
-        )
-        return "\n".join(
-            [
-                *shown,
-                f"[lines {offset + 1} to {offset + len(shown)} of {len(lines)}{more}]",
-            ]
-        )
+        more = f"; continue with offset={end}" if end < len(lines) else ""
+        note = f"[lines {offset + 1} to {offset + len(shown)} of {len(lines)}{more}]"
+        return "\n".join([*shown, note])
 
     return read_file
 
 
-def _lister(files: SandboxRoot, max_results: int, max_visits: int) -> Tool:
+def _build_lister(files: SandboxRoot, max_results: int, max_visits: int) -> Tool:
     @tool(effect="read")
     def list_files(path: str = ".", glob: str = "*") -> str:
         """List files and folders; the names of folders end with "/".
@@ -110,12 +111,12 @@ def _lister(files: SandboxRoot, max_results: int, max_visits: int) -> Tool:
             listed.append(
                 f"[the first {max_results} are shown: ask for a folder, or a narrower glob]"
             )
-        return "\n".join(listed) or "[nothing there fits]"
+        return "\n".join(listed) or "[nothing there matches]"
 
     return list_files
 
 
-def _searcher(
+def _build_searcher(
     files: SandboxRoot, max_bytes: int, max_results: int, max_visits: int
 ) -> Tool:
     @tool(effect="read")
@@ -135,48 +136,52 @@ def _searcher(
             for name in files.walk(path, glob, max_visits)
             if not name.endswith("/")
         )
-        hits = _hits(files, names, text, max_bytes, skipped)
+        hits = _search(files, names, text, max_bytes, skipped)
         found = list(itertools.islice(hits, max_results + 1))
-        told = found[:max_results] or ["[nothing found]"]
+        lines = found[:max_results] or ["[nothing found]"]
         if len(found) > max_results:
-            told.append(
+            lines.append(
                 f"[the first {max_results} are shown: look in a folder, or for more of the line]"
             )
         if skipped:
-            told.append(f"[{len(skipped)} files were left out: too large, or no text]")
-        return "\n".join(told)
+            lines.append(
+                f"[{len(skipped)} files were left out: too large, or not text]"
+            )
+        return "\n".join(lines)
 
     return search_files
 
 
-def _hits(
+def _search(
     files: SandboxRoot,
     names: Iterator[str],
     text: str,
     max_bytes: int,
     skipped: list[str],
 ) -> Iterator[str]:
-    left = SEARCHED * max_bytes
+    remaining = SEARCH_FACTOR * max_bytes
     for name in names:
         try:
             data = files.read(name, max_bytes)
-            left -= len(data)
-            content = as_text(name, data)
+            remaining -= len(data)
+            yield from _find_lines(name, decode_text(name, data), text)
         except ToolError:
             skipped.append(name)
-        else:
-            for number, line in enumerate(
-                content.split("\n") if text in content else (), 1
-            ):
-                if text in line:
-                    yield f"{_printable(name)}:{number}: {line.strip()[:LINE]}"
-        if left < 0:
-            yield f"[stopped after {SEARCHED * max_bytes:,} bytes: look in a folder further down]"
+        if remaining < 0:
+            yield f"[stopped after {SEARCH_FACTOR * max_bytes:,} bytes: look in a folder further down]"
             return
 
 
-def _writer(files: SandboxRoot, max_bytes: int) -> Tool:
-    # Not "idempotent", though it leaves the same file: made again after a crash, it would undo what others did since.
+def _find_lines(name: str, content: str, text: str) -> Iterator[str]:
+    if text not in content:
+        return
+    for number, line in enumerate(content.split("\n"), 1):
+        if text in line:
+            yield f"{_printable(name)}:{number}: {line.strip()[:MAX_LINE]}"
+
+
+def _build_writer(files: SandboxRoot, max_bytes: int) -> Tool:
+    # Not "idempotent": repeated after a crash, it would undo later changes of others.
     @tool(effect="write")
     def write_file(path: str, text: str) -> str:
         """Write a text file, in place of what it contained; folders on the way to it are made.
@@ -190,10 +195,9 @@ def _writer(files: SandboxRoot, max_bytes: int) -> Tool:
     return write_file
 
 
-def _editor(files: SandboxRoot, max_bytes: int) -> Tool:
-    lock = (
-        threading.Lock()
-    )  # two edits in one turn must not both begin with the same text
+def _build_editor(files: SandboxRoot, max_bytes: int) -> Tool:
+    # Two edits in one turn must not both begin with the same text.
+    lock = threading.Lock()
 
     @tool(effect="write")
     def edit_file(path: str, old: Annotated[str, Field(min_length=1)], new: str) -> str:
@@ -206,7 +210,7 @@ def _editor(files: SandboxRoot, max_bytes: int) -> Tool:
         """
         with lock:
             text = files.read_text(path, max_bytes)
-            old, new = _with_its_line_ends(text, old, new)
+            old, new = _match_line_ends(text, old, new)
             at = text.find(old)
             if at < 0:
                 raise ToolError(
@@ -222,18 +226,22 @@ def _editor(files: SandboxRoot, max_bytes: int) -> Tool:
     return edit_file
 
 
-def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
-    """What is looked for and what is put there, with the line ends of the place: models write `\\n` for all."""
-    all_alike = "\n" not in text.replace("\r\n", "")
-    halves = old.startswith("\n") and f"\r{old}" in text
-    if "\r\n" not in text or (not all_alike and not halves and old in text):
+def _match_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
+    """Return both texts with the line ends of the file: models write `\\n` for all."""
+    if "\r\n" not in text:
         return old, new
-    return old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace(
-        "\r\n", "\n"
-    ).replace("\n", "\r\n")
+    is_uniform = "\n" not in text.replace("\r\n", "")
+    begins_in_line_end = old.startswith("\n") and f"\r{old}" in text
+    if old in text and not is_uniform and not begins_in_line_end:
+        return old, new
+    return _use_crlf(old), _use_crlf(new)
 
 
-def _deleter(files: SandboxRoot) -> Tool:
+def _use_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _build_deleter(files: SandboxRoot) -> Tool:
     @tool(effect="destructive")
     def delete_file(path: str) -> str:
         """Delete a file for good."""
@@ -243,21 +251,21 @@ def _deleter(files: SandboxRoot) -> Tool:
     return delete_file
 
 
-def _write(files: SandboxRoot, path: str, text: str, most: int) -> int:
+def _write(files: SandboxRoot, path: str, text: str, max_bytes: int) -> int:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
         raise ToolError(
-            f"The text cannot be written: character {error.start} is half of a pair."
+            f"The text cannot be written: character {error.start} is half of a surrogate pair."
         ) from None
-    if len(data) > most:
+    if len(data) > max_bytes:
         raise ToolError(
-            f"The text is too large: {len(data):,} bytes, and {most:,} is the most."
+            f"The text is too large: {len(data):,} bytes; at most {max_bytes:,} are written."
         )
     files.write(path, data)
     return len(data)
 
 
 def _printable(name: str) -> str:
-    """A name on one line of its own, whatever is in it."""
+    """Return a name on one line, with its control characters escaped."""
     return name if name.isprintable() else name.encode("unicode_escape").decode()

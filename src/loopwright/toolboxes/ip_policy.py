@@ -21,11 +21,10 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 PORTS = (80, 443)
 NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
-A_NUMBER = re.compile(
-    r"[0-9]+|0x[0-9a-f]*"
-)  # a last label with which resolvers read the whole as an IPv4 address
+NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""A last label with which resolvers read the whole name as an IPv4 address."""
 
-# From IANA's registries of special-purpose addresses. In full, since what `ipaddress` knows differs between releases.
+# From IANA's registries of special-purpose addresses. In full, since `ipaddress` differs by release.
 NOT_PUBLIC_4 = tuple(
     IPv4Network(network)
     for network in (
@@ -47,9 +46,8 @@ NOT_PUBLIC_4 = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-PUBLIC_6 = IPv6Network(
-    "2000::/3"
-)  # all that is handed out; unique-local, site-local, link-local … lie outside
+# All addresses that are assigned; unique-local, site-local and link-local ones lie outside.
+PUBLIC_6 = IPv6Network("2000::/3")
 NOT_PUBLIC_6 = tuple(
     IPv6Network(network)
     for network in (
@@ -60,13 +58,11 @@ NOT_PUBLIC_6 = tuple(
     )
 )
 NAT64 = IPv6Network("64:ff9b::/96")
-ISATAP = (
-    0x00005EFE,
-    0x02005EFE,
-)  # third quarter of an address that is a tunnel to an IPv4 address
+# Third quarter of an address that is a tunnel to an IPv4 address.
+ISATAP = (0x00005EFE, 0x02005EFE)
 
-# What a name that is allowed to be private may stand for: networks of one's own, without the metadata of clouds.
-OWN = tuple(
+# The addresses of a name that may be private: private networks, without the metadata of clouds.
+PRIVATE = tuple(
     ip_network(network)
     for network in (
         "10.0.0.0/8",
@@ -78,7 +74,7 @@ OWN = tuple(
         "fc00::/7",
     )
 )
-# Alibaba, AWS, Google, Oracle, Scaleway; a network where a cloud has more than one service of the kind.
+# Alibaba, AWS, Google, Oracle, Scaleway; a network if a cloud has more than one such service.
 METADATA = tuple(
     ip_network(network)
     for network in (
@@ -92,7 +88,10 @@ METADATA = tuple(
 
 
 def address_of(text: str) -> Address | None:
-    """The address that a text is in its usual form (an IPv4 address that is mapped into IPv6 as itself), or `None`."""
+    """Return the address that a text is in its usual form, or `None`.
+
+    An IPv4 address that is mapped into IPv6 is returned as IPv4.
+    """
     try:
         found = ip_address(text)
     except ValueError:
@@ -100,60 +99,69 @@ def address_of(text: str) -> Address | None:
     return found if isinstance(found, IPv4Address) else found.ipv4_mapped or found
 
 
-def behind(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one leads to, mapped (RFC 4291) or behind NAT64 (RFC 6052); else the address."""
+def embedded_address(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 one leads to; else the address itself.
+
+    These are mapped addresses (RFC 4291) and those behind NAT64 (RFC 6052).
+    """
     if isinstance(address, IPv4Address):
         return address
-    return address.ipv4_mapped or (
-        IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address
-    )
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public internet, and nothing that leads back into a network of one's own.
+    """Whether an address is one of the public internet, and does not lead to a private network.
 
-    An IPv6 address that leads to an IPv4 one is as public as that. Tunnels (6to4, Teredo, ISATAP) and IPv4-compatible
-    addresses never are.
+    An IPv6 address that leads to an IPv4 one is as public as that. Tunnels (6to4, Teredo, ISATAP) and
+    IPv4-compatible addresses never are.
     """
-    if isinstance(address, IPv4Address):
-        return address.is_global and not any(
-            address in network for network in NOT_PUBLIC_4
-        )
-    stands_for = behind(address)
-    if isinstance(stands_for, IPv4Address):
-        return is_public(stands_for)
-    if (
-        address not in PUBLIC_6
-        or address.scope_id is not None
-        or (int(address) >> 32) & 0xFFFFFFFF in ISATAP
-    ):
+    target = embedded_address(address)
+    if not target.is_global:
         return False
-    return address.is_global and not any(address in network for network in NOT_PUBLIC_6)
+    if isinstance(target, IPv4Address):
+        return not is_in(target, NOT_PUBLIC_4)
+    return _is_assigned(target) and not is_in(target, NOT_PUBLIC_6)
+
+
+def _is_assigned(address: IPv6Address) -> bool:
+    is_isatap = (int(address) >> 32) & 0xFFFFFFFF in ISATAP
+    return address in PUBLIC_6 and address.scope_id is None and not is_isatap
+
+
+def is_in(address: Address, networks: Iterable[Network]) -> bool:
+    """Whether an address is in one of the networks."""
+    return any(address in network for network in networks)
 
 
 def plain_host(host: str) -> str:
-    """A host as it is compared and connected to: lower case, without the dot of the root, an address in its usual form.
+    """Return a host as it is compared and connected to.
 
-    Raises `ValueError` for what is neither a name of ASCII letters, digits, "-" and "_" nor an address in its usual
-    form. `0x7f000001`, `2130706433`, `017700000001` and `127.1` are not, though resolvers take them.
+    That is lower case, without the final dot, an address in its usual form. Raises `ValueError` for a
+    text that is neither a name of ASCII letters, digits, "-" and "_" nor an address in its usual
+    form. `0x7f000001`, `2130706433`, `017700000001` and `127.1` are refused, though resolvers accept
+    them.
     """
     plain = host.lower().removesuffix(".")
     address = address_of(plain)
     if address is not None:
         return str(address)
-    if (
-        len(plain) > 253
-        or not NAME.fullmatch(plain)
-        or A_NUMBER.fullmatch(plain.rpartition(".")[2])
-    ):
+    if not _is_host_name(plain):
         raise ValueError(
-            f"{host[:100]!r} is no host name, and no address in its usual form"
+            f"{host[:100]!r} is not a host name, and not an address in its usual form"
         )
     return plain
 
 
+def _is_host_name(name: str) -> bool:
+    if len(name) > 253 or not NAME.fullmatch(name):
+        return False
+    return not NUMERIC_LABEL.fullmatch(name.rpartition(".")[2])
+
+
 @dataclass(frozen=True)
-class Listed:
+class HostList:
     """A list of hosts: names, `*.example.com` for all below a name, addresses and networks."""
 
     names: frozenset[str]
@@ -161,33 +169,32 @@ class Listed:
     networks: tuple[Network, ...]
 
     @classmethod
-    def of(cls, field: str, given: Iterable[str] | str) -> "Listed":
-        """The list that a caller wrote, as several texts or one with commas. Raises `ConfigError` naming `field`."""
-        entries = [given] if isinstance(given, str) else list(given)
+    def of(cls, field: str, given: Iterable[str] | str) -> "HostList":
+        """Parse the list of a caller, as several texts or one with commas.
+
+        Raises `ConfigError` naming `field`.
+        """
+        texts = [given] if isinstance(given, str) else list(given)
+        entries = (part.strip() for text in texts for part in text.split(","))
         names: set[str] = set()
         below: list[str] = []
         networks: list[Network] = []
-        for entry in (part.strip() for text in entries for part in text.split(",")):
-            network = _network(entry)
+        for entry in entries:
+            network = _parse_network(entry)
             if network is not None:
                 networks.append(network)
             elif entry.startswith("*."):
-                below.append("." + _name(field, entry, entry[2:]))
+                below.append("." + _parse_name(field, entry, entry[2:]))
             else:
-                names.add(_name(field, entry, entry))
+                names.add(_parse_name(field, entry, entry))
         return cls(frozenset(names), tuple(below), tuple(networks))
 
     def __bool__(self) -> bool:
         return bool(self.names or self.below or self.networks)
 
     def __str__(self) -> str:
-        return ", ".join(
-            [
-                *sorted(self.names),
-                *(f"*{end}" for end in self.below),
-                *map(str, self.networks),
-            ]
-        )
+        below = (f"*{end}" for end in self.below)
+        return ", ".join([*sorted(self.names), *below, *map(str, self.networks)])
 
     def has_host(self, host: str) -> bool:
         """Whether a plain host is on the list."""
@@ -198,28 +205,28 @@ class Listed:
 
     def has_address(self, address: Address) -> bool:
         """Whether an address is in one of the networks."""
-        return any(address in network for network in self.networks)
+        return is_in(address, self.networks)
 
 
-def _network(entry: str) -> Network | None:
+def _parse_network(entry: str) -> Network | None:
     try:
         return ip_network(address_of(entry) or entry)
     except ValueError:
         return None
 
 
-def _name(field: str, entry: str, name: str) -> str:
+def _parse_name(field: str, entry: str, name: str) -> str:
     try:
         return plain_host(name)
     except ValueError:
         raise ConfigError(
-            f"{field}: {entry!r} is no host: write 'example.com', '*.example.com', an address or a network, without "
-            "scheme, port and path, and a name with other letters as it stands in DNS, 'xn--…'"
+            f"{field}: {entry!r} is not a host; write 'example.com', '*.example.com', an address or a network, "
+            "without scheme, port and path, and a name with other letters as in DNS, 'xn--…'"
         ) from None
 
 
 class Destinations:
-    """Where tools may connect to; arguments as for `GuardedTransport`."""
+    """The hosts that tools may connect to; arguments as for `GuardedTransport`."""
 
     def __init__(
         self,
@@ -229,29 +236,31 @@ class Destinations:
         allow_private: Iterable[str] | str = (),
         ports: Iterable[int] = PORTS,
     ) -> None:
-        self.allow = Listed.of("allow", allow)
-        self.deny = Listed.of("deny", deny)
-        self.private = Listed.of("allow_private", allow_private)
+        self.allow = HostList.of("allow", allow)
+        self.deny = HostList.of("deny", deny)
+        self.private = HostList.of("allow_private", allow_private)
         self.ports = tuple(ports)
         if not all(0 < port < 65536 for port in self.ports):
-            raise ConfigError(f"ports: give numbers from 1 to 65535, got {self.ports}")
+            raise ConfigError(
+                f"ports: must be numbers from 1 to 65535, got {self.ports}"
+            )
 
     def public_only(self) -> "Destinations":
-        """The same without what may be private."""
+        """Return the same policy without private hosts."""
         other = copy.copy(self)
-        other.private = Listed.of("allow_private", ())
+        other.private = HostList.of("allow_private", ())
         return other
 
     def publishes(self, host: str) -> bool:
-        """Whether a plain host was allowed by its name or address, and not as one that may be private."""
+        """Whether a host is allowed by its name or address, and not as one that may be private."""
         return self.allow.has_host(host) and not self.private.has_host(host)
 
     def names(self, host: str) -> bool:
-        """Whether a plain host was allowed by its name or address, not as one of all that are public."""
+        """Whether a host is allowed by its name or address, and not only because it is public."""
         return self.allow.has_host(host) or self.private.has_host(host)
 
-    def problem(self, scheme: str, host: str, port: int) -> str | None:
-        """Why nothing may be asked of a plain host, in words for a model; `None` if its addresses decide."""
+    def find_problem(self, scheme: str, host: str, port: int) -> str | None:
+        """Return why a host may not be reached, for a model; `None` if its addresses decide."""
         if scheme not in ("http", "https"):
             return f"only http and https can be opened, not {scheme[:20]!r}"
         if port not in self.ports:
@@ -263,12 +272,18 @@ class Destinations:
         return None
 
     def admits(self, host: str, address: Address) -> bool:
-        """Whether a host may be reached at an address that it has been found to have."""
-        if self.deny.has_address(address) or self.deny.has_address(behind(address)):
+        """Whether a host may be reached at one of its addresses."""
+        if self._denies(address):
             return False
         if is_public(address) or self.private.has_address(address):
             return True
-        own = any(address in network for network in OWN) and not any(
-            address in network for network in METADATA
-        )
-        return own and self.private.has_host(host)
+        return self.private.has_host(host) and _may_be_allowed(address)
+
+    def _denies(self, address: Address) -> bool:
+        denied = (address, embedded_address(address))
+        return any(map(self.deny.has_address, denied))
+
+
+def _may_be_allowed(address: Address) -> bool:
+    """Whether a name that may be private may have this address."""
+    return is_in(address, PRIVATE) and not is_in(address, METADATA)

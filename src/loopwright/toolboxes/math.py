@@ -1,4 +1,4 @@
-"""A calculator for models: decimal arithmetic with bounds on digits, length and depth, and nothing else."""
+"""A calculator for models: decimal arithmetic with limits on digits, length and depth."""
 
 import ast
 import decimal
@@ -20,9 +20,9 @@ HINTS = {
     "!": "; write factorial(n)",
     "%": "; % is the remainder of a division, write 15/100*80 for 15 percent of 80",
 }
-TRAPS = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
-EXPONENT = 9_999  # numbers go up to ten to this
-FLOAT_DIGITS = 15  # of what sin and the like give
+SIGNALS = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
+MAX_EXPONENT = 9_999
+FLOAT_DIGITS = 15  # of results of sin and the like
 RANGES = {
     "digits": (1, 100),
     "max_length": (1, 5_000),
@@ -41,30 +41,30 @@ def math(
     max_depth: int = 100,
     max_factorial: int = 1_000,
 ) -> list[Tool]:
-    """One tool, `calculate`, for arithmetic on decimal numbers.
+    """Return one tool, `calculate`, for arithmetic on decimal numbers.
 
-    It reckons in decimals, so 0.1 + 0.2 is 0.3, and what is no more than `digits` long is exact. No step takes longer
-    than numbers of that length allow: `9**9**9` is too large at once.
+    It calculates in decimals, so 0.1 + 0.2 is 0.3, and results of at most `digits` digits are exact.
+    No step takes longer than numbers of that length need: `9**9**9` is refused at once.
 
     Args:
         digits: significant digits of all numbers, at most 100.
         max_length: characters of an expression, at most 5,000.
-        max_depth: operations inside each other, at most 200; a sum of n terms counts for n.
-        max_factorial: largest number whose factorial is taken, at most 1,000.
+        max_depth: nested operations, at most 200; a sum of n terms counts for n.
+        max_factorial: largest number whose factorial is calculated, at most 1,000.
 
     Raises:
-        ConfigError: if a limit is out of its range, or simpleeval is not installed.
+        ConfigError: a limit is out of its range, or simpleeval is not installed.
     """
-    _check(
+    _check_ranges(
         digits=digits,
         max_length=max_length,
         max_depth=max_depth,
         max_factorial=max_factorial,
     )
     context = decimal.Context(
-        digits, decimal.ROUND_HALF_EVEN, -EXPONENT, EXPONENT, traps=TRAPS
+        digits, decimal.ROUND_HALF_EVEN, -MAX_EXPONENT, MAX_EXPONENT, traps=SIGNALS
     )
-    evaluate = _evaluator(context, max_factorial)
+    evaluate = _build_evaluator(context, max_factorial)
 
     @tool(effect="read", trusted=True)
     def calculate(expression: str) -> str:
@@ -77,33 +77,31 @@ def math(
         Args:
             expression: What to calculate. No units, no variables, no commas inside numbers.
         """
-        tree = _tree(expression, max_length, max_depth)
+        tree = _parse(expression, max_length, max_depth)
         with decimal.localcontext(context):
             try:
-                return _written(evaluate(tree.body), digits)
+                return _format_number(evaluate(tree.body), digits)
             except TypeError:
                 raise ToolError(
                     "A function got another number of values than it takes."
                 ) from None
             except (ArithmeticError, ValueError) as error:
-                raise ToolError(_told(error)) from None
+                raise ToolError(_format_error(error)) from None
 
     return [calculate]
 
 
-def _check(**limits: int) -> None:
+def _check_ranges(**limits: int) -> None:
     for field, value in limits.items():
-        least, most = RANGES[field]
-        if not least <= value <= most:
-            raise ConfigError(
-                f"{field}: must be from {least} to {most:,}, got {value!r}"
-            )
+        low, high = RANGES[field]
+        if not low <= value <= high:
+            raise ConfigError(f"{field}: must be from {low} to {high:,}, got {value!r}")
 
 
-def _evaluator(
+def _build_evaluator(
     context: decimal.Context, max_factorial: int
 ) -> Callable[[ast.expr], Decimal]:
-    """What walks a tree and calculates, by our own operators, functions and names alone."""
+    """Return a function that evaluates a tree by our own operators, functions and names only."""
     try:
         from simpleeval import SimpleEval  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
     except ImportError as error:
@@ -114,7 +112,7 @@ def _evaluator(
     def factorial(n: Decimal) -> Decimal:
         if n > max_factorial:
             raise ToolError(f"factorial takes numbers up to {max_factorial:,}.")
-        return +Decimal(floats.factorial(_whole(n)))
+        return +Decimal(floats.factorial(_read_integer(n)))
 
     constants = {"pi": context.plus(PI), "e": context.exp(Decimal(1))}
     made: Any = SimpleEval(
@@ -130,25 +128,22 @@ def _evaluator(
     return evaluate
 
 
-def _tree(expression: str, max_length: int, max_depth: int) -> ast.Expression:
-    """The expression as a tree of nothing but numbers, operators and known names; else `ToolError`."""
+def _parse(expression: str, max_length: int, max_depth: int) -> ast.Expression:
+    """Return the expression as a tree of numbers, operators and known names; else raise `ToolError`."""
     if len(expression) > max_length:
         raise ToolError(
-            f"The expression has {len(expression):,} characters, and {max_length:,} is the most."
+            f"The expression has {len(expression):,} characters; at most {max_length:,} are allowed."
         )
-    text = " ".join(_tokens(expression))
+    text = " ".join(_tokenize(expression))
     try:
         tree = ast.parse(text, mode="eval")
-    except (
-        SyntaxError,
-        RecursionError,
-        MemoryError,
-    ):  # the last two are for what is nested too deeply
+    except (SyntaxError, RecursionError, MemoryError):
+        # The last two are raised for an expression that is nested too deeply.
         hint = HINTS["%"] if "%" in text else ""
         raise ToolError(
-            f"This is no expression that can be calculated: look at operators and brackets{hint}."
+            f"This is not an expression that can be calculated: look at operators and brackets{hint}."
         ) from None
-    for node, depth in _nodes(tree.body):
+    for node, depth in _iterate_nodes(tree.body):
         if depth > max_depth:
             raise ToolError(
                 f"More than {max_depth} operations are inside each other: use sum(...), or go step by step."
@@ -158,23 +153,23 @@ def _tree(expression: str, max_length: int, max_depth: int) -> ast.Expression:
                 f"A calculation has no {type(node).__name__}: give numbers, operators and functions."
             )
         if isinstance(node, ast.Name) and node.id not in ("pi", "e"):
-            raise ToolError(_unknown(node.id))
+            raise ToolError(_describe_unknown(node.id))
         if isinstance(node, ast.Constant):
             _read_number(node, text[node.col_offset : node.end_col_offset])
     return tree
 
 
 def _read_number(node: ast.Constant, written: str) -> None:
-    """Make it the number that was written, not the float next to it."""
+    """Replace the float of a constant by the exact decimal that was written."""
     if not isinstance(node.value, (int, float)) or isinstance(node.value, bool):
         raise ToolError(
             f"A calculation has no {written}: give numbers, operators and functions."
         )
-    value: Any = Decimal(written)  # the types know of no decimals there
+    value: Any = Decimal(written)  # the types of `ast` allow no decimals
     node.value = value
 
 
-def _tokens(expression: str) -> Iterator[str]:
+def _tokenize(expression: str) -> Iterator[str]:
     place = 0
     while place < len(expression):
         found = TOKEN.match(expression, place)
@@ -188,11 +183,11 @@ def _tokens(expression: str) -> Iterator[str]:
         place = found.end()
 
 
-def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
-    """Every node below a tree, and how many it is inside of; of a call the function is checked here."""
-    waiting: list[tuple[ast.AST, int]] = [(tree, 0)]
-    while waiting:
-        node, depth = waiting.pop()
+def _iterate_nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
+    """Return every node of a tree and its depth; the function of a call is checked here."""
+    remaining: list[tuple[ast.AST, int]] = [(tree, 0)]
+    while remaining:
+        node, depth = remaining.pop()
         yield node, depth
         inner = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.Call):
@@ -202,35 +197,35 @@ def _nodes(tree: ast.expr) -> Iterator[tuple[ast.AST, int]]:
                 else "function of that kind"
             )
             if called != "factorial" and called not in FUNCTIONS:
-                raise ToolError(_unknown(called))
+                raise ToolError(_describe_unknown(called))
             inner.remove(node.func)
-        waiting += [(part, depth + 1) for part in inner]
+        remaining += [(part, depth + 1) for part in inner]
 
 
-def _unknown(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     return f"There is no {name[:40]!r} to calculate with. There are pi, e, factorial, {', '.join(FUNCTIONS)}."
 
 
-def _told(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     match error:
         case ZeroDivisionError():
             return "This divides by zero."
         case decimal.Overflow():
-            return f"The number is too large: they go up to 1e{EXPONENT}."
+            return f"The number is too large: they go up to 1e{MAX_EXPONENT}."
         case decimal.InvalidOperation():
             return "This has no value that can be told: a root or logarithm of what has none, or too many digits."
         case _:
             return "A function got a value that it has no result for."
 
 
-def _written(value: Decimal, digits: int) -> str:
-    """A number in the shortest way: 0.3, 1267650600228229401496703205376, 4.02E+2567."""
+def _format_number(value: Decimal, digits: int) -> str:
+    """Return the shortest form of a number: 0.3, 1267650600228229401496703205376, 4.02E+2567."""
     value = (value + 0).normalize()
     return format(value, "f") if -8 < value.adjusted() < digits else str(value)
 
 
-def _whole(value: Decimal) -> int:
-    """An integer, which has no more digits than numbers have here: what it goes into is quick."""
+def _read_integer(value: Decimal) -> int:
+    """Return an integer, which has at most the digits of other numbers, so that its use is fast."""
     if (
         value != value.to_integral_value()
         or value.adjusted() >= decimal.getcontext().prec
@@ -251,8 +246,8 @@ def _remainder(a: Decimal, b: Decimal) -> Decimal:
     return rest + b if rest and (rest < 0) != (b < 0) else rest
 
 
-def _rounded(value: Decimal, places: Decimal = Decimal(0)) -> Decimal:
-    shift = _whole(places)
+def _round(value: Decimal, places: Decimal = Decimal(0)) -> Decimal:
+    shift = _read_integer(places)
     return value.scaleb(shift).to_integral_value().scaleb(-shift)
 
 
@@ -260,7 +255,7 @@ def _logarithm(value: Decimal, base: Decimal) -> Decimal:
     return value.ln() / base.ln()
 
 
-def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
+def _to_integer(rounding: str) -> Callable[[Decimal], Decimal]:
     return lambda value: value.to_integral_value(rounding)
 
 
@@ -288,10 +283,10 @@ OPERATORS: dict[type[ast.AST], Callable[..., Decimal]] = {
 NODES = {ast.Constant, ast.Name, ast.Load, ast.Call, ast.UnaryOp, ast.BinOp, *OPERATORS}
 FUNCTIONS: dict[str, Callable[..., Decimal]] = {
     "abs": Decimal.__abs__,
-    "round": _rounded,
-    "floor": _to_whole(decimal.ROUND_FLOOR),
-    "ceil": _to_whole(decimal.ROUND_CEILING),
-    "trunc": _to_whole(decimal.ROUND_DOWN),
+    "round": _round,
+    "floor": _to_integer(decimal.ROUND_FLOOR),
+    "ceil": _to_integer(decimal.ROUND_CEILING),
+    "trunc": _to_integer(decimal.ROUND_DOWN),
     "min": lambda *values: min(values),
     "max": lambda *values: max(values),
     "sum": lambda *values: sum(values, Decimal(0)),
@@ -307,6 +302,6 @@ FUNCTIONS: dict[str, Callable[..., Decimal]] = {
     },
     "degrees": _by_floats(floats.degrees),
     "radians": _by_floats(floats.radians),
-    "gcd": lambda *values: Decimal(floats.gcd(*map(_whole, values))),
-    "lcm": lambda *values: +Decimal(floats.lcm(*map(_whole, values))),
+    "gcd": lambda *values: Decimal(floats.gcd(*map(_read_integer, values))),
+    "lcm": lambda *values: +Decimal(floats.lcm(*map(_read_integer, values))),
 }

@@ -1,4 +1,4 @@
-"""Skills: instructions in SKILL.md files, each a tool that gives them to the model when it needs them."""
+"""Skills: instructions in SKILL.md files, each with a tool that returns them to the model."""
 
 import dataclasses
 import os
@@ -13,7 +13,7 @@ from .sandbox_root import SandboxRoot
 
 FILE = "SKILL.md"
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-MAX_NAME, MAX_DESCRIPTION = 64, 1_024  # characters, as the format says
+MAX_NAME, MAX_DESCRIPTION = 64, 1_024  # characters, by the specification
 FRONT = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)(.*)", re.DOTALL)
 
 
@@ -24,62 +24,70 @@ def skills(
     max_skills: int = 50,
     max_files: int = 100,
 ) -> list[Tool]:
-    """One tool for each `NAME/SKILL.md` in a folder, and `read_skill_file` if there are files beside them.
+    """Return one tool for each `NAME/SKILL.md`, and `read_skill_file` if other files are beside them.
 
-    The model sees each skill's description; it gets the instructions when it calls the tool. Files are as in the open
-    format (https://agentskills.io/specification): YAML between two lines `---` with `name`, which is the folder's, and
-    `description`, then Markdown. `allowed-tools` is told the model and grants nothing: what may run is for the gate.
+    The model sees each skill's description; the tool returns the instructions. Files have the open
+    format (https://agentskills.io/specification): YAML between two lines `---` with `name`, which is
+    the directory's, and `description`, then Markdown. The model reads `allowed-tools`, which grants
+    nothing: the gate decides which tools may run.
 
-    Everything is read here, once, and never again. So it is what stood there when the application began, and it is
-    trusted as its own text: keep the folder out of reach of tools that write.
+    Everything is read once, now. Its text is trusted as the application's own: keep the directory out
+    of reach of tools that write.
 
     Args:
-        folder: the folder that has the skills' folders in it.
+        folder: the directory that contains the directories of the skills.
         max_bytes: largest file; a larger one beside a SKILL.md cannot be read.
-        max_skills: most skills.
-        max_files: most files of one skill.
+        max_skills: largest number of skills.
+        max_files: largest number of files of one skill.
 
     Raises:
-        ConfigError: naming the file, if it is broken, or a limit is exceeded; or PyYAML is not installed.
+        ConfigError: a file is invalid, which it names, a limit is exceeded, or PyYAML is missing.
     """
-    for field, value in (
-        ("max_bytes", max_bytes),
-        ("max_skills", max_skills),
-        ("max_files", max_files),
-    ):
+    _check_limits(max_bytes=max_bytes, max_skills=max_skills, max_files=max_files)
+    files = SandboxRoot(folder)
+    _refuse_links(files)
+    try:
+        names = _list_skills(files, max_skills)
+        loaded = {name: _load(files, name, max_bytes, max_files) for name in names}
+    except ToolError as error:
+        raise ConfigError(f"skills: in {files.root}: {error}") from None
+    tools = [_build_tool(skill) for skill in loaded.values()]
+    if any(skill.files for skill in loaded.values()):
+        tools.append(_build_file_reader(loaded))
+    return tools
+
+
+def _check_limits(**limits: int) -> None:
+    for field, value in limits.items():
         if value < 1:
             raise ConfigError(f"{field}: must be 1 or more, got {value}")
-    files = SandboxRoot(folder)
+
+
+def _refuse_links(files: SandboxRoot) -> None:
     for place in [*files.root.iterdir(), *files.root.glob(f"*/{FILE}")]:
         if place.is_symlink():
             raise ConfigError(
-                f"skills: {place} is a link, and links are not followed: put the skill itself there"
+                f"skills: {place} is a link, and links are not followed; put the skill itself there"
             )
-    try:
-        found = [
-            name.removesuffix(f"/{FILE}")
-            for name in files.walk(".", f"*/{FILE}", visits=100 * max_skills)
-        ]
-        if not found:
-            raise ConfigError(f"skills: no folder in {files.root} has a {FILE}")
-        if len(found) > max_skills:
-            raise ConfigError(
-                f"skills: {files.root} has {len(found)} skills: max_skills is {max_skills}"
-            )
-        loaded = {name: _loaded(files, name, max_bytes, max_files) for name in found}
-    except ToolError as error:
-        raise ConfigError(f"skills: in {files.root}: {error}") from None
-    made = [_tool(skill) for skill in loaded.values()]
-    return (
-        [*made, _file_reader(loaded)]
-        if any(skill.files for skill in loaded.values())
-        else made
-    )
+
+
+def _list_skills(files: SandboxRoot, max_skills: int) -> list[str]:
+    found = [
+        name.removesuffix(f"/{FILE}")
+        for name in files.walk(".", f"*/{FILE}", visits=100 * max_skills)
+    ]
+    if not found:
+        raise ConfigError(f"skills: no folder in {files.root} has a {FILE}")
+    if len(found) > max_skills:
+        raise ConfigError(
+            f"skills: {files.root} has {len(found)} skills; max_skills is {max_skills}"
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
 class _Skill:
-    """A skill as it was when it was read; of a file that cannot be shown the text says why."""
+    """A skill as it was read; a file that cannot be shown has its error."""
 
     name: str
     description: str
@@ -88,23 +96,13 @@ class _Skill:
     files: Mapping[str, str | ToolError]
 
 
-def _loaded(files: SandboxRoot, name: str, max_bytes: int, max_files: int) -> _Skill:
-    """Read a skill and all that is beside it."""
+def _load(files: SandboxRoot, name: str, max_bytes: int, max_files: int) -> _Skill:
+    """Read a skill and all files beside it."""
     place = f"{name}/{FILE}"
-    matter, body = _split(
-        place,
-        files.read_text(place, max_bytes).removeprefix("\ufeff").replace("\r\n", "\n"),
-    )
-    said = _text_of(place, matter, "name")
-    if not NAME.fullmatch(said) or len(said) > MAX_NAME:
-        raise ConfigError(
-            f"{place}: name: lower-case letters, digits and single hyphens, at most 64, got {said!r}"
-        )
-    if said != name:
-        raise ConfigError(
-            f"{place}: name: must be that of its folder, {name!r}, got {said!r}"
-        )
-    description = _text_of(place, matter, "description").strip()
+    text = files.read_text(place, max_bytes)
+    matter, body = _split(place, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    _check_name(place, _read_field(place, matter, "name"), name)
+    description = _read_field(place, matter, "description").strip()
     if not 0 < len(description) <= MAX_DESCRIPTION:
         raise ConfigError(
             f"{place}: description: 1 to {MAX_DESCRIPTION:,} characters, it has {len(description):,}"
@@ -114,14 +112,25 @@ def _loaded(files: SandboxRoot, name: str, max_bytes: int, max_files: int) -> _S
     return _Skill(
         name,
         description,
-        _allowed(place, matter),
+        _read_allowed_tools(place, matter),
         body.strip(),
-        dict(_beside(files, name, max_bytes, max_files)),
+        dict(_read_files(files, name, max_bytes, max_files)),
     )
 
 
+def _check_name(place: str, name: str, folder: str) -> None:
+    if not NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ConfigError(
+            f"{place}: name: lower-case letters, digits and single hyphens, at most 64, got {name!r}"
+        )
+    if name != folder:
+        raise ConfigError(
+            f"{place}: name: must be that of its folder, {folder!r}, got {name!r}"
+        )
+
+
 def _split(place: str, text: str) -> tuple[Mapping[str, object], str]:
-    """The front matter's values, and what comes after it."""
+    """Return the values of the front matter, and the text after it."""
     parts = FRONT.fullmatch(text)
     if parts is None:
         raise ConfigError(f"{place}: must begin with YAML between two lines '---'")
@@ -136,7 +145,7 @@ def _split(place: str, text: str) -> tuple[Mapping[str, object], str]:
     return cast("dict[str, object]", matter), parts[2]
 
 
-def _text_of(place: str, matter: Mapping[str, object], field: str) -> str:
+def _read_field(place: str, matter: Mapping[str, object], field: str) -> str:
     value = matter.get(field)
     if not isinstance(value, str):
         raise ConfigError(
@@ -145,13 +154,9 @@ def _text_of(place: str, matter: Mapping[str, object], field: str) -> str:
     return value
 
 
-def _allowed(place: str, matter: Mapping[str, object]) -> str:
+def _read_allowed_tools(place: str, matter: Mapping[str, object]) -> str:
     value = matter.get("allowed-tools", "")
-    words = (
-        [value]
-        if isinstance(value, str)
-        else cast("list[object]", value if isinstance(value, list) else [None])
-    )
+    words = cast("list[object]", value) if isinstance(value, list) else [value]
     if not all(isinstance(word, str) for word in words):
         raise ConfigError(
             f"{place}: allowed-tools: must be a text or a list of texts, got {value!r}"
@@ -159,21 +164,18 @@ def _allowed(place: str, matter: Mapping[str, object]) -> str:
     return " ".join(map(str, words))
 
 
-def _beside(
+def _read_files(
     files: SandboxRoot, skill: str, max_bytes: int, max_files: int
 ) -> Iterator[tuple[str, str | ToolError]]:
-    """Each file of a skill but SKILL.md, by its path in the skill's folder, with its text or why it has none."""
-    paths = [
-        path
-        for path in files.walk(skill, "**", visits=100 * max_files)
-        if not path.endswith("/")
-    ]
+    """Return each file of a skill except SKILL.md, by its path, with its text or its error."""
     names = [
-        path.removeprefix(f"{skill}/") for path in paths if path != f"{skill}/{FILE}"
+        path.removeprefix(f"{skill}/")
+        for path in files.walk(skill, "**", visits=100 * max_files)
+        if not path.endswith("/") and path != f"{skill}/{FILE}"
     ]
     if len(names) > max_files:
         raise ConfigError(
-            f"{skill}: it has {len(names)} files beside {FILE}: max_files is {max_files}"
+            f"{skill}: it has {len(names)} files beside {FILE}; max_files is {max_files}"
         )
     for name in names:
         try:
@@ -182,7 +184,7 @@ def _beside(
             yield name, error
 
 
-def _tool(skill: _Skill) -> Tool:
+def _build_tool(skill: _Skill) -> Tool:
     head = [f"Instructions of the skill {skill.name}:"]
     if skill.files:
         head.append(f"Files that read_skill_file gives: {', '.join(skill.files)}")
@@ -201,7 +203,7 @@ def _tool(skill: _Skill) -> Tool:
     )(give)
 
 
-def _file_reader(loaded: Mapping[str, _Skill]) -> Tool:
+def _build_file_reader(loaded: Mapping[str, _Skill]) -> Tool:
     @tool(effect="read", trusted=True)
     def read_skill_file(skill: str, path: str) -> str:
         """Read a file that a skill's instructions speak of.

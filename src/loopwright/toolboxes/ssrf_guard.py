@@ -1,4 +1,4 @@
-"""The guarded way to the web: an httpx transport that connects only to addresses it has checked."""
+"""The SSRF guard: an httpx transport that connects only to addresses that it has checked."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 CONNECT_TIMEOUT = 10.0
 KEEP_ALIVE = 5.0
 MAX_CONNECTIONS = 100
-MAX_HANGING = 64  # look-ups that nobody waits for any more
+MAX_HANGING = 64  # look-ups that were abandoned and still run
 MAX_TRIES = 4  # addresses of a host that are tried, one after the other
-PIECE = 65_536  # bytes that are unpacked at once
+CHUNK = 65_536  # bytes that are decompressed at once
 
 # By name, as httpx's own transport has it.
 KINDS: dict[type[Exception], type[httpx.TransportError]] = {
@@ -52,19 +52,19 @@ KINDS: dict[type[Exception], type[httpx.TransportError]] = {
 _LOOK_UPS = WorkerThreads(8)
 
 
-class Refused(ToolError, httpx.TransportError):
-    """A request or an answer that a `GuardedTransport` does not let through.
+class RequestRefused(ToolError, httpx.TransportError):
+    """A `GuardedTransport` refused a request or an answer.
 
-    It is a `ToolError`, so a tool need not catch it: its text is for the model, and names no address that was looked
-    up. It is an `httpx.TransportError` too, for programs that expect those.
+    It is a `ToolError`, so that a tool need not catch it: its message is for the model, and names no
+    address that was looked up. It is also an `httpx.TransportError`, for programs that expect one.
     """
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the operating system knows them. Raises `OSError`.
+    """Return the addresses of a host, from the operating system. Raises `OSError`.
 
-    A look-up cannot be cancelled, and a name server may take its time. So it has a thread of its own, not one of those
-    that the event loop, the rest of the program and its end wait for.
+    A look-up cannot be cancelled, and a name server may be slow. So it runs in a thread of our own,
+    not in one for which the event loop, other code and the end of the program wait.
     """
     if _LOOK_UPS.abandoned >= MAX_HANGING:
         raise OSError(f"{MAX_HANGING} look-ups still wait for their name servers")
@@ -73,18 +73,18 @@ async def look_up(host: str, port: int) -> list[str]:
             lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
     except asyncio.CancelledError:
-        raise asyncio.CancelledError from None  # a timeout knows only this very class
+        raise asyncio.CancelledError from None  # a timeout recognizes only this exact class
     return [str(address[0]) for *_, address in found]
 
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """One context for all (making one takes 17 ms); SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
+    """Return the shared context, with SSL_CERT_FILE and SSL_CERT_DIR; making one takes 17 ms."""
     return httpx.create_ssl_context()
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Opens connections to addresses that were checked: the name is not looked up again in between (DNS rebinding)."""
+    """Opens connections to checked addresses, without a second look-up (DNS rebinding)."""
 
     def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
         self._destinations, self.resolve = destinations, resolve
@@ -98,9 +98,10 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers. Raises `Refused` if one of them may not be reached.
+        """Connect to the first address that answers.
 
-        The TLS certificate is checked by the caller, for the name.
+        Raises `RequestRefused` if one of them may not be reached. The caller checks the TLS
+        certificate, for the name.
         """
         limit = CONNECT_TIMEOUT if timeout is None else min(timeout, CONNECT_TIMEOUT)
         addresses = (await self._addresses(host, port, limit))[:MAX_TRIES]
@@ -119,54 +120,58 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         raise failure
 
     async def _addresses(self, host: str, port: int, limit: float) -> list[Address]:
+        found = await self._look_up(host, port, limit)
+        known = [address for address in dict.fromkeys(found) if address is not None]
+        is_complete = len(known) == len(set(found))
+        admitted = (self._destinations.admits(host, each) for each in known)
+        # A single bad address refuses all: they come from one source.
+        if not is_complete or not all(admitted):
+            raise RequestRefused(f"{host} is not a public address")
+        return known
+
+    async def _look_up(
+        self, host: str, port: int, limit: float
+    ) -> list[Address | None]:
         literal = address_of(host)
         if literal is not None:
-            found: list[Address | None] = [literal]
-        else:
-            try:
-                async with asyncio.timeout(limit):
-                    found = [
-                        address_of(text) for text in await self.resolve(host, port)
-                    ]
-            except TimeoutError as error:
-                raise httpcore.ConnectTimeout(
-                    f"the address of {host} was not found in time"
-                ) from error
-            except OSError as error:
-                raise httpcore.ConnectError(f"no address of {host} is known") from error
-        known = [address for address in dict.fromkeys(found) if address is not None]
-        if len(known) < len(set(found)) or not all(
-            self._destinations.admits(host, each) for each in known
-        ):
-            raise Refused(
-                f"{host} is not a public address"
-            )  # one that is bad spoils all: they come from one source
-        return known
+            return [literal]
+        try:
+            async with asyncio.timeout(limit):
+                return [address_of(text) for text in await self.resolve(host, port)]
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(
+                f"the address of {host} was not found in time"
+            ) from error
+        except OSError as error:
+            raise httpcore.ConnectError(f"no address of {host} is known") from error
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """A transport for `httpx.AsyncClient` that reaches public hosts only, and those that are named.
+    """A transport for `httpx.AsyncClient` that reaches public hosts, and hosts that are named.
 
-    The host of every request, also of one after a redirect, is looked up once; each of its addresses is checked; and
-    the connection goes to an address that was checked. TLS, `Host` and certificate are those of the name. No proxy is
-    used and no redirect followed. A gzip body is unpacked here, in small pieces, so that it cannot grow past
-    `max_bytes`. Needs asyncio; connections are kept for each running event loop.
+    The host of every request, also of one after a redirect, is looked up once; each of its addresses
+    is checked; and the connection goes to a checked address. TLS, `Host` and certificate are those of
+    the name. No proxy is used and no redirect followed. A gzip body is decompressed here, in small
+    chunks, so that it cannot grow beyond `max_bytes`. Needs asyncio; connections are kept for each
+    running event loop.
 
     Args:
-        allow: hosts that may be reached, and no others: names, `*.example.com` for all below a name, addresses,
-            networks; several or one text with commas. Empty: every public host.
-        deny: hosts, addresses and networks that may not be reached, whatever else allows them.
-        allow_private: addresses and networks that may be reached though they are not public, and names that may stand
-            for addresses of one's own networks (but not for link-local ones, or the metadata of a cloud).
+        allow: the only hosts that may be reached: names, `*.example.com` for all below a name,
+            addresses, networks; several or one text with commas. Empty: every public host.
+        deny: hosts, addresses and networks that may not be reached, even if something else allows
+            them.
+        allow_private: addresses and networks that may be reached though they are not public, and
+            names that may have addresses of private networks (but not link-local ones, or the
+            metadata of a cloud).
         ports: ports that may be reached.
-        max_bytes: largest body, packed and unpacked.
+        max_bytes: largest body, compressed and decompressed.
         timeout: seconds for one request in all, from the look-up to the end of the body.
-        max_idle: connections that are kept for further requests; 0 closes each at the end of its answer.
+        max_idle: connections that are kept for further requests; 0 closes each after its answer.
         resolve: finds the addresses of a host; by default the operating system.
         ssl_context: by default that of httpx.
 
     Raises:
-        Refused: the destination, or the answer, is not let through. Other failures are httpx's own errors.
+        RequestRefused: the destination or the answer is refused. Other failures are httpx's errors.
         ConfigError: an argument cannot be used.
     """
 
@@ -197,7 +202,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         ] = WeakKeyDictionary()
 
     def public_only(self) -> Self:
-        """The same without what may be reached though it is not public; it keeps no connections."""
+        """Return the same transport for public hosts only; it keeps no connections."""
         other = copy.copy(self)
         other.destinations = self.destinations.public_only()
         other._backend = CheckedBackend(other.destinations, self._backend.resolve)
@@ -208,7 +213,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         """Send one request; see the class."""
         url = self._admitted(request.url)
         headers = request.headers.copy()
-        headers["host"] = url.netloc.decode()  # no other host of the same server
+        headers["host"] = url.netloc.decode()  # not another host of the same server
         headers["accept-encoding"] = "gzip"
         wire = httpcore.Request(
             request.method,
@@ -230,8 +235,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         async with exchange.in_time():
             response = await self._pool().handle_async_request(wire)
         try:
-            return _guarded(response, exchange)
-        except Refused:
+            return _limit_response(response, exchange)
+        except RequestRefused:
             await response.aclose()
             raise
 
@@ -242,16 +247,15 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             await pool.aclose()
 
     def _admitted(self, url: httpx.URL) -> httpx.URL:
-        """The URL with its host as it is compared, if it may be asked."""
+        """Return the URL with its host in plain form, if the host may be reached."""
         try:
             host = plain_host(url.raw_host.decode("ascii"))
         except ValueError as error:
-            raise Refused(str(error)) from None
-        problem = self.destinations.problem(
-            url.scheme, host, url.port or (443 if url.scheme == "https" else 80)
-        )
+            raise RequestRefused(str(error)) from None
+        port = url.port or (443 if url.scheme == "https" else 80)
+        problem = self.destinations.find_problem(url.scheme, host, port)
         if problem is not None:
-            raise Refused(problem)
+            raise RequestRefused(problem)
         return url.copy_with(host=host)
 
     def _pool(self) -> httpcore.AsyncConnectionPool:
@@ -269,7 +273,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
 
 class _Exchange:
-    """What one request may cost, and the errors that say so."""
+    """The limits of one request, and the errors for them."""
 
     def __init__(self, host: str, seconds: float, max_bytes: int) -> None:
         self.host, self.max_bytes = host, max_bytes
@@ -280,7 +284,7 @@ class _Exchange:
 
     @contextlib.asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
-        """Whatever is waited for ends at the deadline; httpcore's errors become httpx's."""
+        """End a wait at the deadline, and translate httpcore's errors to httpx's."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 yield
@@ -296,25 +300,25 @@ class _Exchange:
             raise KINDS.get(type(error), httpx.TransportError)(str(error)) from error
 
     def check(self, size: int) -> None:
-        """Raise `Refused` for a body of more bytes than it may have."""
+        """Raise `RequestRefused` for a body of more bytes than it may have."""
         if size > self.max_bytes:
-            raise Refused(
+            raise RequestRefused(
                 f"{self.host} sent more than {self.max_bytes} bytes, which is more than is read"
             )
 
 
-def _guarded(response: httpcore.Response, exchange: _Exchange) -> httpx.Response:
-    """The answer for httpx, its body under guard."""
+def _limit_response(response: httpcore.Response, exchange: _Exchange) -> httpx.Response:
+    """Return the answer for httpx, with its body limited."""
     headers = httpx.Headers(response.headers)
     encoding = headers.pop("content-encoding", "").strip().lower()
     if encoding not in ("gzip", "x-gzip", "deflate", "identity", ""):
-        raise Refused(
-            f"{exchange.host} sent a body that is packed in a way that was not asked for"
+        raise RequestRefused(
+            f"{exchange.host} sent a body with a content encoding that was not requested"
         )
-    packed = encoding not in ("identity", "")
-    if packed:
+    is_compressed = encoding not in ("identity", "")
+    if is_compressed:
         headers.pop("content-length", None)
-    body = _Body(response, exchange, _Unpacking() if packed else None)
+    body = _Body(response, exchange, _Decompressor() if is_compressed else None)
     extensions = cast("dict[str, Any]", response.extensions)
     return httpx.Response(
         response.status, headers=headers, stream=body, extensions=extensions
@@ -322,33 +326,40 @@ def _guarded(response: httpcore.Response, exchange: _Exchange) -> httpx.Response
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of an answer: in time, unpacked, and no larger than it may be."""
+    """The body of an answer: in time, decompressed, and within the size limit."""
 
     def __init__(
         self,
         response: httpcore.Response,
         exchange: _Exchange,
-        unpacking: "_Unpacking | None",
+        decompressor: "_Decompressor | None",
     ) -> None:
-        self._response, self._exchange, self._unpacking = response, exchange, unpacking
+        self._response, self._exchange, self._decompressor = (
+            response,
+            exchange,
+            decompressor,
+        )
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        packed = size = 0
+        received = size = 0
         async with contextlib.aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
-                self._exchange.check(packed := packed + len(chunk))
-                for piece in (
-                    [chunk]
-                    if self._unpacking is None
-                    else self._unpacking.pieces(chunk)
-                ):
-                    self._exchange.check(size := size + len(piece))
-                    yield piece
-        if self._unpacking is not None and packed:
-            yield self._unpacking.rest()
+                received += len(chunk)
+                self._exchange.check(received)
+                for part in self._decompress(chunk):
+                    size += len(part)
+                    self._exchange.check(size)
+                    yield part
+        if self._decompressor is not None and received:
+            yield self._decompressor.finish()
+
+    def _decompress(self, chunk: bytes) -> Iterable[bytes]:
+        if self._decompressor is None:
+            return (chunk,)
+        return self._decompressor.decompress(chunk)
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it if there is more to come."""
+        """Release the connection, or close it if the body is not complete."""
         await self._response.aclose()
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
@@ -361,30 +372,28 @@ class _Body(httpx.AsyncByteStream):
             yield chunk
 
 
-class _Unpacking:
-    """Unpacks gzip and deflate in pieces of 64 kB at most, so that a bomb is noticed before it goes off."""
+class _Decompressor:
+    """Decompresses gzip and deflate in chunks of at most 64 kB, so that a bomb is noticed early."""
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(
-            wbits=47
-        )  # which of the two is told by the first bytes
+        self._inflate = zlib.decompressobj(wbits=47)  # detects which of the two it is
 
-    def pieces(self, packed: bytes) -> Iterator[bytes]:
-        """What is in the next bytes."""
-        while packed:
+    def decompress(self, compressed: bytes) -> Iterator[bytes]:
+        """Return the content of the next bytes."""
+        while compressed:
             if self._inflate.eof:  # gzip may have several members
                 self._inflate = zlib.decompressobj(wbits=47)
             try:
-                yield self._inflate.decompress(packed, PIECE)
+                yield self._inflate.decompress(compressed, CHUNK)
             except zlib.error as error:
                 raise httpx.DecodingError(
-                    f"the body cannot be unpacked: {error}"
+                    f"the body cannot be decompressed: {error}"
                 ) from error
-            packed = self._inflate.unconsumed_tail or self._inflate.unused_data
+            compressed = self._inflate.unconsumed_tail or self._inflate.unused_data
 
-    def rest(self) -> bytes:
-        """What is still to come at the end. Raises `httpx.DecodingError` if more should have come."""
+    def finish(self) -> bytes:
+        """Return the rest of the content. Raises `httpx.DecodingError` if the body is incomplete."""
         rest = self._inflate.flush()
         if not self._inflate.eof:
-            raise httpx.DecodingError("the packed body was cut short")
+            raise httpx.DecodingError("the compressed body was cut short")
         return rest

@@ -1,8 +1,5 @@
 """A third-party package of five plug-ins: installed by pip, found by name, and tested by its own tests."""
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,13 +25,9 @@ from loopwright.plugins import (
 )
 from loopwright.providers import LocalProvider
 from loopwright.testing import (
-    DurableJournalContract,
-    EngineContract,
-    GateContract,
-    ProviderContract,
     ScriptedProvider,
 )
-from third_party_package import SOURCE, install_third_party
+from third_party_package import install_third_party
 
 ROOT = Path(__file__).parents[2]
 BUILD: dict[str, Callable[[str], Any]] = {
@@ -162,53 +155,6 @@ def test_a_bad_argument_is_explained_by_the_plug_in_or_with_its_name() -> None:
         match=r"plug-in 'jsonl' of acme-loops .* it may want an argument, \"jsonl:\.\.\.\"",
     ):
         build_journal("jsonl")
-
-
-CONTRACTS: dict[str, type] = {
-    "TestTinyEngine": EngineContract,
-    "TestTinyEngineOnOurJournal": EngineContract,
-    "TestParrotProvider": ProviderContract,
-    "TestThriftyGate": GateContract,
-    "TestJSONLinesJournal": DurableJournalContract,
-}
-
-
-def checks_of(contract: type) -> list[str]:
-    """The names of a contract's checks."""
-    return [name for name in dir(contract) if name.startswith("test_")]
-
-
-@pytest.mark.timeout(300)
-def test_its_own_tests_pass_against_the_contracts_kill_and_resume_included() -> None:
-    path = os.pathsep.join((str(install_third_party()), str(ROOT / "src")))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-c",
-        "pyproject.toml",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:asyncio",
-    ]
-    done = subprocess.run(
-        [*command, "-v"],
-        cwd=SOURCE,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    passed = set(re.findall(r"::(\w+::\w+) PASSED", done.stdout))
-    promised = {
-        f"{name}::{check}"
-        for name, contract in CONTRACTS.items()
-        for check in checks_of(contract)
-    }
-    assert promised - passed == set()
-    assert "SKIPPED" not in done.stdout
 
 
 # --- broken, duplicate and shadowing plug-ins, of each group ---

@@ -1,8 +1,8 @@
-"""What the types promise: both checkers report exactly the lines marked `# error` in tests/typing, and nothing else."""
+"""What the types promise: both checkers report exactly the lines marked `# error` in tests/typing, and nothing in pages."""
 
 import pytest
 
-from checkers import CASES, Checker, basedpyright, mypy
+from checkers import CASES, Checker, basedpyright, modules, mypy
 
 
 def marked() -> set[str]:
@@ -37,3 +37,26 @@ def test_each_promise_about_the_door_has_its_case() -> None:
     assert promised == {path.name for path in CASES.glob("*.py")} - {
         "engine_is_clean.py"
     }
+
+
+def test_there_is_code_to_check() -> None:
+    names = {path.name for path in modules().glob("*.py")}
+
+    assert names >= {
+        "README.py",
+        "docs_quickstart.py",
+        "docs_tutorial.py",
+        "docs_writing_an_engine.py",
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "checker", [mypy, basedpyright], ids=lambda checker: checker.__name__
+)
+def test_the_python_in_the_pages_passes_both_checkers_as_strict_as_they_can_be(
+    checker: Checker,
+) -> None:
+    pytest.importorskip(checker.__name__)
+
+    assert [str(finding) for finding in checker(modules())] == []

@@ -9,7 +9,7 @@ from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
 from .in_doubt import Doubts, came_of
 from .recovery import Asked, CallRecovery, Decide
-from .tool_call import Attempt, Came, ToolCalls, ToolPermit
+from .tool_call import Attempt, ToolCalls, ToolOutcome, ToolPermit
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")
 
@@ -38,7 +38,7 @@ class FunctionInvoker:
         if isinstance(recorded, ToolFinished):
             observation = self._calls.replay(decision, recorded)
         elif isinstance(decision, Denial):
-            denied = Came(decision.status, decision.reason)
+            denied = ToolOutcome(decision.status, decision.reason)
             return self._calls.finish(decision, denied)
         else:
             started = effects.intent(decision.key)
@@ -58,9 +58,11 @@ class FunctionInvoker:
 
     async def _attempt(
         self, permit: Permit, tool: Tool | None, kind: Attempt, recover: bool
-    ) -> Came:
+    ) -> ToolOutcome:
         if tool is None:  # a tool that the journal knows was removed since
-            return Came("rejected", f"There is no tool {permit.call.name!r} any more.")
+            return ToolOutcome(
+                "rejected", f"There is no tool {permit.call.name!r} any more."
+            )
         outcome = await self._calls.attempt(permit, tool, kind)
         if outcome.failure and recover and tool.recovery:
             return await self._recovery.recover(permit, tool, outcome)
@@ -68,7 +70,7 @@ class FunctionInvoker:
 
     async def _continue(
         self, permit: Permit, tool: Tool | None, started: ToolStarted, recover: bool
-    ) -> Came:
+    ) -> ToolOutcome:
         """Continue a call that was started, whose outcome is not recorded.
 
         Its recovery is resumed. Without one, the call is repeated if that is safe, and
@@ -87,7 +89,7 @@ class FunctionInvoker:
         if isinstance(resolution, CallNotExecuted) and not started.sealed:
             if isinstance(self._session.signals.ending, Aborted):
                 text = f"{permit.call.name} had not taken effect, and is not made any more."
-                return Came("rejected", text)
+                return ToolOutcome("rejected", text)
             # It is made under the policy of now.
             return await self._attempt(permit, tool, "retry", recover)
         self._session.permits.discard(permit)

@@ -185,7 +185,8 @@ class Cycle:
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
             for index, call in enumerate(proposal.calls):
-                decided = await self.decide(call, call_key(proposal.key, index))
+                state = self.policy_state(call_key(proposal.key, index))
+                decided = await self.clearance.decide(call, state)
                 if isinstance(decided, PendingQuestion):
                     questions.append(decided)
                 else:
@@ -228,13 +229,18 @@ class Cycle:
         begun = self._has_begun("act", cleared.key, cleared.decisions)
         with self.scope.enter("act", recorded=begun):
             self._issued = None
-            if not begun:
+            if self.session.command_log.commands and not begun:
                 await self.session.intake.wait_while_paused()
             decisions = cleared.decisions
             for decision in decisions:  # their policy is checked right before each call
                 if isinstance(decision, Permit):
                     check_permit(decision, self.session, None)
-            observations = await self._settle_all(decisions)
+            if len(decisions) == 1:
+                observations: tuple[Observation, ...] = (
+                    await self.settle_call(decisions[0]),
+                )
+            else:
+                observations = await self._settle_all(decisions)
             for index, observation in enumerate(observations):
                 self._monitor(index, decisions[index], observation)
             self._keep_turn(observations)
@@ -260,8 +266,6 @@ class Cycle:
     async def _settle_all(
         self, decisions: tuple[Permit | Denial, ...]
     ) -> tuple[Observation, ...]:
-        if len(decisions) == 1:
-            return (await self.settle_call(decisions[0]),)
         calls = [asyncio.ensure_future(self.settle_call(each)) for each in decisions]
         try:
             settled = await asyncio.gather(*calls, return_exceptions=True)
@@ -289,6 +293,8 @@ class Cycle:
 
     def _has_begun(self, verb: Literal["gate", "act"], key: str, calls: Sized) -> bool:
         """Whether the journal shows that a phase had begun; it says nothing of one without calls."""
+        if self.session.is_new:
+            return len(calls) == 0
         return len(calls) == 0 or self.session.replay.scopes.has_begun(verb, key)
 
     def _keep_turn(self, observations: tuple[Observation, ...]) -> None:

@@ -26,8 +26,8 @@ from ..control.commands import RESOLVE
 from ..control.questions import verdict_of
 from ..session.secrets import SECRET_LOST
 from ..session.session import Session
-from .observe import said
-from .tool_call import Came, ToolCalls
+from .observe import clean_text
+from .tool_call import ToolCalls, ToolOutcome
 
 By: TypeAlias = Literal["lookup", "person"]
 LEFT = ("person", "unknown")
@@ -159,7 +159,7 @@ class Doubts:
         )
         label: Label = "public"
         if isinstance(found, CallCompleted):
-            words = said(session, tool, str(found.result))
+            words = clean_text(session, tool, str(found.result))
             found, label = CallCompleted(words.text), words.label
         self._note(permit, "lookup", found, 0, label)
         return self._found(permit, "lookup", found, label)
@@ -195,17 +195,17 @@ def newest(session: Session, key: str) -> Command | None:
     )
 
 
-def came_of(resolution: Known) -> Came:
+def came_of(resolution: Known) -> ToolOutcome:
     """What the model is told of a call, as far as it is known."""
     if isinstance(resolution, Found):
-        return Came(
+        return ToolOutcome(
             "ok",
             resolution.result,
             label=resolution.label,
             untrusted=resolution.untrusted,
         )
     return (
-        Came("rejected", SECRET_LOST)
+        ToolOutcome("rejected", SECRET_LOST)
         if isinstance(resolution, CallNotExecuted)
-        else Came("unknown", UNKNOWN)
+        else ToolOutcome("unknown", UNKNOWN)
     )

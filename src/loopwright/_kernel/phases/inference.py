@@ -1,4 +1,4 @@
-"""One model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
+"""Inference: one model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
 
 import dataclasses
 import hashlib
@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from ...errors import ContextTooLong, LimitReached, ProviderError
+from ...events.effect_key import call_key
 from ...events.effects import (
     AttemptFailed,
     DriftNoticed,
@@ -17,7 +18,7 @@ from ...events.effects import (
     ModelRequested,
 )
 from ...events.run import ErrorRecord
-from ...labels import highest
+from ...labels import Label, highest
 from ...messages import Completion, Conversation, Message, canonical_json
 from ...providers.base import OutputSchema, Provider, Request, Sampling
 from ...providers.context import estimate_tokens
@@ -46,9 +47,9 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """A model's reply, the key of the effect, and what the runtime put before the question's end.
+    """A model's reply, the key of its effect, and the messages that the runtime added to the question.
 
-    `commands` are the numbers of those by which people said some of it.
+    `commands` are the numbers of the commands whose texts are among those messages.
     """
 
     key: str
@@ -67,177 +68,175 @@ class Inference:
         self,
         key: str,
         question: Question,
-        nudges: tuple[Message, ...],
+        delivered: tuple[Message, ...],
         iteration: int,
         commands: tuple[int, ...] = (),
     ) -> Reply:
-        """The reply to a question: from the journal if it is there, else from the model.
+        """Return the reply to a question: from the journal if it is there, else from the model.
 
-        `commands` are the numbers of those whose words are among the nudges.
+        `commands` are the numbers of those whose texts are among `delivered`.
         """
-        replay = self._session.replay
-        intent, outcome = replay.effects.intent(key), replay.effects.outcome(key)
+        session, effects = self._session, self._session.replay.effects
+        intent, outcome = effects.intent(key), effects.outcome(key)
         known = intent if isinstance(intent, ModelRequested) else None
         if outcome is not None:
-            return self._recorded(key, question, known, outcome)
-        self._session.signals.check_gap(key)
-        self._session.signals.check(begun=True)
+            return self._replay(key, question, known, outcome)
+        session.signals.check_gap(key)
+        session.signals.check(begun=True)
         if (
             known is None
             or _fingerprint(question, known.delivered) != known.fingerprint
         ):
-            prints = _fingerprint(question, nudges)
-            provider = question.provider or self._services.provider
-            label = highest(
-                self._session.sensitivity.classify(m.content)
-                for m in nudges
-                if m.origin == "operator"
-            )
-            request = ModelRequested(
-                question.verb, prints, self._setup(question), iteration, nudges,
-                provider.name, provider.model, question.sampling.options, question.purpose, commands, label,
-            )  # fmt: skip
-            self._open(key, question, request, in_doubt=known is not None)
-            known = request
-        await self._session.writer.barrier()
-        return Reply(
-            key,
-            await self._ask(key, question, known.delivered),
-            known.delivered,
-            known.commands,
-        )
+            is_new = known is None
+            known = self._request(question, delivered, iteration, commands)
+            self._open(key, question, known, is_new=is_new)
+        await session.writer.barrier()
+        completion = await self._ask(key, question, known.delivered)
+        return Reply(key, completion, known.delivered, known.commands)
+
+    def _request(
+        self,
+        question: Question,
+        delivered: tuple[Message, ...],
+        iteration: int,
+        commands: tuple[int, ...],
+    ) -> ModelRequested:
+        """Return the intent of a model call."""
+        provider = question.provider or self._services.provider
+        label: Label = "public"
+        for message in delivered:
+            if message.origin == "operator":
+                found = self._session.sensitivity.classify(message.content)
+                label = highest((label, found))
+        return ModelRequested(
+            question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
+            provider.name, provider.model, question.sampling.options, question.purpose, commands, label,
+        )  # fmt: skip
 
     def _open(
-        self, key: str, question: Question, intent: ModelRequested, *, in_doubt: bool
+        self, key: str, question: Question, intent: ModelRequested, *, is_new: bool
     ) -> None:
-        """Take a place in the budget (a key that is in doubt has one) and record the intent."""
-        budget = self._session.budget
+        """Record the intent, and take a place in the budget for a new one."""
+        session, budget = self._session, self._session.budget
         try:
-            self._session.check_time()
-            if not question.reserved and not in_doubt:
+            session.check_time()
+            if is_new and not question.reserved:
                 budget.check()
         except LimitReached as error:
-            raise self._session.refuse(key, error, question.verb) from None
-        budget.llm_calls += not in_doubt
-        self._session.sensitivity.observe(intent.label, untrusted=False)
-        self._session.writer.record(key, intent)
+            raise session.refuse(key, error, question.verb) from None
+        budget.llm_calls += is_new
+        session.sensitivity.observe(intent.label, untrusted=False)
+        session.writer.record(key, intent)
 
     async def _ask(
         self, key: str, question: Question, delivered: tuple[Message, ...]
     ) -> Completion:
+        """Ask the model, and record its reply or its failure."""
         session = self._session
         before = session.active.seconds()
+        asked = question.conversation.add(*delivered)
         try:
-            completion = await self._fitted(
-                key, question, question.conversation.add(*delivered)
-            )
+            completion = await self._ask_within_context(key, question, asked)
         except LimitReached as error:
-            raise self._session.refuse(key, error, question.verb) from None
+            raise session.refuse(key, error, question.verb) from None
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
-            clean = redact_error(session.secrets.redactor, error)
-            session.writer.record(key, ModelFailed(ErrorRecord.of(clean), seconds))
-            if clean is error:
+            redacted = redact_error(session.secrets.redactor, error)
+            failed = ModelFailed(ErrorRecord.of(redacted), seconds)
+            session.writer.record(key, failed)
+            if redacted is error:
                 raise
-            raise clean from None
+            raise redacted from None
         session.budget.usage += completion.usage
-        return self._replied(
-            key, completion, round(session.active.seconds() - before, 6)
-        )
+        seconds = round(session.active.seconds() - before, 6)
+        return self._record_reply(key, completion, seconds)
 
-    def _replied(self, key: str, completion: Completion, seconds: float) -> Completion:
+    def _record_reply(
+        self, key: str, completion: Completion, seconds: float
+    ) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
         redacted = redact_completion(session.secrets.redactor, completion)
-        originals = {
-            n: dataclasses.replace(completion.calls[n], arguments=a)
-            for n, a in redacted.originals.items()
-        }
-        session.secrets.keep_all(key, originals)
-        clean, sealed = redacted.completion, tuple(redacted.originals)
+        for number, arguments in redacted.originals.items():
+            call = dataclasses.replace(completion.calls[number], arguments=arguments)
+            session.secrets.keep(call_key(key, number), call)
+        reply, withheld = redacted.completion, tuple(redacted.originals)
         try:
-            session.writer.record(key, ModelReplied(clean, seconds, sealed))
-        except (
-            PydanticSerializationError
-        ):  # lone surrogates, which are no Unicode text and cannot be stored or sent
-            clean = without_surrogates(clean)
-            session.writer.record(key, ModelReplied(clean, seconds, sealed))
-        return clean
+            session.writer.record(key, ModelReplied(reply, seconds, withheld))
+        except PydanticSerializationError:  # lone surrogates: not Unicode text
+            reply = without_surrogates(reply)
+            session.writer.record(key, ModelReplied(reply, seconds, withheld))
+        return reply
 
-    async def _fitted(
-        self, key: str, question: Question, whole: Conversation
+    async def _ask_within_context(
+        self, key: str, question: Question, asked: Conversation
     ) -> Completion:
-        """Send what fits; if the model still finds it too long, compact once more and give up after that."""
-        tokens = self._services.limits.context_tokens
-        seen = whole if tokens is None else self._services.context.fit(whole, tokens)
-        call = self._call(key, question, seen)
+        """Send what fits; if the model finds it too long, send half of it, once."""
+        context, limit = self._services.context, self._services.limits.context_tokens
+        fitted = asked if limit is None else context.fit(asked, limit)
+        call = self._call(key, question, fitted)
         try:
             return await call.complete()
         except ContextTooLong as error:
-            smaller = self._services.context.fit(seen, estimate_tokens(seen) // 2)
-            if (
-                smaller == seen or call.told
-            ):  # words that somebody has seen cannot be taken back
+            smaller = context.fit(fitted, estimate_tokens(fitted) // 2)
+            if smaller == fitted or call.has_streamed:
                 raise
-            clean = redact_error(self._session.secrets.redactor, error)
-            self._session.writer.record(
-                key, AttemptFailed(1, ErrorRecord.of(clean), 0.0)
-            )
+            redacted = redact_error(self._session.secrets.redactor, error)
+            failed = AttemptFailed(1, ErrorRecord.of(redacted), 0.0)
+            self._session.writer.record(key, failed)
         self._session.budget.llm_calls += 1
         return await self._call(key, question, smaller).complete()
 
-    def _call(self, key: str, question: Question, seen: Conversation) -> ModelCall:
-        mentioned = question.tools or any(message.calls for message in seen.messages)
+    def _call(self, key: str, question: Question, fitted: Conversation) -> ModelCall:
+        mentions_tools = question.tools or any(m.calls for m in fitted.messages)
         request = Request(
-            seen,
-            self._services.tools.specs if mentioned else (),
+            fitted,
+            self._services.tools.specs if mentions_tools else (),
             "auto" if question.tools else "none",
             question.sampling,
             question.schema,
             as_text=question.verb == "ask",
         )
-        return ModelCall(
-            self._session, key, question.provider or self._services.provider, request
-        )
+        provider = question.provider or self._services.provider
+        return ModelCall(self._session, key, provider, request)
 
-    def _recorded(
+    def _replay(
         self,
         key: str,
         question: Question,
         intent: ModelRequested | None,
         outcome: object,
     ) -> Reply:
+        """Return the recorded reply, or raise the recorded error, once the question agrees."""
         session = self._session
         if isinstance(outcome, LimitHit):
             raise session.recorded_refusal(key, outcome)
-        found = _fingerprint(question, intent.delivered if intent else ())
         if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
-            raise session.signals.diverge(key, type(outcome).__name__, question.verb)
+            kind = type(outcome).__name__
+            raise session.signals.diverge(key, kind, question.verb)
+        found = _fingerprint(question, intent.delivered)
         if found != intent.fingerprint:
-            raise session.signals.diverge(
-                key, f"{intent.verb} {intent.fingerprint}", f"{question.verb} {found}"
-            )
+            expected = f"{intent.verb} {intent.fingerprint}"
+            raise session.signals.diverge(key, expected, f"{question.verb} {found}")
         session.replay.effects.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:
             session.drifted = True
-            session.writer.record(key, DriftNoticed("setup", intent.setup, setup))
+            drift = DriftNoticed("setup", intent.setup, setup)
+            session.writer.record(key, drift)
         if isinstance(outcome, ModelFailed):
             raise outcome.error.restore()
         return Reply(key, outcome.completion, intent.delivered, intent.commands)
 
     def _setup(self, question: Question) -> str:
-        """What may change between deployments: model, sampling, tools and limits, as a short text."""
+        """Return what may change between deployments, as a short text: model, sampling, tools, limits."""
         provider = question.provider or self._services.provider
         name = f"{provider.name}/{provider.model}"
         setups = self._services.setups
         known = setups.get((name, question.sampling, question.tools))
         if known is None:
-            tools = (
-                [[t.name, t.description, t.schema] for t in self._services.tools.specs]
-                if question.tools
-                else []
-            )
+            specs = self._services.tools.specs if question.tools else ()
+            tools = [[spec.name, spec.description, spec.schema] for spec in specs]
             limits = dataclasses.asdict(self._services.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             known = (
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
@@ -248,11 +247,10 @@ class Inference:
 
 
 def without_surrogates(completion: Completion) -> Completion:
-    """The completion with a question mark for every character that is no Unicode text."""
-    plain = json.dumps(dataclasses.asdict(completion), ensure_ascii=False).encode(
-        "utf-8", "replace"
-    )
-    return TypeAdapter(Completion).validate_json(plain)
+    """Return the completion with a question mark for every lone surrogate."""
+    text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
+    valid = text.encode("utf-8", "replace")
+    return TypeAdapter(Completion).validate_json(valid)
 
 
 def _short(value: object) -> str:
@@ -260,10 +258,5 @@ def _short(value: object) -> str:
 
 
 def _fingerprint(question: Question, delivered: tuple[Message, ...]) -> str:
-    conversation = (
-        question.conversation.add(*delivered) if delivered else question.conversation
-    )
-    return fingerprint(
-        f"{question.verb} tools={question.tools} into={question.into}",
-        conversation.digest,
-    )
+    what = f"{question.verb} tools={question.tools} into={question.into}"
+    return fingerprint(what, question.conversation.add(*delivered).digest)

@@ -1,10 +1,10 @@
-"""What a tool says on its way into a run: cleaned, without secrets, cut and labelled; and as a model reads it."""
+"""Prepare the text of a tool for a run (cleaned, without secrets, cut, labelled) and for its model."""
 
 import dataclasses
 import functools
 
 from ...events.effects import ToolFinished
-from ...labels import Label, highest
+from ...labels import Label
 from ...messages import Observation, ToolCall
 from ...security.redaction.redactor import CUT_MARGIN
 from ...security.spotlighting import spotlight, strip_control_characters
@@ -12,61 +12,59 @@ from ...tools.base import Tool
 from ..session.session import Session
 
 
-@dataclasses.dataclass(frozen=True)
-class Said:
-    """What a tool said: `cut` is how many characters it was, if that was too many; `label` how sensitive it is."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolText:
+    """The text of a tool.
+
+    `cut` is its whole length in characters, if it was cut; `label`, how sensitive it is.
+    """
 
     text: str
     cut: int = 0
     label: Label = "public"
 
 
-def said(session: Session, tool: Tool, text: str) -> Said:
-    """A tool's text, no longer than a model gets to read of it: valid Unicode, nothing hidden in it, without secrets.
+def clean_text(session: Session, tool: Tool, text: str) -> ToolText:
+    """Return a tool's text as a run may hold it: valid, visible, redacted, and not too long.
 
-    It is labelled as it came, and cleaned before secrets are looked for: one that is torn apart by what nobody sees
-    would not be found.
+    It is labelled as it arrived. Control characters are removed before secrets are looked
+    for, since a secret that they split would not be found.
     """
-    services = session.services
-    most = tool.max_output_chars or services.limits.max_output_chars
-    begin = (
-        text if most is None else text[: most + CUT_MARGIN]
-    )  # a secret that goes on behind the cut is seen whole
-    plain = begin.encode("utf-8", "replace").decode()  # half pairs cannot be stored
-    plain = plain if tool.trusted else strip_control_characters(plain)
-    label = highest((tool.label, session.sensitivity.classify(plain)))
-    clean = session.secrets.redactor.redact_text(plain)
-    if most is None or len(text) <= most:
-        return Said(clean, label=label)
-    whole = len(begin) == len(text)
-    return Said(
-        clean[:most] if whole else clean[: min(most, max(len(clean) - CUT_MARGIN, 0))],
-        len(text),
-        label,
-    )
+    limit = tool.max_output_chars or session.services.limits.max_output_chars
+    # A secret that continues behind the cut must be seen whole.
+    start = text if limit is None else text[: limit + CUT_MARGIN]
+    valid = start.encode("utf-8", "replace").decode()  # without lone surrogates
+    visible = valid if tool.trusted else strip_control_characters(valid)
+    label = session.sensitivity.classify(visible, tool.label)
+    redacted = session.secrets.redactor.redact_text(visible)
+    if limit is None or len(text) <= limit:
+        return ToolText(redacted, label=label)
+    shown = limit
+    if len(start) < len(text):
+        shown = min(limit, max(len(redacted) - CUT_MARGIN, 0))
+    return ToolText(redacted[:shown], len(text), label)
 
 
-def marked(session: Session, source: str, text: str, cut: int = 0) -> str:
-    """A text from outside as a model reads it, with a note if it was cut from so many characters."""
-    told = spotlight(text, source=source, delimiter=session.delimiter)
-    return (
-        f"{told}\n[cut: {cut} characters, the first {len(text)} shown]" if cut else told
-    )
+def spotlight_text(session: Session, source: str, text: str, cut: int = 0) -> str:
+    """Return a text from outside as a model reads it, with a note if it was cut."""
+    shown = spotlight(text, source=source, delimiter=session.delimiter)
+    return f"{shown}\n{_note_of_cut(cut, text)}" if cut else shown
 
 
 def observation_of(
     session: Session, call: ToolCall, finished: ToolFinished
 ) -> Observation:
-    """What came of a call as engines and models see it; what is from outside is marked so."""
+    """Return the outcome of a call as engines and models see it."""
+    text, cut = finished.content, finished.cut
     if not finished.untrusted or finished.marked:
-        note = (
-            f"\n[cut: {finished.cut} characters, the first {len(finished.content)} shown]"
-            if finished.cut
-            else ""
-        )
-        return Observation(call, finished.status, finished.content + note)
-    content = marked(session, finished.tool, finished.content, finished.cut)
-    fence = functools.partial(
+        content = f"{text}\n{_note_of_cut(cut, text)}" if cut else text
+        return Observation(call, finished.status, content)
+    content = spotlight_text(session, finished.tool, text, cut)
+    show = functools.partial(
         spotlight, source=finished.tool, delimiter=session.delimiter
     )
-    return Observation(call, finished.status, content, finished.content, fence)
+    return Observation(call, finished.status, content, text, show)
+
+
+def _note_of_cut(cut: int, text: str) -> str:
+    return f"[cut: {cut} characters, the first {len(text)} shown]"

@@ -46,7 +46,7 @@ async def settle(cycle: Cycle, question: Question) -> Reply:
     runtime, are delivered with the question.
     """
     scope, session = cycle.scope, cycle.session
-    if session.command_log.commands or session.replay.effects.outcomes:
+    if session.command_log.commands or not session.is_new:
         await make_overrides(cycle, question.verb)
     guidance: tuple[Message, ...] = ()
     commands: tuple[int, ...] = ()

@@ -50,7 +50,7 @@ from ...tools.resolution import CallNotExecuted
 from .in_doubt import Doubts, Found, came_of
 from .inference import Question, Reply
 from .structured_output import ask_model
-from .tool_call import Came, ToolCalls
+from .tool_call import ToolCalls, ToolOutcome
 
 Decide: TypeAlias = Callable[[ToolCall, str], Awaitable[Permit | Denial | Pending]]
 Asked: TypeAlias = Callable[[str, Question], Awaitable[Reply]]
@@ -73,11 +73,15 @@ class CallRecovery:
     ask: Asked
     settle: Settle
 
-    async def recover(self, permit: Permit, tool: Tool, came: Came) -> Came:
+    async def recover(
+        self, permit: Permit, tool: Tool, came: ToolOutcome
+    ) -> ToolOutcome:
         """Return the outcome of a call that failed, after all strategies that apply."""
         return await self._try_strategies(permit, tool, came, 0)
 
-    async def resume(self, permit: Permit, tool: Tool, last: RecoveryTriggered) -> Came:
+    async def resume(
+        self, permit: Permit, tool: Tool, last: RecoveryTriggered
+    ) -> ToolOutcome:
         """Return the same, from the step that was under way when the process ended."""
         steps, step = steps_of(tool.recovery), last.attempt - 1
         came = _restore_outcome(tool, last)
@@ -90,8 +94,8 @@ class CallRecovery:
         return await self._try_strategies(permit, tool, came, step + 1)
 
     async def _try_strategies(
-        self, permit: Permit, tool: Tool, came: Came, start: int
-    ) -> Came:
+        self, permit: Permit, tool: Tool, came: ToolOutcome, start: int
+    ) -> ToolOutcome:
         for step, strategy in enumerate(steps_of(tool.recovery)[start:], start):
             if not came.failure:
                 break
@@ -100,7 +104,7 @@ class CallRecovery:
                 came = await self._begin(context)
         return came
 
-    async def _begin(self, step: "RecoveryStep") -> Came:
+    async def _begin(self, step: "RecoveryStep") -> ToolOutcome:
         """Record a step and take it, after its pause."""
         session, strategy, came = self.calls.session, step.strategy, step.came
         session.signals.check(begun=True)
@@ -141,7 +145,7 @@ class RecoveryStep:
         strategy: RecoveryStrategy,
         permit: Permit,
         tool: Tool,
-        came: Came,
+        came: ToolOutcome,
         number: int,
     ) -> None:
         self.strategy, self.tool, self.came = strategy, tool, came
@@ -161,7 +165,7 @@ class RecoveryStep:
             self._log(error)
             return False
 
-    async def take(self) -> Came:
+    async def take(self) -> ToolOutcome:
         """Return the outcome that the strategy gives; where its own code raises, the failure stands."""
         try:
             outcome = await self.strategy.recover(self)
@@ -170,7 +174,7 @@ class RecoveryStep:
                 raise  # the kernel's own: a suspension, a limit, a misused context
             self._log(error)
             return self.came
-        if isinstance(outcome, Came):
+        if isinstance(outcome, ToolOutcome):
             return outcome
         self._log(
             TypeError(
@@ -226,7 +230,7 @@ class RecoveryStep:
             tool.schema,
             came.status,
             came.content,
-            self._calls.told(tool, came),
+            self._calls.spotlight_outcome(tool, came),
             came.failure,
             may_have_taken_effect=has_side_effect or came.failure == "elsewhere",
             has_arguments=not self._session.secrets.is_lost(permit.key),
@@ -247,7 +251,7 @@ class RecoveryStep:
 
     def succeed(self, content: str) -> CallOutcome:
         """Return an outcome of the strategy's own; what it is made of may be the failure."""
-        came = self._calls.came(self.tool, "ok", content, self.came.seconds)
+        came = self._calls.build_outcome(self.tool, "ok", content, self.came.seconds)
         label = highest((came.label, self.came.label))
         untrusted = came.untrusted or self.came.untrusted
         return dataclasses.replace(came, label=label, untrusted=untrusted)
@@ -264,7 +268,7 @@ class RecoveryStep:
         age = max(session.writer.wall() - at, 0.0)
         if age > max_age:
             return None
-        earlier = Came(
+        earlier = ToolOutcome(
             "ok",
             good.content,
             self.came.seconds,
@@ -275,7 +279,7 @@ class RecoveryStep:
             good.untrusted,
         )
         note = f"[the call fails now; this is its result of {age:.0f} s ago]"
-        text = f"{note}\n{self._calls.told(self.tool, earlier)}"
+        text = f"{note}\n{self._calls.spotlight_outcome(self.tool, earlier)}"
         return dataclasses.replace(earlier, content=text, cut=0, marked=True)
 
     async def repeat(self) -> CallOutcome:
@@ -345,7 +349,7 @@ class RecoveryStep:
             await session.writer.barrier()  # other branches may run for long
             raise Suspended(f"waiting for a decision about {call.name}")
         observation = await self._recovery.settle(decided)
-        return self._combine(call, observation, self._calls.outcome_instead(key))
+        return self._combine(call, observation, self._calls.substitute_outcome(key))
 
     def _withhold(self, call: ToolCall, key: str) -> ToolCall:
         """Keep a substitute call whole for its tool, and return it without secrets."""
@@ -362,7 +366,7 @@ class RecoveryStep:
 
     def _combine(
         self, call: ToolCall, observation: Observation, finished: ToolFinished | None
-    ) -> Came:
+    ) -> ToolOutcome:
         """Return the outcome of the call now that a substitute has one."""
         came = self.came
         label: Label = "public" if finished is None else finished.label
@@ -371,7 +375,7 @@ class RecoveryStep:
         text = f"[{note}]\n{observation.content}"
         succeeded = observation.status == "ok"
         if succeeded and call.name != self.tool.name:
-            return Came(
+            return ToolOutcome(
                 "ok", text, came.seconds, label=label, marked=True, untrusted=untrusted
             )
         both = dataclasses.replace(
@@ -405,7 +409,7 @@ class RecoveryStep:
             )
 
 
-def _restore_outcome(tool: Tool, last: RecoveryTriggered) -> Came:
+def _restore_outcome(tool: Tool, last: RecoveryTriggered) -> ToolOutcome:
     """Return the outcome of a call before a step of its recovery.
 
     The origin of a tool's own text, and the label of its tool, are known where an early entry lacks them too.
@@ -413,7 +417,7 @@ def _restore_outcome(tool: Tool, last: RecoveryTriggered) -> Came:
     is_own = last.status in ("ok", "error") or last.failure == "raised"
     label = highest((last.label, tool.label)) if is_own else last.label
     untrusted = last.untrusted or (is_own and not tool.trusted)
-    return Came(
+    return ToolOutcome(
         last.status, last.error, 0.0, last.failure, 0, label, last.marked, untrusted
     )
 

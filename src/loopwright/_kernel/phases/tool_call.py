@@ -1,4 +1,4 @@
-"""The only place where a tool runs: permit, slots, breaker, intent, deadline; one attempt of one call."""
+"""Run a tool once: permit, slots, breaker, intent, deadline. No other module calls a tool."""
 
 import asyncio
 import contextlib
@@ -33,20 +33,26 @@ from ...tools.base import Tool, ToolContext
 from ..session.secrets import SECRET_LOST
 from ..session.services import Services
 from ..session.session import Session
-from .observe import marked, observation_of, said
+from .observe import clean_text, observation_of, spotlight_text
 
 Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
+INTERRUPTED = "was interrupted; it is not known whether it took effect."
 
 
 @dataclasses.dataclass(frozen=True)
-class Came:
-    """What came of a call so far.
+class ToolOutcome:
+    """The outcome of a call so far.
 
-    `failure` says what kind of failure it is, if it is one that a recovery may be for: the tool said what is wrong
-    (`ToolError`), it raised something else, it took too long, its circuit breaker is open, or a call that was made in
-    its place may have taken effect. `marked` says that what is from outside in the content stands there as a model
-    reads it, beside words of the runtime. `label` is how sensitive the content is, `untrusted` whether any of it is
-    from outside; both go with it wherever it goes.
+    Args:
+        status: how it ended.
+        content: what the model is told of it.
+        seconds: how long it took.
+        failure: which failure a recovery may be for: the tool raised `ToolError` ("told"), it raised something else,
+            it took too long, its circuit breaker is open, or a substitute call may have taken effect ("elsewhere").
+        cut: the length of the whole content, if it was cut.
+        label: how sensitive the content is.
+        marked: whether what is from outside in the content is enclosed already, beside text of the runtime.
+        untrusted: whether any of the content is from outside.
     """
 
     status: ObservationStatus
@@ -71,41 +77,47 @@ def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
 
     `policy` is the policy version of now; `None` for a call whose intent is recorded, which was allowed then.
     """
+    name = permit.call.name
     if permit not in session.permits:
         raise PhaseError(
-            f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal"
+            f"the permit of {name} was used or is not of this run: gate a new proposal"
         )
     if permit.expires < session.active.seconds():
-        raise PhaseError(
-            f"the permit of {permit.call.name} has expired: act right after the gate"
-        )
+        raise PhaseError(f"the permit of {name} has expired: act right after the gate")
     check_same(permit, session, policy)
 
 
 def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
-    if (
-        permit.until
-        and permit.until <= session.services.clock.wall()
-        and policy is not None
-    ):
-        raise PhaseError(f"the approval of {permit.call.name} has expired")
-    back = session.intake.find_revocation(
-        permit.key, permit.call.name, permit.leave
-    ) or session.command_log.may_be_revoked(permit.leave)
-    if back and policy is not None:
-        raise PhaseError(f"the approval of {permit.call.name} was taken back")
-    if policy is not None and permit.policy_version != policy:
-        raise PhaseError(
-            f"the policy changed since {permit.call.name} was allowed: gate a new proposal"
-        )
-    real = permit.real
-    if arguments_hash(permit.call.arguments) != permit.arguments_hash or (
-        real is not None and arguments_hash(real.arguments) != permit.real_hash
-    ):
+    if policy is not None:
+        _check_policy(permit, session, policy)
+    changed = arguments_hash(permit.call.arguments) != permit.arguments_hash
+    if permit.real is not None and not changed:
+        changed = arguments_hash(permit.real.arguments) != permit.real_hash
+    if changed:
         raise PhaseError(
             f"the arguments of {permit.call.name} were changed after the gate: let a gate return Modify instead"
         )
+
+
+def _check_policy(permit: Permit, session: Session, policy: str) -> None:
+    name = permit.call.name
+    if permit.until and permit.until <= session.services.clock.wall():
+        raise PhaseError(f"the approval of {name} has expired")
+    if permit.leave and _is_revoked(permit, session):
+        raise PhaseError(f"the approval of {name} was taken back")
+    if permit.policy_version != policy:
+        raise PhaseError(
+            f"the policy changed since {name} was allowed: gate a new proposal"
+        )
+
+
+def _is_revoked(permit: Permit, session: Session) -> bool:
+    """Whether a person revoked the approval that a permit rests on, or may have."""
+    if session.command_log.may_be_revoked(permit.leave):
+        return True
+    name, approval = permit.call.name, permit.leave
+    return session.intake.find_revocation(permit.key, name, approval) is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,40 +127,36 @@ class ToolCalls:
     session: Session
     services: Services
     policy: Callable[[], str]
-    instead: dict[str, ToolFinished] = dataclasses.field(
+    _substitutes: dict[str, ToolFinished] = dataclasses.field(
         default_factory=dict[str, ToolFinished]
     )
-    """What came of calls that were made in place of failed ones, by key."""
+    """The outcomes of substitute calls, by key."""
 
-    async def attempt(self, permit: Permit, tool: Tool, kind: Attempt) -> Came:
-        """Call the tool once. The intent is durable before it starts; what came of it is for the caller to record."""
+    async def attempt(self, permit: Permit, tool: Tool, kind: Attempt) -> ToolOutcome:
+        """Call the tool once, with a durable intent; return the outcome for the caller to record."""
         session = self.session
-        async with (
-            session.slots_of(tool),
-            session.tool_slots,
-        ):  # who waits for its tool holds no other up
+        # A call that waits for a slot of its tool takes no other tool's slot.
+        async with session.slots_of(tool), session.tool_slots:
             session.signals.check(begun=kind != "first")
             session.signals.check_gap(permit.key)
             breaker = session.services.breakers.get(f"tool/{tool.name}")
+            changed = session.breaker_changed
             try:
-                given = breaker.acquire(session.breaker_changed)
+                ticket = breaker.acquire(changed)
             except CircuitOpen as error:
-                return Came(
-                    "rejected",
-                    session.secrets.redactor.redact_text(str(error)),
-                    failure="open",
-                )
-            ended, came = None, None
+                text = session.secrets.redactor.redact_text(str(error))
+                return ToolOutcome("rejected", text, failure="open")
+            ended: CodeOutcome | None = None
             try:
-                came, ended = await self._start(permit, tool, kind)
+                outcome, ended = await self._start(permit, tool, kind)
             finally:
                 if ended is None or isinstance(ended.error, ToolError):
-                    breaker.cancel(given)
+                    breaker.cancel(ticket)
                 elif ended.error is None and not ended.timed_out:
-                    breaker.success(given, session.breaker_changed)
+                    breaker.success(ticket, changed)
                 else:
-                    breaker.failure(given, session.breaker_changed)
-            return came
+                    breaker.failure(ticket, changed)
+            return outcome
 
     def intend(self, permit: Permit, tool: Tool) -> None:
         """Take a place in the budget and record the intent, or the refusal."""
@@ -158,66 +166,59 @@ class ToolCalls:
             session.budget.count_tool_call()
         except LimitReached as error:
             raise session.refuse(permit.key, error) from None
-        idempotency_key, sealed = (
-            session.idempotency_key(permit.key),
-            permit.real is not None,
-        )
         started = ToolStarted(
             call.name,
             call.id,
             permit.arguments_hash,
-            idempotency_key,
+            session.idempotency_key(permit.key),
             tool.effect,
-            sealed,
+            permit.real is not None,
         )
         session.writer.record(permit.key, started)
 
-    def finish(self, decision: Permit | Denial, came: Came) -> Observation:
-        """Record what came of a call."""
-        call, label, untrusted = decision.call, came.label, came.untrusted
+    def finish(self, decision: Permit | Denial, outcome: ToolOutcome) -> Observation:
+        """Record the outcome of a call, and return it as an observation."""
+        session, call, label = self.session, decision.call, outcome.label
         tool = decision.tool if isinstance(decision, ToolPermit) else None
-        if tool is not None and came.status == "ok":
+        if outcome.status == "denied":  # in the words of a gate, or of a person
+            label = session.sensitivity.classify(outcome.content)
+        elif tool is not None and outcome.status == "ok" and label != tool.label:
             label = highest((label, tool.label))
-        elif came.status == "denied":  # a gate's words, or a person's
-            label = self.session.sensitivity.classify(came.content)
         finished = ToolFinished(
-            call.name, call.id, came.status, came.content, round(came.seconds, 6), label, untrusted, came.cut,
-            came.marked, self.session.active.take_waited(), came.failure,
+            call.name, call.id, outcome.status, outcome.content, round(outcome.seconds, 6), label,
+            outcome.untrusted, outcome.cut, outcome.marked, session.active.take_waited(), outcome.failure,
         )  # fmt: skip
-        self.session.sensitivity.observe(label, untrusted)
-        entry = self.session.writer.record(decision.key, finished)
+        session.sensitivity.observe(label, outcome.untrusted)
+        entry = session.writer.record(decision.key, finished)
         if is_substitute(decision.key):
-            self.instead[decision.key] = finished
-        observation = observation_of(self.session, call, finished)
-        self.session.replay.effects.settle(decision.key)
+            self._substitutes[decision.key] = finished
+        observation = observation_of(session, call, finished)
+        session.replay.effects.settle(decision.key)
         if isinstance(decision, Permit):
             self._keep_for_undo(decision, observation, entry.seq)
-            if (
-                came.status == "ok"
-                and decision.real is None
-                and self.session.replay.recoveries.has_own_outcome(decision.key)
-            ):
-                self.session.replay.recoveries.good_results[
-                    call.name, decision.arguments_hash
-                ] = (
-                    entry.at,
-                    finished,
-                )
+            self._keep_good_result(decision, finished, entry.at)
         return observation
 
-    def outcome_instead(self, key: str) -> ToolFinished | None:
-        """What came of a call that was made in place of a failed one."""
-        known = self.instead.get(key) or self.session.replay.effects.outcome(key)
+    def _keep_good_result(
+        self, permit: Permit, finished: ToolFinished, at: float
+    ) -> None:
+        """Keep the result of a call that succeeded itself, for a recovery of the same call."""
+        recoveries = self.session.replay.recoveries
+        is_good = finished.status == "ok" and permit.real is None
+        if is_good and recoveries.has_own_outcome(permit.key):
+            call = permit.call.name, permit.arguments_hash
+            recoveries.good_results[call] = at, finished
+
+    def substitute_outcome(self, key: str) -> ToolFinished | None:
+        """Return the outcome of a substitute call."""
+        known = self._substitutes.get(key) or self.session.replay.effects.outcome(key)
         return known if isinstance(known, ToolFinished) else None
 
-    def told(self, tool: Tool, came: Came) -> str:
-        """What came of a call so far as a model reads it, to stand beside words of the runtime."""
-        outside = came.untrusted and not came.marked
-        return (
-            marked(self.session, tool.name, came.content, came.cut)
-            if outside
-            else came.content
-        )
+    def spotlight_outcome(self, tool: Tool, outcome: ToolOutcome) -> str:
+        """Return the content of an outcome as a model reads it beside text of the runtime."""
+        if outcome.untrusted and not outcome.marked:
+            return spotlight_text(self.session, tool.name, outcome.content, outcome.cut)
+        return outcome.content
 
     def replay(self, decision: Permit | Denial, recorded: ToolFinished) -> Observation:
         """Return the observation of a call whose outcome is recorded."""
@@ -277,75 +278,60 @@ class ToolCalls:
                 seq = replay.effects.seq(other)
                 self.session.completed[other] = seq, observation, tool
 
-    def not_run(self, permit: Permit, error: Exception) -> Came:
+    def not_run(self, permit: Permit, error: Exception) -> ToolOutcome:
         """A call that was not made since its permit does not hold."""
         self.session.permits.discard(permit)
         text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
-        return Came(
+        return ToolOutcome(
             "rejected", self.session.secrets.redactor.redact_text(text)
         )  # what does not fit is quoted
 
     def context(self, permit: Permit, timeout: float | None) -> ToolContext[Any]:
-        """What the tool may know of the call."""
-        session = self.session
-        key, call = session.idempotency_key(permit.key), permit.call
-        expires = session.writer.wall() + (
-            PERMIT_SECONDS if timeout is None else timeout
-        )
-        hashed = permit.real_hash or permit.arguments_hash  # of what the tool gets
+        """Return what the tool may know of the call."""
+        session, call = self.session, permit.call
+        lifetime = PERMIT_SECONDS if timeout is None else timeout
         claims = Claims(
             session.run_id,
             permit.key,
             call.id,
             call.name,
-            hashed,
+            permit.real_hash or permit.arguments_hash,  # of what the tool gets
             permit.policy_version,
-            expires,
+            session.writer.wall() + lifetime,
         )
-        arguments = copy.deepcopy(dict((permit.real or call).arguments))
         return ToolContext(
             session.run_id,
             permit.key,
-            key,
+            session.idempotency_key(permit.key),
             timeout,
             session.deps,
-            arguments,
+            copy.deepcopy(dict((permit.real or call).arguments)),
             claims=claims,
         )
 
     def timeout(self, tool: Tool) -> float | None:
-        """Seconds that one call of a tool may take now."""
-        return _least(
-            tool.timeout or self.services.limits.tool_timeout, self.session.remaining()
-        )
+        """Return the seconds that one call of a tool may take now."""
+        timeout = tool.timeout or self.services.limits.tool_timeout
+        remaining = self.session.remaining()
+        if timeout is None or remaining is None:
+            return timeout or remaining
+        return min(timeout, remaining)
 
     async def _start(
         self, permit: Permit, tool: Tool, kind: Attempt
-    ) -> tuple[Came, CodeOutcome | None]:
-        """Record the intent, make it durable, run the tool."""
-        session, call = self.session, permit.call
+    ) -> tuple[ToolOutcome, CodeOutcome | None]:
+        """Record the intent, make it durable, and run the tool."""
+        session = self.session
         if kind == "first":
             try:
+                # Before the intent: a call with an intent counts as begun in every process.
                 check_permit(permit, session, self.policy())
-            except PhaseError as error:  # before the intent: what has one counts as begun wherever the run goes on
+            except PhaseError as error:
                 return self.not_run(permit, error), None
             self.intend(permit, tool)
         await session.writer.barrier()
         try:
-            if kind == "retry":
-                check_same(permit, session, self.policy())
-            else:
-                check_permit(
-                    permit, session, self.policy() if kind == "first" else None
-                )
-            if permit.real is None and session.secrets.is_lost(
-                permit.key
-            ):  # never with what stands in its place
-                raise PhaseError(SECRET_LOST)
-            arguments = (permit.real or call).arguments
-            keywords = tool.bind_arguments(
-                copy.deepcopy(dict(arguments))
-            )  # the tool may change what it is given
+            keywords = self._bind_arguments(permit, tool, kind)
         except (PhaseError, ValueError) as error:
             return self.not_run(permit, error), None
         finally:
@@ -353,9 +339,24 @@ class ToolCalls:
         await session.writer.ensure_held()
         return await self._run(permit, tool, keywords)
 
+    def _bind_arguments(
+        self, permit: Permit, tool: Tool, kind: Attempt
+    ) -> dict[str, Any]:
+        """Check the permit at the moment of the call; return a copy of the arguments for the tool."""
+        session = self.session
+        if kind == "retry":
+            check_same(permit, session, self.policy())
+        else:
+            policy = self.policy() if kind == "first" else None
+            check_permit(permit, session, policy)
+        if permit.real is None and session.secrets.is_lost(permit.key):
+            raise PhaseError(SECRET_LOST)  # never with the redacted text in its place
+        arguments = (permit.real or permit.call).arguments
+        return tool.bind_arguments(copy.deepcopy(dict(arguments)))
+
     async def _run(
         self, permit: Permit, tool: Tool, keywords: dict[str, Any]
-    ) -> tuple[Came, CodeOutcome | None]:
+    ) -> tuple[ToolOutcome, CodeOutcome | None]:
         """Run the tool, now that all is recorded."""
         session, timeout = self.session, self.timeout(tool)
         before = session.active.seconds()
@@ -367,15 +368,14 @@ class ToolCalls:
             except asyncio.CancelledError:
                 if not session.signals.aborting:
                     raise
-                text = f"{tool.name} was interrupted; it is not known whether it took effect."
-                return Came("cancelled", text, session.active.seconds() - before), None
-        if (
-            session.signals.fatal is not None and ended.error is session.signals.fatal
-        ):  # the tool was not called
-            raise session.signals.fatal
-        return self._read(
-            tool, ended, timeout, session.active.seconds() - before
-        ), ended
+                seconds = session.active.seconds() - before
+                text = f"{tool.name} {INTERRUPTED}"
+                return ToolOutcome("cancelled", text, seconds), None
+        fatal = session.signals.fatal
+        if fatal is not None and ended.error is fatal:  # the tool was not called
+            raise fatal
+        seconds = session.active.seconds() - before
+        return self._read(tool, ended, timeout, seconds), ended
 
     async def _call(
         self,
@@ -383,118 +383,111 @@ class ToolCalls:
         permit: Permit,
         keywords: dict[str, Any],
         timeout: float | None,
-    ) -> Any:
+    ) -> CodeOutcome:
+        """Call the tool; return its result as text, or the error that prevents that."""
         positional = (self.context(permit, timeout),) if tool.takes_context else ()
-        most = tool.max_output_chars or self.services.limits.max_output_chars
+        limit = tool.max_output_chars or self.services.limits.max_output_chars
+        in_thread = self.session.writer.run_in_thread
         if tool.is_async:
             value = await tool.function(*positional, **keywords)
         else:
-            value = await self.session.writer.run_in_thread(
-                lambda: _written(tool.function(*positional, **keywords), most)
+            value = await in_thread(
+                lambda: _format(tool.function(*positional, **keywords), limit)
             )
             value = await value if inspect.isawaitable(value) else value
+        if type(value) is str:
+            return CodeOutcome(value)
         if inspect.isasyncgen(value):
-            value = await _taken(value, most)
-        if type(value) is not str and inspect.isgenerator(
-            value
-        ):  # it takes its time, too
-            return await self.session.writer.run_in_thread(
-                lambda: _written(value, most)
-            )
-        return _written(value, most)
+            value = await _collect(value, limit)
+        if inspect.isgenerator(value):  # it may take time, too
+            value = await in_thread(lambda: _format(value, limit))
+        written: CodeOutcome = _format(value, limit)
+        return written
 
     def _read(
         self, tool: Tool, ended: CodeOutcome, timeout: float | None, seconds: float
-    ) -> Came:
-        """The observation's status and text; tracebacks go to the log, not to the model."""
+    ) -> ToolOutcome:
+        """Return the outcome of a call that ended; tracebacks go to the log, not to the model."""
         if ended.timed_out:
             left = " It is still running in the background." if ended.abandoned else ""
             text = f"{tool.name} gave no result within {timeout:g} s; it may still take effect.{left}"
-            return Came("timed_out", text, seconds, "timed_out")
-        if isinstance(ended.error, ToolError):
-            return self.came(tool, "error", format_error(ended.error), seconds, "told")
-        if ended.error is not None:
-            told = format_traceback(self.session.secrets.redactor, ended.error)
+            return ToolOutcome("timed_out", text, seconds, "timed_out")
+        error = ended.error
+        if isinstance(error, ToolError):
+            text = format_error(error)
+            return self.build_outcome(tool, "error", text, seconds, "told")
+        if error is not None:
             logger().warning(
                 "tool_failed",
                 tool=tool.name,
                 run_id=self.session.run_id,
-                traceback=told,
+                traceback=format_traceback(self.session.secrets.redactor, error),
             )
-            text = f"{type(ended.error).__name__}: {format_error(ended.error)}"
-            status: ObservationStatus = (
-                "unknown" if isinstance(ended.error, UnknownOutcome) else "error"
-            )
-            return self.came(tool, status, text, seconds, "raised")
+            text = f"{type(error).__name__}: {format_error(error)}"
+            is_unknown = isinstance(error, UnknownOutcome)
+            status: ObservationStatus = "unknown" if is_unknown else "error"
+            return self.build_outcome(tool, status, text, seconds, "raised")
         written: CodeOutcome = ended.value
         if written.error is None:
-            return self.came(tool, "ok", written.value, seconds)
+            return self.build_outcome(tool, "ok", written.value, seconds)
         text = f"{tool.name} returned something that cannot be written as text: {format_error(written.error)}"
-        return self.came(tool, "error", text, seconds)
+        return self.build_outcome(tool, "error", text, seconds)
 
-    def came(
+    def build_outcome(
         self,
         tool: Tool,
         status: ObservationStatus,
         text: str,
         seconds: float = 0.0,
         failure: Failure = "",
-    ) -> Came:
-        """What came of a call by the words of its tool."""
-        words = said(self.session, tool, text)
-        untrusted = (
-            not tool.trusted and status != "cancelled"
-        )  # that is said by the runtime
-        return Came(
+    ) -> ToolOutcome:
+        """Return the outcome of a call with the text of its tool."""
+        clean = clean_text(self.session, tool, text)
+        # The text of a cancelled call is the runtime's.
+        untrusted = not tool.trusted and status != "cancelled"
+        return ToolOutcome(
             status,
-            words.text,
+            clean.text,
             seconds,
             failure,
-            words.cut,
-            words.label,
+            clean.cut,
+            clean.label,
             untrusted=untrusted,
         )
 
 
-async def _taken(values: AsyncGenerator[Any, Any], most: int | None) -> list[Any]:
-    """What an async generator gives, no more values than there can be in `most` characters."""
-    taken: list[Any] = []
+async def _collect(values: AsyncGenerator[Any, Any], limit: int | None) -> list[Any]:
+    """Return what an async generator yields, at most one value for each of `limit` characters."""
+    collected: list[Any] = []
     async with contextlib.aclosing(values):
         async for value in values:
-            taken.append(value)
-            if len(taken) == most:
+            collected.append(value)
+            if len(collected) == limit:
                 break
-    return taken
+    return collected
 
 
-def _written(value: Any, most: int | None) -> Any:
-    """A result as text, or why it has none; what is to be awaited, and what is written already, as it is."""
-    if type(value) is str:
-        return CodeOutcome(value)
-    if (
-        isinstance(value, CodeOutcome)
-        or inspect.isawaitable(value)
-        or inspect.isasyncgen(value)
-    ):
+def _format(value: Any, limit: int | None) -> Any:
+    """Return a result as text, or the error that prevents that.
+
+    What must be awaited, and what is formatted already, is returned as it is.
+    """
+    if isinstance(value, CodeOutcome):
         return value
-    return capture(lambda: as_text(value, most))
+    if inspect.isawaitable(value) or inspect.isasyncgen(value):
+        return value
+    return capture(lambda: as_text(value, limit))
 
 
-def as_text(value: Any, most: int | None = None) -> str:
-    """A tool's result as the model reads it: text as it is, everything else as JSON.
+def as_text(value: Any, limit: int | None = None) -> str:
+    """Return a tool's result as the model reads it: text as it is, everything else as JSON.
 
-    Of a generator no more values are taken than there can be in `most` characters.
+    Of a generator, no more values are taken than there can be in `limit` characters.
     """
     if isinstance(value, str):
-        return str.__str__(value)  # of a subclass too
+        return str.__str__(value)  # of a subclass, too
     if inspect.isgenerator(value):
-        value = list(itertools.islice(value, most))
-    return (
-        "done"
-        if value is None
-        else json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
-    )
-
-
-def _least(a: float | None, b: float | None) -> float | None:
-    return b if a is None else a if b is None else min(a, b)
+        value = list(itertools.islice(value, limit))
+    if value is None:
+        return "done"
+    return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)

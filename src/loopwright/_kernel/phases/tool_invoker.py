@@ -67,7 +67,7 @@ class RuntimeCalls:
         recorded = self.session.replay.effects.outcome(permit.key)
         if isinstance(recorded, ToolFinished):
             return self._calls.replay(permit, recorded)
-        outcome = self._calls.came(tool, status, content)
+        outcome = self._calls.build_outcome(tool, status, content)
         return self._calls.finish(permit, outcome)
 
 

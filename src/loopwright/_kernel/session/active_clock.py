@@ -1,4 +1,4 @@
-"""The clock of a run: it counts the time in which something is at work, and stands still while only people think."""
+"""ActiveClock: the time of a run in which something is at work; it stops while only people are waited for."""
 
 from types import TracebackType
 
@@ -9,60 +9,61 @@ class ActiveClock:
     """Counts a run's active seconds: not downtime, not waiting for people while nothing else is in flight."""
 
     def __init__(self, clock: Clock, spent: float) -> None:
-        self._clock, self._spent = clock, spent
-        self._since: float | None = clock.monotonic()
-        self._at_work, self._waiting = 0, 0
-        self._stood: float | None = None  # since when it stands still
+        self._monotonic, self._spent = clock.monotonic, spent
+        self._running_since: float | None = clock.monotonic()
+        self._stopped_since = 0.0  # while it is stopped
+        self._working_count, self._waiting_count = 0, 0
         self._waited = 0.0
+        self._working, self._waiting = Span(self, 1, 0), Span(self, 0, 1)
 
     def seconds(self) -> float:
-        """Active seconds so far."""
-        return self._spent + (
-            0.0 if self._since is None else self._clock.monotonic() - self._since
-        )
+        """Return the active seconds so far."""
+        if self._running_since is None:
+            return self._spent
+        return self._spent + (self._monotonic() - self._running_since)
 
     def working(self) -> "Span":
-        """While a model or a tool is at work, as a context."""
-        return Span(self, 1, 0)
+        """Return the context in which a model or a tool is at work."""
+        return self._working
 
     def waiting(self) -> "Span":
-        """While a person is asked, as a context."""
-        return Span(self, 0, 1)
+        """Return the context in which a person is waited for."""
+        return self._waiting
 
-    def shift(self, at_work: int, waiting: int) -> None:
-        """Something began or ended: the clock goes on or stands still."""
-        self._at_work += at_work
-        self._waiting += waiting
-        stands_still = self._waiting > 0 and self._at_work == 0
-        if stands_still and self._since is not None:
-            self._spent, self._since, self._stood = (
-                self.seconds(),
-                None,
-                self._clock.monotonic(),
-            )
-        elif not stands_still and self._since is None:
-            self._since = self._clock.monotonic()
-            self._waited += self._since - (self._stood or self._since)
+    def shift(self, working: int, waiting: int) -> None:
+        """Begin or end spans; the clock stops while all that is open waits for people."""
+        self._working_count += working
+        self._waiting_count += waiting
+        must_stop = self._waiting_count > 0 and self._working_count == 0
+        if must_stop and self._running_since is not None:
+            self._spent, self._running_since = self.seconds(), None
+            self._stopped_since = self._monotonic()
+        elif not must_stop and self._running_since is None:
+            self._running_since = self._monotonic()
+            self._waited += self._running_since - self._stopped_since
 
     def take_waited(self) -> float:
-        """Seconds for which the clock stood still since this was asked last; a journal needs them to fold its time."""
-        if (
-            self._since is None and self._stood is not None
-        ):  # it stands still now, and will go on to
-            now = self._clock.monotonic()
-            self._waited, self._stood = self._waited + now - self._stood, now
+        """Return the seconds that the clock was stopped since the last call of this method.
+
+        They are recorded, so that active time can be computed from a journal.
+        """
+        if self._running_since is None:
+            now = self._monotonic()
+            self._waited += now - self._stopped_since
+            self._stopped_since = now
         waited, self._waited = self._waited, 0.0
         return round(waited, 6)
 
 
 class Span:
-    """A stretch of work or of waiting."""
+    """A context of work or of waiting; it keeps no state, so one serves all that are open."""
 
-    def __init__(self, clock: ActiveClock, at_work: int, waiting: int) -> None:
-        self._clock, self._at_work, self._waiting = clock, at_work, waiting
+    def __init__(self, clock: ActiveClock, working: int, waiting: int) -> None:
+        self._clock, self._counts = clock, (working, waiting)
 
     def __enter__(self) -> None:
-        self._clock.shift(self._at_work, self._waiting)
+        working, waiting = self._counts
+        self._clock.shift(working, waiting)
 
     def __exit__(
         self,
@@ -70,4 +71,5 @@ class Span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._clock.shift(-self._at_work, -self._waiting)
+        working, waiting = self._counts
+        self._clock.shift(-working, -waiting)

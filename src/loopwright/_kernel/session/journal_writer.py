@@ -83,7 +83,8 @@ class JournalWriter:
 
     async def barrier(self, status: str | None = None) -> None:
         """Make all recorded events durable; an error is sticky, so that nothing runs after it."""
-        self._check_failure()
+        if self._failure is not None:
+            raise self._failure
         head = self.claim.head_seq
         if head == self._durable_seq and status is None:
             return
@@ -105,7 +106,8 @@ class JournalWriter:
         if self._unshown is not None:
             self._show_all()
         self.stored.set()
-        self._check_failure()  # a barrier that ran beside this one may have failed
+        if self._failure is not None:  # a barrier that ran beside this one failed
+            raise self._failure
         self._durable_seq = max(self._durable_seq, head)
 
     async def ensure_held(self) -> None:
@@ -121,7 +123,8 @@ class JournalWriter:
 
     async def renew(self) -> None:
         """Extend the lease. An error is sticky if another worker took the run over."""
-        self._check_failure()
+        if self._failure is not None:
+            raise self._failure
         try:
             await self._journal.renew(self.claim, self._services.lease or 0.0)
         except Fenced as error:
@@ -152,10 +155,6 @@ class JournalWriter:
         """Make an error of the journal sticky, and return it to be raised."""
         self._signals.fatal = self._failure = error
         return error
-
-    def _check_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def _show_all(self) -> None:
         entries, self._unshown = self._unshown or [], None

@@ -10,6 +10,8 @@ from ..durability.replay import Replay
 from .secrets import Secrets
 from .services import Services
 
+RANKS = {label: rank for rank, label in enumerate(LABELS)}
+
 
 class Sensitivity:
     """The highest label of what one run has read, and whether any of it is untrusted."""
@@ -24,25 +26,27 @@ class Sensitivity:
 
     def observe(self, label: Label, untrusted: bool) -> None:
         """Note that the run has read something with that label, from outside or not."""
-        if label != self.label:
-            self.label = highest((self.label, label))
+        if RANKS[label] > RANKS[self.label]:
+            self.label = label
         self.untrusted = self.untrusted or untrusted
 
     def lower(self, label: object) -> Label:
         """Lower the run's label to `label`, if it is a lower one; return the label that holds now."""
-        if label in LABELS[: LABELS.index(self.label)]:
+        if label in LABELS[: RANKS[self.label]]:
             self.label = LABELS[LABELS.index(label)]
         return self.label
 
-    def classify(self, text: str | Callable[[], str]) -> Label:
-        """Return how sensitive a text is: "public" without a classifier.
+    def classify(
+        self, text: str | Callable[[], str], minimum: Label = "public"
+    ) -> Label:
+        """Return how sensitive a text is, at least `minimum`, which it is without a classifier.
 
         A text that is expensive to build is given as a function, called only if a
         classifier needs it. A text is secret if the classifier fails on it.
         """
         classifier = self._classifier
         if classifier is None:
-            return "public"
+            return minimum
         found = capture(
             lambda: LABELS[
                 LABELS.index(classifier.label(text() if callable(text) else text))
@@ -56,4 +60,4 @@ class Sensitivity:
             )
             return "secret"
         label: Label = found.value
-        return label
+        return highest((minimum, label))

@@ -82,10 +82,12 @@ class Services:
         return self.providers[name]
 
     def retry_budget(self, provider: Provider) -> RetryBudget:
-        """The retry budget of one provider and model."""
-        return self.retry_budgets.setdefault(
-            f"{provider.name}/{provider.model}", RetryBudget()
-        )
+        """Return the retry budget of one provider and model."""
+        name = f"{provider.name}/{provider.model}"
+        budget = self.retry_budgets.get(name)
+        if budget is None:
+            budget = self.retry_budgets.setdefault(name, RetryBudget())
+        return budget
 
     @classmethod
     def __get_pydantic_core_schema__(

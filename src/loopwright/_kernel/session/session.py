@@ -54,6 +54,8 @@ class Session:
             deps,
         )
         self.run_id = claim.run_id
+        self.is_new = started is None
+        """Whether nothing of the run was recorded when this process began to work on it."""
         self.seed = replay.seed or claim.run_id
         self.delimiter = (started.boundary if started else "") or delimiter_of(
             claim.run_id

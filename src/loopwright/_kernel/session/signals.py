@@ -21,7 +21,7 @@ class Signals:
             None if hit is None else LimitReached(hit.limit, hit.detail)
         )
         self.aborting = False
-        self._replay = replay
+        self._replay, self._is_new = replay, replay.started is None
 
     def check(self, *, begun: bool = False) -> None:
         """Raise the signal that is set; what had `begun` before a limit was reached continues.
@@ -46,7 +46,7 @@ class Signals:
 
     def check_gap(self, key: str) -> None:
         """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope."""
-        if self._replay.scopes.has_outcome_after(key):
+        if not self._is_new and self._replay.scopes.has_outcome_after(key):
             raise self.diverge(key, "recorded effects after it", "a new effect")
 
     def check_withdrawn(self, key: str) -> None:

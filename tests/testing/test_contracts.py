@@ -408,7 +408,7 @@ WRONG = [
     (
         "streams another call",
         "test_a_stream_says_what_a_whole_reply_says",
-        "the calls in pieces",
+        "the calls in chunks",
     ),
     ("remembers", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
     ("mixes", "test_calls_at_the_same_time_do_not_mix", "replies at the same time"),
@@ -430,12 +430,12 @@ WRONG = [
     (
         "swallows cancellation",
         "test_a_cancelled_call_ends_and_the_next_one_works",
-        "it went on and gave a reply",
+        "it continued and gave a reply",
     ),
     (
         "swallows cancellation of a stream",
         "test_a_cancelled_call_ends_and_the_next_one_works",
-        "it went on and gave a reply",
+        "it continued and gave a reply",
     ),
     (
         "goes on for ever",
@@ -838,12 +838,12 @@ WRONG_JOURNALS = [
     ),
     (
         "claims in two steps",
-        "test_of_several_that_take_up_one_run_one_writes_it",
-        "fences of their own",
+        "test_of_several_that_claim_one_run_one_writes_it",
+        "different fences",
     ),
     (
         "fences nobody",
-        "test_of_several_that_take_up_one_run_one_writes_it",
+        "test_of_several_that_claim_one_run_one_writes_it",
         "Fenced expected, nothing was raised",
     ),
     (
@@ -863,7 +863,7 @@ WRONG_JOURNALS = [
     ),
     (
         "minds no lease",
-        "test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives",
+        "test_a_run_whose_lease_is_over_is_claimed_from_a_live_owner",
         "was not free",
     ),
     (

@@ -1,9 +1,9 @@
-"""From a journal to a cassette: a recorded run is driven again, and each model request that it makes is kept.
+"""Build a cassette from a journal by replaying the run and recording its model requests.
 
-A journal holds what models replied, and of their requests only a fingerprint. The requests come out of the engine's own
-code, so that code is driven once more over the recorded entries, as a resumed run would be: tools, gate, approvals,
-clock and effects answer from the journal and do nothing, branches go where they went. Only the model calls are made,
-and those are answered by the journal too.
+A journal holds the replies of models, but only a fingerprint of their requests. The requests are built by the engine, so
+the engine is run again over the recorded entries, as on a resume: tools, gate, approvals, clock and effects answer from
+the journal without doing anything, and branches continue as recorded. Only the model calls are made, and the journal
+replies to them as well.
 """
 
 import asyncio
@@ -37,9 +37,8 @@ from ..providers.base import Capabilities, Provider, Request
 from ..result import Result
 from .cassette_file import Cassette, Place
 
-ASKED: ContextVar[str] = ContextVar(
-    "ASKED"
-)  # the key of the model effect that this task has come to
+MODEL_CALL: ContextVar[str] = ContextVar("MODEL_CALL")
+"""The key of the model call that this task makes."""
 
 
 async def cassette_from_journal(
@@ -52,62 +51,65 @@ async def cassette_from_journal(
     output: type[BaseModel] | None = None,
     secrets: Iterable[str] = (),
 ) -> Cassette:
-    """Make a cassette of a run that has ended; a run of the same engine, task and run id replays from it.
+    """Build a cassette of a run that has ended, from which a run of the same engine, task and run id replays.
 
-    Of a fork, replay it under the id of the run that was forked first (`RunForked.seed`): what `Run.random` and
-    `Run.new_id` give comes from that id, and under its own the fork would ask with other numbers and ids.
+    Replay a fork under the id of the run that was forked first (`RunForked.seed`): `Run.random` and `Run.new_id` depend
+    on that id, and another id would change the requests.
 
     Args:
-        journal: where the run is recorded; it is only read.
+        journal: the journal of the run; it is only read.
         run_id: the run. Raises `UnknownRun`; `ConfigError` if it has not ended, or was aborted with calls in flight.
         path: the file to write.
-        engine: makes the engine as it was, on the provider that it is given and without a journal:
-            `lambda model: ReActEngine(Runtime(model, tools=[look]))`. Raises `ReplayDivergence` if it is another.
-        capabilities: what the recorded models could do by themselves, which no journal holds.
-        output: the model class of the answer, if the run was given one.
+        engine: builds the engine as it was, on the given provider and without a journal:
+            `lambda model: ReActEngine(Runtime(model, tools=[look]))`. Raises `ReplayDivergence` if it differs.
+        capabilities: capabilities of the recorded models, which no journal holds.
+        output: the model class of the answer, if the run had one.
         secrets: texts that are never written; see `Cassette`.
     """
     entries = await asyncio.to_thread(journal.read, run_id)
-    started = _begun(run_id, entries)
-    retold = Cassette(path, secrets=secrets)
-    provider = _Retold(entries, retold, capabilities)
-    again = engine(provider)
-    owner, services = new_owner(), again.runtime
+    started = _check_ended(run_id, entries)
+    cassette = Cassette(path, secrets=secrets)
+    provider = _JournalProvider(entries, cassette, capabilities)
+    rebuilt = engine(provider)
+    session = _open_session(rebuilt, run_id, entries, provider.replied)
+    handle: RunHandle[Entry, Any] = RunHandle(
+        rebuilt, session, Conversation(started.messages), output
+    )
+    result = await handle.result()
+    written = rebuilt.runtime.journal.read(run_id)[len(entries) - 1 :]
+    _check(result, entries, written)
+    return cassette
+
+
+def _open_session(
+    engine: LoopEngine, run_id: str, entries: Sequence[Entry], replied: set[str]
+) -> Session:
+    """Return a session over a copy of the entries in the engine's journal, without the last one."""
+    owner, services = new_owner(), engine.runtime
     claim = services.journal.create(
-        RunHeader(run_id, again.name, "{}", "", str(owner), entries[0].at)
+        RunHeader(run_id, engine.name, "{}", "", str(owner), entries[0].at)
     )
     services.journal.append(claim, entries[:-1])
     claim.head_seq, claim.head_hash = entries[-2].seq, entries[-2].hash
-    session = Session(
-        services, claim, owner, _WithoutReplies(entries[:-1], provider.told), None
-    )
-    handle: RunHandle[Entry, Any] = RunHandle(
-        again, session, Conversation(started.messages), output
-    )
-    result = await handle.result()
-    _check(result, entries, services.journal.read(run_id)[len(entries) - 1 :])
-    return retold
+    return Session(services, claim, owner, _WithoutReplies(entries[:-1], replied), None)
 
 
-def _check(result: Result, entries: Sequence[Entry], new: Sequence[Entry]) -> None:
-    """Raise `ReplayDivergence` unless the run came to the same, and asked for nothing that is not recorded."""
+def _check(result: Result, entries: Sequence[Entry], written: Sequence[Entry]) -> None:
+    """Raise `ReplayDivergence` unless the run ended as recorded and made no other model call."""
     ended = entries[-1].event
-    where = next(
-        (entry.key for entry in new if isinstance(entry.event, ModelRequested)), None
+    new = [entry.key for entry in written if isinstance(entry.event, ModelRequested)]
+    is_same = isinstance(ended, RunFinished) and (
+        (result.answer, result.status) == (ended.answer, ended.status)
     )
-    same_end = isinstance(ended, RunFinished) and (result.answer, result.status) == (
-        ended.answer,
-        ended.status,
-    )
-    if where is not None or not same_end:
-        told = f"at {where}" if where is not None else "at the end"
+    if new or not is_same:
+        place = f"at {new[0]}" if new else "at the end"
         raise ReplayDivergence(
-            f"{told} the engine is not the one that wrote run {result.run_id!r}: build it as it was"
+            f"{place} the engine is not the one that wrote run {result.run_id!r}: build it as it was"
         )
 
 
-def _begun(run_id: str, entries: Sequence[Entry]) -> RunStarted:
-    """The first entry of a run whose every effect has an outcome; raises `ConfigError`."""
+def _check_ended(run_id: str, entries: Sequence[Entry]) -> RunStarted:
+    """Return the start of a run whose effects all have an outcome; raise `ConfigError` for another run."""
     first, last = entries[0].event, entries[-1].event
     if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
         raise ConfigError(f"run_id: run {run_id!r} has not ended: resume it first")
@@ -119,12 +121,12 @@ def _begun(run_id: str, entries: Sequence[Entry]) -> RunStarted:
 
 
 class _WithoutReplies(Replay):
-    """What a journal answers, except for model calls: those are made, where they were made."""
+    """Replays a journal except for model calls, which are made where they were recorded."""
 
-    def __init__(self, entries: Sequence[Entry], told: set[str]) -> None:
+    def __init__(self, entries: Sequence[Entry], replied: set[str]) -> None:
         super().__init__(entries, _OnlyModelCalls())
-        self._told = told  # the keys of the replies that were given already
-        self.totals.active_seconds = 0.0  # retelling takes no time of the run
+        self._replied = replied  # the keys of the model calls that were made
+        self.totals.active_seconds = 0.0  # replaying takes no time of the run
         self._recorded = self.effects.outcome
         self._decided = self.approvals.decision
         self.effects.outcome = self._outcome_without_reply
@@ -136,13 +138,13 @@ class _WithoutReplies(Replay):
         if not isinstance(found, (ModelReplied, ModelFailed)):
             return found
         self.effects.agree(key)
-        ASKED.set(key)
+        MODEL_CALL.set(key)
         return None
 
     def _decision_of_effect(self, key: str) -> GateDecided | None:
-        """Return the recorded decision; raise where an effect stands in place of a model call."""
+        """Return the recorded decision; raise if the effect was recorded as a model call."""
         effect = EffectKey.parse(key).effect
-        if effect not in self._told and isinstance(
+        if effect not in self._replied and isinstance(
             self._recorded(effect), (ModelReplied, ModelFailed)
         ):
             raise self.divergence(effect, "a model call", "an effect")
@@ -150,7 +152,7 @@ class _WithoutReplies(Replay):
 
 
 class _OnlyModelCalls(Scopes):
-    """Lets nothing new begin: only the recorded model calls are made again."""
+    """Lets nothing new start: only the recorded model calls are made again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,12 +165,12 @@ class _OnlyModelCalls(Scopes):
             self._model_calls.add(entry.key)
 
     def has_outcome_after(self, text: str) -> bool:
-        """Whether the run must not go on at a key."""
+        """Return whether the run must not continue at a key."""
         return text not in self._model_calls
 
 
-class _Retold:
-    """Replies to each model call what the journal has at its place, and keeps the request."""
+class _JournalProvider:
+    """Gives each model call its recorded reply, and records the request."""
 
     def __init__(
         self, entries: Sequence[Entry], cassette: Cassette, capabilities: Capabilities
@@ -178,7 +180,7 @@ class _Retold:
             e.key: e.event for e in entries if isinstance(e.event, ModelRequested)
         }
         self._replies: dict[str, list[Completion | ProviderError]] = {}
-        self.told: set[str] = set()
+        self.replied: set[str] = set()
         for entry in entries:
             reply = _reply(entry)
             if reply is not None:
@@ -187,10 +189,10 @@ class _Retold:
         self.name, self.model = (first.provider, first.model) if first else ("", "")
 
     async def complete(self, request: Request) -> Completion:
-        """What was replied then."""
-        key = ASKED.get()
+        """Return the recorded reply, or raise the recorded failure."""
+        key = MODEL_CALL.get()
         intent, reply = self._intents[key], self._replies[key].pop(0)
-        self.told.add(key)
+        self.replied.add(key)
         slot = self._cassette.expect(
             request, intent.provider, intent.model, self.capabilities
         )
@@ -201,16 +203,19 @@ class _Retold:
 
 
 def _reply(entry: Entry) -> Completion | ProviderError | None:
-    """What a provider said in an entry. Of attempts that failed, those alone that changed what was asked next."""
+    """Return the provider's reply or failure in an entry.
+
+    Failed attempts do not count, except for those that changed the next request.
+    """
     event = entry.event
     if isinstance(event, ModelReplied):
         return event.completion
     if not isinstance(event, (ModelFailed, AttemptFailed)):
         return None
     error = event.error.restore()
-    if not isinstance(error, ProviderError) or (
-        isinstance(event, AttemptFailed) and not isinstance(error, ContextTooLong)
-    ):
+    if not isinstance(error, ProviderError):
         return None
-    error.retryable = False  # the last attempt was the last
+    if isinstance(event, AttemptFailed) and not isinstance(error, ContextTooLong):
+        return None
+    error.retryable = False  # the run made no further attempt
     return error

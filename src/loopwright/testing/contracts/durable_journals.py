@@ -50,25 +50,25 @@ def _turn(request: Request) -> Line:
 
 
 class DurableJournalContract(JournalContract):
-    """What holds beside `JournalContract` for a journal that survives the process that wrote it."""
+    """The additional guarantees of a journal that survives the process that wrote it."""
 
     task = "What is blue?"
 
     def runtime(self, journal: Journal) -> Runtime:
-        """What the run that is killed works on."""
+        """Return the runtime of the run that is killed."""
         return Runtime(witnessed(_turn), tools=[_look, _send], journal=journal)
 
     def engine(self, runtime: Runtime) -> LoopEngine:
-        """What the run that is killed is a run of."""
+        """Return the engine of the run that is killed."""
         return ReActEngine(runtime)
 
     def test_what_a_barrier_returned_for_is_there_for_another_reader(
         self, tmp_path: Path
     ) -> None:
-        """A second journal in the same folder sees it while the first is open, and after it was closed."""
-        asyncio.run(self._opened_twice(tmp_path))
+        """A second journal in the same directory sees it while the first is open, and after it was closed."""
+        asyncio.run(self._open_twice(tmp_path))
 
-    async def _opened_twice(self, folder: Path) -> None:
+    async def _open_twice(self, folder: Path) -> None:
         journal = self.journal(folder)
         claim = journal.create(header())
         entries = await write(journal, claim, b"1", b"2")
@@ -93,10 +93,10 @@ class DurableJournalContract(JournalContract):
         )
         await again.close()
 
-    def test_closing_makes_durable_what_was_handed_over(self, tmp_path: Path) -> None:
+    def test_closing_makes_queued_entries_durable(self, tmp_path: Path) -> None:
         """Also without a barrier."""
 
-        async def hand_over() -> list[Entry]:
+        async def append() -> list[Entry]:
             journal = self.journal(tmp_path)
             claim = journal.create(header())
             entries = follow(claim, b"1", b"2")
@@ -104,7 +104,7 @@ class DurableJournalContract(JournalContract):
             await journal.close()
             return entries
 
-        entries = asyncio.run(hand_over())
+        entries = asyncio.run(append())
         journal = self.journal(tmp_path)
         assert_equal(journal.read("r1"), entries, "the entries")
         asyncio.run(journal.close())
@@ -113,9 +113,9 @@ class DurableJournalContract(JournalContract):
         self, tmp_path: Path
     ) -> None:
         """As from another process."""
-        asyncio.run(self._taken_over(tmp_path))
+        asyncio.run(self._take_over(tmp_path))
 
-    async def _taken_over(self, folder: Path) -> None:
+    async def _take_over(self, folder: Path) -> None:
         journal, beside = self.journal(folder), self.journal(folder)
         old = journal.create(header())
         entries = await write(journal, old, b"1")
@@ -127,13 +127,13 @@ class DurableJournalContract(JournalContract):
         await journal.close()
         await beside.close()
 
-    def test_of_several_journal_objects_that_take_up_one_run_one_writes_it(
+    def test_of_journal_objects_that_claim_one_run_one_writes(
         self, tmp_path: Path
     ) -> None:
         """As from several processes."""
-        asyncio.run(self._taken_up_at_once(tmp_path))
+        asyncio.run(self._claim_concurrently(tmp_path))
 
-    async def _taken_up_at_once(self, folder: Path) -> None:
+    async def _claim_concurrently(self, folder: Path) -> None:
         journals = [self.journal(folder) for _ in range(4)]
         entries = await write(
             journals[0], journals[0].create(header()), b"1", status="suspended"
@@ -143,10 +143,10 @@ class DurableJournalContract(JournalContract):
             await journal.close()
 
     def test_another_process_sees_leases_and_commands(self, tmp_path: Path) -> None:
-        """It takes up the run whose lease is over and no other, reads what was sent, and what it sends arrives."""
-        asyncio.run(self._shared(tmp_path))
+        """It claims only the run whose lease is over, reads the command, and the commands it sends arrive."""
+        asyncio.run(self._share(tmp_path))
 
-    async def _shared(self, folder: Path) -> None:
+    async def _share(self, folder: Path) -> None:
         journal = self.journal(folder)
         held = journal.create(dataclasses.replace(header("held", AWAY), lease=3600.0))
         left = journal.create(dataclasses.replace(header("left", AWAY), lease=0.05))
@@ -180,7 +180,7 @@ class DurableJournalContract(JournalContract):
             await write(journal, left, b"too late")
         await journal.close()
 
-    def test_a_run_killed_at_any_barrier_goes_on_in_a_new_process(
+    def test_a_run_killed_at_any_barrier_is_resumed_by_a_new_process(
         self, tmp_path: Path
     ) -> None:
         """Killed by SIGKILL before and after every barrier: what was durable is there, and nothing is done twice."""
@@ -188,5 +188,5 @@ class DurableJournalContract(JournalContract):
 
         assert_true(
             kills >= 2 * 4,
-            f"the run was killed {kills} times only: are all barriers waited for?",
+            f"the run was killed {kills} times only: does the journal wait for all barriers?",
         )

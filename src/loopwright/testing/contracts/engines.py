@@ -1,4 +1,4 @@
-"""EngineContract: what holds for every strategy, ours or a stranger's, whatever its model says."""
+"""EngineContract: what holds for every strategy, built-in or third-party, whatever its model replies."""
 
 import asyncio
 import functools
@@ -25,7 +25,15 @@ from ..assertions import assert_equal, assert_true, run_in_loop
 from ..crash_harness import kill_everywhere, witness, witnessed
 from ..scripted import ScriptedProvider, call
 from ..truncated_journal import crashed
-from .fixtures import RUN, TASK, Bench, check_chain, check_outcome, check_resumed, told
+from .fixtures import (
+    RUN,
+    TASK,
+    Bench,
+    check_chain,
+    check_outcome,
+    check_resumed,
+    summarize,
+)
 from .models import DOWN, ERROR, Line, Model, babble, polite
 
 HISTORY = (
@@ -33,7 +41,7 @@ HISTORY = (
     Message("user", "Shall we speak of the sky?"),
     Message("assistant", "Gladly.", origin="model"),
 )
-CUTS = 40  # at most so many places of a run at which it is cut off and resumed
+MAX_CUTS = 40  # places of a run at which it is cut off and resumed
 
 
 class EngineContract:
@@ -49,41 +57,41 @@ class EngineContract:
     """
 
     answer = "blue"
-    """What is in the answer when the model is sensible."""
+    """A text in the answer of a sensible model."""
     task = TASK
-    """What the engine is asked."""
+    """The task."""
 
     def engine(self, runtime: Runtime) -> LoopEngine:
-        """Your engine on that runtime; it is made anew for each run."""
+        """Return your engine on that runtime; it is built for each run."""
         raise NotImplementedError(
             f"{type(self).__name__}: override engine(self, runtime)"
         )
 
     def model(self, request: Request) -> Line:
-        """What a sensible model says to that request: a text, a call, a list of calls; the same to the same request."""
+        """Return a sensible reply to a request: a text, a call, a list of calls; equal for equal requests."""
         return polite(request)
 
     def tools(self) -> Sequence[Tool]:
-        """Tools that your engine needs beside the bench's `look`, `put`, `fail`, `crash` and `wipe`."""
+        """Return tools that your engine needs in addition to the bench's `look`, `put`, `fail`, `crash` and `wipe`."""
         return ()
 
     def bench(self, model: Model | None = None, **options: Any) -> Bench:
-        """A place where the engine is tried; see `Bench`."""
+        """Return a test bench for the engine; see `Bench`."""
         return Bench(model or self.model, more=self.tools(), task=self.task, **options)
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """A sensible model, one that is mad, and two that are both."""
+        """A sensible model, one that replies anything, and two that do both."""
         return self.model, *(babble(seed, self.model) for seed in (0, 2, 3))
 
-    # --- a run that another process goes on with (see `Killable`) ---
+    # --- a run that another process resumes (see `Killable`) ---
 
     def journal(self, folder: Path) -> Journal:
-        """Where the run is kept that is killed: a SQLite file."""
+        """Return the journal of the run that is killed: a SQLite file."""
         return build_journal(f"sqlite:{folder / 'runs.db'}")
 
     def runtime(self, journal: Journal) -> Runtime:
-        """What the run that is killed works on; its `put` may not be repeated."""
+        """Return the runtime of the run that is killed; its `put` must not be repeated."""
         return Runtime(
             witnessed(self.model), tools=[_look, _put, *self.tools()], journal=journal
         )
@@ -115,17 +123,17 @@ class EngineContract:
     async def test_it_obeys_limits(self) -> None:
         """No limit is passed, and a run that meets one ends as `limit`, unless it had its answer before."""
         for model in self.models:
-            for most in (1, 2, 3, 5, 8):
+            for bound in (1, 2, 3, 5, 8):
                 for limits in (
-                    Limits(max_llm_calls=most),
-                    Limits(max_llm_calls=most, best_effort=False),
-                    Limits(max_tool_calls=most - 1),
-                    Limits(max_tokens=20 * most),
-                    Limits(max_iterations=most, max_llm_calls=40),
+                    Limits(max_llm_calls=bound),
+                    Limits(max_llm_calls=bound, best_effort=False),
+                    Limits(max_tool_calls=bound - 1),
+                    Limits(max_tokens=20 * bound),
+                    Limits(max_iterations=bound, max_llm_calls=40),
                 ):
                     await self.bench(model, limits=limits).run(self.engine)
                 await self.bench(
-                    model, limits=Limits(timeout=100 * most), seconds=40
+                    model, limits=Limits(timeout=100 * bound), seconds=40
                 ).run(self.engine)
 
     @run_in_loop
@@ -144,8 +152,8 @@ class EngineContract:
         result = await self.bench(
             restless, limits=Limits(max_iterations=3, max_llm_calls=200)
         ).run(self.engine)
-        told = f"with max_iterations=3 it asked its model {result.llm_calls} times: does it loop by run.iterations()?"
-        assert_true(result.stop_reason != "max_llm_calls", told)
+        message = f"with max_iterations=3 it asked its model {result.llm_calls} times: does it loop by run.iterations()?"
+        assert_true(result.stop_reason != "max_llm_calls", message)
 
     @run_in_loop
     async def test_it_runs_no_tool_that_is_denied(self) -> None:
@@ -226,7 +234,9 @@ class EngineContract:
             bench = self.bench(journal=journal)
             result = await self.engine(bench.runtime).resume(RUN)
             check_outcome(result, bench.entries)
-            assert_equal(told(result), told(whole), f"suspended at model call {number}")
+            assert_equal(
+                summarize(result), summarize(whole), f"suspended at model call {number}"
+            )
 
     async def _held_at(
         self, number: int, stop: Callable[[Any, "asyncio.Future[Any]"], Awaitable[None]]
@@ -260,7 +270,7 @@ class EngineContract:
 
     @run_in_loop
     async def test_it_tells_the_same_to_who_watches(self) -> None:
-        """A run that somebody watches, with its deltas, comes to the same, and every entry is seen once."""
+        """A run with a subscriber, with its deltas, has the same result, and every entry is seen once."""
         whole, bench = await self.bench().run(self.engine), self.bench()
         async with self.engine(bench.runtime).start(
             self.task, run_id=RUN, deltas=True
@@ -269,7 +279,7 @@ class EngineContract:
             seen = [item.seq async for item in items if not isinstance(item, Delta)]
             result = await run.result()
 
-        assert_equal(told(result), told(whole), "a run that was watched")
+        assert_equal(summarize(result), summarize(whole), "a run that was watched")
         assert_equal(
             seen, [entry.seq for entry in bench.entries], "the entries that were seen"
         )
@@ -281,7 +291,7 @@ class EngineContract:
             whole = self.bench(model, limits=_loose())
             expected = await whole.run(self.engine)
             entries = whole.entries
-            step = max(len(entries) // CUTS, 1)
+            step = max(len(entries) // MAX_CUTS, 1)
             for keep in sorted({*range(1, len(entries), step), len(entries)}):
                 bench = self.bench(
                     model, limits=_loose(), journal=crashed(entries, keep)
@@ -289,8 +299,8 @@ class EngineContract:
                 result = await self.engine(bench.runtime).resume(RUN)
                 check_resumed(entries[:keep], bench)
                 assert_equal(
-                    told(result),
-                    told(expected),
+                    summarize(result),
+                    summarize(expected),
                     f"cut after entry {keep} of {len(entries)}",
                 )
                 assert_true(
@@ -298,7 +308,7 @@ class EngineContract:
                     "the resumed journal does not verify",
                 )
 
-    def test_killed_at_any_barrier_it_goes_on_in_a_new_process(
+    def test_killed_at_any_barrier_it_is_resumed_by_a_new_process(
         self, tmp_path: Path
     ) -> None:
         """Killed before or after any barrier, a run is resumed by a fresh interpreter with another hash seed.
@@ -316,7 +326,11 @@ class EngineContract:
             first, second = self.bench(model), self.bench(model)
             await first.run(self.engine)
             await second.run(self.engine)
-            assert_equal(_said(first), _said(second), "two runs with the same model")
+            assert_equal(
+                _list_messages(first),
+                _list_messages(second),
+                "two runs with the same model",
+            )
 
     @run_in_loop
     async def test_it_honours_the_conversation(self) -> None:
@@ -352,8 +366,8 @@ class EngineContract:
             self.bench(broken=True, limits=Limits(max_tool_calls=1)),
         ):
             result = await bench.run(self.engine)
-            said = result.answer is None or self.answer in result.answer
-            assert_true(said, f"not what the model said: {result.answer!r}")
+            is_answer = result.answer is None or self.answer in result.answer
+            assert_true(is_answer, f"not what the model said: {result.answer!r}")
 
 
 @tool(effect="read", name="look")
@@ -419,7 +433,7 @@ def _loose() -> Limits:
     )
 
 
-def _said(bench: Bench) -> list[tuple[str, str, bytes]]:
+def _list_messages(bench: Bench) -> list[tuple[str, str, bytes]]:
     """A run's entries, without how long failed calls took: the pause before another attempt is random."""
     timed = (AttemptFailed, ModelFailed)
     return [

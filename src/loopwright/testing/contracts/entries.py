@@ -107,26 +107,26 @@ async def until_over(claim: Claim) -> None:
 async def one_writes(
     journals: Sequence[Journal], run_id: str, owner: str, entries: list[Entry]
 ) -> None:
-    """Take a run up through all these at once: one of them can write afterwards, the others never."""
-    taken = await asyncio.gather(
+    """Claim a run through all journals concurrently: one claim can write afterwards, the others never."""
+    results = await asyncio.gather(
         *(journal.claim(run_id, owner) for journal in journals), return_exceptions=True
     )
     claims: list[tuple[Claim, Journal]] = []
-    for claim, journal in zip(taken, journals, strict=True):
+    for claim, journal in zip(results, journals, strict=True):
         if isinstance(claim, BaseException):
             assert_true(
                 isinstance(claim, RunBusy),
-                f"taking a run up with others: RunBusy expected, got {claim!r}",
+                f"claiming a run concurrently: RunBusy expected, got {claim!r}",
             )
         else:
             claims.append((claim, journal))
     fences = sorted(claim.fence for claim, _ in claims)
-    assert_true(fences, "taking a run up with others: nobody got it")
-    assert_equal(len(set(fences)), len(fences), f"fences of their own, of {fences}")
+    assert_true(fences, "claiming a run concurrently: no claim succeeded")
+    assert_equal(len(set(fences)), len(fences), f"different fences, of {fences}")
     for claim, journal in claims:
         if claim.fence < fences[-1]:
             with expect_error(
-                Fenced, "writing after another took the run up in the same moment"
+                Fenced, "writing after a concurrent claim of the same run"
             ):
                 await write(journal, claim, b"not mine")
     claim, journal = max(claims, key=lambda pair: pair[0].fence)

@@ -125,7 +125,7 @@ class Bench:
             raise ToolError(f"it is broken {ERROR}")
 
     async def run(self, factory: Factory, **options: Any) -> Result:
-        """A run from beginning to end, with all that must hold for any."""
+        """Run the engine and check everything that must hold for any run."""
         result = await factory(self.runtime).run(self.task, run_id=RUN, **options)
         asked = len(self.provider.requests)
         await self.check(factory, result)
@@ -141,11 +141,11 @@ class Bench:
 
     @property
     def entries(self) -> list[Entry]:
-        """The run's journal."""
+        """The entries of the run."""
         return self.runtime.journal.read(RUN)
 
     async def check(self, factory: Factory, result: Result) -> None:
-        """What holds for every run that has ended."""
+        """Check what holds for every run that has ended."""
         entries = self.entries
         check_chain(entries)
         check_outcome(result, entries)
@@ -167,7 +167,7 @@ class Bench:
 
 
 def check_chain(entries: Sequence[Entry]) -> None:
-    """One beginning, one end, no gap, and one outcome for each effect."""
+    """Check for one start, one end, no gap, and one outcome for each effect."""
     kinds = [entry.kind for entry in entries]
     assert_equal(
         [entry.seq for entry in entries],
@@ -187,11 +187,11 @@ def check_chain(entries: Sequence[Entry]) -> None:
         ended = [entry.key for entry in entries if isinstance(entry.event, outcome)]
         assert_true(len(set(ended)) == len(ended), f"two outcomes: {ended}")
         if outcome is ModelReplied:
-            assert_true(set(ended) <= set(begun), "a reply that nobody asked for")
+            assert_true(set(ended) <= set(begun), "a reply without a request")
 
 
 def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
-    """A status and a stop reason of the closed sets, and an answer that is one."""
+    """Check status, stop reason, answer and usage of a result."""
     assert_true(result.status in get_args(Status), f"status {result.status!r}")
     assert_true(
         result.stop_reason in get_args(StopReason),
@@ -231,7 +231,7 @@ def check_outcome(result: Result, entries: Sequence[Entry]) -> None:
 
 
 def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
-    """Nothing ran that was not allowed first, with the arguments that were allowed, and nothing ran twice."""
+    """Check that every tool was allowed before with the same arguments, and that none ran twice."""
     allowed: dict[str, str] = {}
     begun: set[str] = set()
     for entry in entries:
@@ -251,7 +251,7 @@ def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
 
 
 def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
-    """No call began past a limit, whatever was in flight; one reserved call may pass that of the tokens."""
+    """Check that no call started past a limit; only one reserved call may exceed that of the tokens."""
     calls, tools, reserved, spent, asked = 0, 0, 0, Usage(), set[str]()
     for entry in entries:
         event = entry.event
@@ -281,7 +281,7 @@ def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
 
 
 def check_resumed(before: Sequence[Entry], bench: Bench) -> None:
-    """Nothing that had its outcome was done again."""
+    """Check that no effect with an outcome was repeated."""
     replied = {entry.key for entry in before if isinstance(entry.event, ModelReplied)}
     finished = {entry.key for entry in before if isinstance(entry.event, ToolFinished)}
     after = [entry for entry in bench.entries if entry.seq > len(before)]
@@ -307,8 +307,8 @@ def check_resumed(before: Sequence[Entry], bench: Bench) -> None:
     )
 
 
-def told(result: Result) -> tuple[object, ...]:
-    """What must be the same however often a run was interrupted."""
+def summarize(result: Result) -> tuple[object, ...]:
+    """Return what must be the same however often a run was interrupted."""
     return (
         result.answer,
         result.status,

@@ -26,7 +26,7 @@ from ...messages import Effect, Json
 from ...result import Result
 from ..assertions import assert_equal, assert_true, assert_type, run_in_loop
 from ..truncated_journal import crashed
-from .fixtures import RUN, Bench, check_gated, check_outcome, told
+from .fixtures import RUN, Bench, check_gated, check_outcome, summarize
 from .models import Model, babble, polite
 
 ARGUMENTS: Sequence[dict[str, Json]] = (
@@ -74,15 +74,15 @@ class GateContract:
     """
 
     def gate(self) -> PolicyGate:
-        """Your gate, made anew."""
+        """Return a new object of your gate."""
         raise NotImplementedError(f"{type(self).__name__}: override gate(self)")
 
     def broken(self) -> Iterable[PolicyGate]:
-        """Your gate where what it asks is down, slow or silent: under those no tool may run. None if it asks nobody."""
+        """Return your gate with a service that is down, slow or silent, so that no tool may run; none without a service."""
         return ()
 
     def actions(self) -> Iterable[Action]:
-        """What it is asked about; add what your rules speak of."""
+        """Return the actions to decide about; add those of your rules."""
         for (tool, effect), arguments in itertools.product(
             zip(TOOLS, itertools.cycle(get_args(Effect))), ARGUMENTS
         ):
@@ -150,7 +150,7 @@ class GateContract:
         assert_equal(
             versions[1], versions[0], "versions of two gates that are made the same"
         )
-        assert_type(versions[0], str, "the version is no text")
+        assert_type(versions[0], str, "the version is not a text")
 
     @run_in_loop
     async def test_it_can_be_asked_by_many_at_once(self) -> None:
@@ -199,8 +199,8 @@ class GateContract:
                 )
                 check_gated(bench.entries, bench.ran)
                 assert_equal(
-                    told(result),
-                    told(expected),
+                    summarize(result),
+                    summarize(expected),
                     f"cut after entry {keep} of {len(entries)}",
                 )
 

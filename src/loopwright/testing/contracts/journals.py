@@ -32,7 +32,7 @@ class JournalContract(WorkerChecks):
             def journal(self, folder: Path) -> Journal:
                 return MyJournal(folder / "runs")
 
-    A journal that survives the process takes `DurableJournalContract` in its place.
+    A journal that survives the process uses `DurableJournalContract`.
     """
 
     # --- entries ---
@@ -78,7 +78,7 @@ class JournalContract(WorkerChecks):
 
     @with_journal
     async def test_several_appends_wait_for_one_barrier(self, journal: Journal) -> None:
-        """`append` only hands over, however often; one barrier makes all of it durable, in order."""
+        """`append` only queues; one barrier makes all entries durable, in order."""
         claim = journal.create(header())
         for number in range(600):
             journal.append(claim, follow(claim, str(number).encode()))
@@ -196,7 +196,7 @@ class JournalContract(WorkerChecks):
     async def test_of_two_new_runs_with_one_id_the_first_to_write_has_it(
         self, journal: Journal
     ) -> None:
-        """Both were created before either wrote; the other is refused by its barrier, and the first goes on."""
+        """Both were created before either wrote; the other is refused by its barrier, and the first continues."""
         first, second = (
             journal.create(header()),
             journal.create(dataclasses.replace(header(), engine="another")),
@@ -244,7 +244,7 @@ class JournalContract(WorkerChecks):
     # --- claims ---
 
     @with_journal
-    async def test_a_claim_goes_on_where_the_last_owner_ended(
+    async def test_a_claim_continues_at_the_head_of_the_last_owner(
         self, journal: Journal
     ) -> None:
         """It has the next fence and the head of the chain."""
@@ -280,7 +280,7 @@ class JournalContract(WorkerChecks):
         """Unless it is taken over."""
         await write(journal, journal.create(header(owner=LIVE)), b"{}")
 
-        with expect_error(RunBusy, "claiming a run that somebody works on"):
+        with expect_error(RunBusy, "claiming a run with a live owner"):
             await journal.claim("r1", ME)
         assert_equal(
             (await journal.claim("r1", ME, take_over=True)).fence,
@@ -289,16 +289,16 @@ class JournalContract(WorkerChecks):
         )
 
     @with_journal
-    async def test_a_run_with_a_dead_owner_is_taken_up_at_once(
+    async def test_a_run_with_a_dead_owner_is_claimed_immediately(
         self, journal: Journal
     ) -> None:
-        """Nobody waits for a lease of a process that is gone."""
+        """A claim does not wait for the lease of a process that ended."""
         await write(journal, journal.create(header(owner=DEAD)), b"{}")
 
         assert_equal((await journal.claim("r1", ME)).fence, 2, "the fence")
 
     @with_journal
-    async def test_of_several_that_take_up_one_run_one_writes_it(
+    async def test_of_several_that_claim_one_run_one_writes_it(
         self, journal: Journal
     ) -> None:
         """At the same moment, they are refused as `RunBusy`, or have fences of their own: the highest one counts."""

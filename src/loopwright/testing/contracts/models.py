@@ -1,4 +1,4 @@
-"""What models say in the contracts: the sensible next thing, or anything at all."""
+"""Models of the contracts: a sensible one, and ones that reply anything."""
 
 import json
 import random

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import dataclasses
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
 from typing import Any, ClassVar, cast
 from unittest import SkipTest
 
@@ -12,9 +10,8 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from ...engines.react import ReActEngine
-from ...errors import ProviderError
 from ...events.effects import ModelReplied, ModelRequested
-from ...messages import Completion, Conversation, Message, ToolCall, ToolSpec, Usage
+from ...messages import Completion, Conversation, Message, ToolCall, ToolSpec
 from ...providers.base import (
     Capabilities,
     Delta,
@@ -25,6 +22,7 @@ from ...providers.base import (
 )
 from ...runtime import Runtime
 from ..assertions import assert_equal, assert_true, assert_type, run_in_loop
+from .provider_checks import check_completion, check_deltas, check_error, check_usage
 
 LOOK = ToolSpec(
     "look",
@@ -55,7 +53,7 @@ LOOKED = QUESTION.add(
     ),
     Message("tool", "The sky is blue.", call_id="call_1", origin="tool"),
 )
-AT_ONCE = 8
+CONCURRENCY = 8
 
 
 class ProviderContract:
@@ -66,7 +64,7 @@ class ProviderContract:
                 return MyProvider("model-1", base_url=server.url)
 
             def failing(self) -> Iterable[Provider]:
-                yield MyProvider("model-1", base_url="http://127.0.0.1:9")  # nobody listens there
+                yield MyProvider("model-1", base_url="http://127.0.0.1:9")  # no server
 
     Behind it must be something that answers: a server of your tests on this machine, a cassette, a model in the
     process. What it answers is its own affair; the same request is to be answered the same, unless `repeats` is False.
@@ -78,15 +76,15 @@ class ProviderContract:
     """Seconds after which a call that was cancelled must have ended."""
 
     def provider(self) -> Provider:
-        """Your provider, made anew."""
+        """Return a new object of your provider."""
         raise NotImplementedError(f"{type(self).__name__}: override provider(self)")
 
     def failing(self) -> Iterable[Provider]:
-        """Your provider where nobody listens, the key is wrong, the answer is rubbish: each call of these must fail."""
+        """Return your provider without a server, with a wrong key, with invalid replies: each call must fail."""
         return ()
 
     def requests(self) -> list[Request]:
-        """What it is asked: a question, with tools, after a tool's result, without leave to call, with a schema."""
+        """Return the requests: a question, with tools, after a tool's result, with tools disabled, with a schema."""
         able = self.provider().capabilities
         asked = [
             Request(QUESTION),
@@ -145,7 +143,7 @@ class ProviderContract:
 
     @run_in_loop
     async def test_usage_says_what_is_known_and_none_of_what_is_not(self) -> None:
-        """Totals contain their parts; 0 tokens are never sent, so 0 is not how to say that nobody knows."""
+        """Totals contain their parts; 0 tokens are never sent, so an unknown count is not 0."""
         provider = self.provider()
         for request in self.requests():
             check_usage((await provider.complete(request)).usage)
@@ -166,7 +164,7 @@ class ProviderContract:
 
     @run_in_loop
     async def test_a_stream_says_what_a_whole_reply_says(self) -> None:
-        """Its last delta carries the completion; texts, thoughts and pieces of calls joined are those of it."""
+        """Its last delta carries the completion; texts, thoughts and chunks of calls joined are those of it."""
         provider = self._streaming()
         for request in self.requests():
             deltas = await _deltas(provider, request)
@@ -177,8 +175,8 @@ class ProviderContract:
             if self.repeats:
                 whole = await provider.complete(request)
                 assert_equal(
-                    _said(cast("Completion", streamed)),
-                    _said(whole),
+                    _comparable(cast("Completion", streamed)),
+                    _comparable(whole),
                     "what was streamed, and what was told whole",
                 )
 
@@ -207,7 +205,7 @@ class ProviderContract:
     async def test_a_cancelled_call_ends_and_the_next_one_works(self) -> None:
         """At whatever point it is cancelled; a stream that is left half way, too."""
         provider, request = self.provider(), Request(QUESTION)
-        expected = _said(await provider.complete(request))
+        expected = _comparable(await provider.complete(request))
         for pauses in range(12):
             await self._cancelled(_once(provider, request), pauses)
         if hasattr(provider, "stream"):
@@ -217,9 +215,9 @@ class ProviderContract:
             await anext(left)
             if isinstance(left, AsyncGenerator):
                 await left.aclose()
-        said = _said(await provider.complete(request))
+        reply = _comparable(await provider.complete(request))
         if self.repeats:
-            assert_equal(said, expected, "the reply after calls that were cancelled")
+            assert_equal(reply, expected, "the reply after calls that were cancelled")
 
     async def _cancelled(self, work: Coroutine[Any, Any, object], pauses: int) -> None:
         """Cancel a call after so many turns of the event loop: if it was in flight, it must end as cancelled."""
@@ -238,7 +236,7 @@ class ProviderContract:
         assert_true(error is None, f"cancelled, it raised: {error!r}")
         assert_true(
             call.cancelled() or not in_flight,
-            "cancelled in flight, it went on and gave a reply",
+            "cancelled in flight, it continued and gave a reply",
         )
 
     @run_in_loop
@@ -247,12 +245,12 @@ class ProviderContract:
         provider, asked = self._streaming(), self.requests()
         alone = [await _deltas(provider, request) for request in asked]
         together = await asyncio.gather(
-            *(_deltas(provider, request) for request in asked * AT_ONCE)
+            *(_deltas(provider, request) for request in asked * CONCURRENCY)
         )
         for deltas in together:
             check_deltas(deltas)
         if self.repeats:
-            expected = [_streamed(deltas) for deltas in alone] * AT_ONCE
+            expected = [_streamed(deltas) for deltas in alone] * CONCURRENCY
             assert_equal(
                 [_streamed(deltas) for deltas in together],
                 expected,
@@ -266,31 +264,32 @@ class ProviderContract:
         asked = self.requests()
         alone = [await provider.complete(request) for request in asked]
         together = await asyncio.gather(
-            *(provider.complete(request) for request in asked * AT_ONCE)
+            *(provider.complete(request) for request in asked * CONCURRENCY)
         )
         if self.repeats:
             assert_equal(
-                [_said(c) for c in together],
-                [_said(c) for c in alone] * AT_ONCE,
+                [_comparable(c) for c in together],
+                [_comparable(c) for c in alone] * CONCURRENCY,
                 "replies at the same time",
             )
             again = [await provider.complete(request) for request in reversed(asked)]
             assert_equal(
-                [_said(c) for c in reversed(again)],
-                [_said(c) for c in alone],
+                [_comparable(c) for c in reversed(again)],
+                [_comparable(c) for c in alone],
                 "replies in another order",
             )
-        for request, completion in zip(asked * AT_ONCE, together, strict=True):
+        for request, completion in zip(asked * CONCURRENCY, together, strict=True):
             check_completion(completion, request)
 
     def test_one_provider_serves_several_event_loops(self) -> None:
         """One after the other, as scripts do that call `asyncio.run` twice."""
         provider = self.provider()
-        said = [
-            _said(asyncio.run(_once(provider, Request(QUESTION)))) for _ in range(3)
+        replies = [
+            _comparable(asyncio.run(_once(provider, Request(QUESTION))))
+            for _ in range(3)
         ]
         if self.repeats:
-            assert_equal(said, [said[0]] * 3, "replies in three event loops")
+            assert_equal(replies, [replies[0]] * 3, "replies in three event loops")
 
     @run_in_loop
     async def test_a_run_records_who_answered(self) -> None:
@@ -333,114 +332,6 @@ class ProviderContract:
         return providers
 
 
-def check_completion(completion: object, request: Request) -> None:
-    """A reply that the runtime can go on with."""
-    if not isinstance(completion, Completion):
-        raise AssertionError(
-            f"a reply of type {type(completion).__name__}, not a Completion"
-        )
-    set_ = [
-        name
-        for name in ("calls", "answer", "problem")
-        if getattr(completion, name) not in ((), None)
-    ]
-    assert_true(
-        len(set_) == 1,
-        f"one of calls, answer and problem is to be set, got {set_}: {completion!r}",
-    )
-    offered = (
-        {spec.name for spec in request.tools}
-        if request.tool_choice == "auto"
-        else set[str]()
-    )
-    for call in completion.calls:
-        assert_true(
-            call.name in offered,
-            f"a call of {call.name!r}, which was not offered: return a problem instead",
-        )
-        assert_type(call.arguments, Mapping, "arguments that are no object")
-    ids = [call.id for call in completion.calls if call.id]
-    assert_true(len(set(ids)) == len(ids), f"two calls have one id: {ids}")
-    for text in (completion.text, completion.thought, completion.model):
-        assert_type(text, str, "text, thought and model are texts")
-
-
-def check_usage(usage: Usage) -> None:
-    """Counts that can be true."""
-    counts = {
-        name: value
-        for name, value in dataclasses.asdict(usage).items()
-        if name.endswith("_tokens")
-    }
-    for name, count in counts.items():
-        assert_true(
-            count is None or (type(count) is int and count >= 0),
-            f"usage.{name} is {count!r}",
-        )
-    assert_true(
-        usage.input_tokens != 0, "usage.input_tokens is 0: what is not known is None"
-    )
-    for part, whole in (
-        ("cached_tokens", "input_tokens"),
-        ("cache_write_tokens", "input_tokens"),
-        ("reasoning_tokens", "output_tokens"),
-    ):
-        known = counts[part] is not None and counts[whole] is not None
-        assert_true(
-            not known or counts[part] <= counts[whole],
-            f"usage.{part} is part of {whole}: {usage!r}",
-        )
-    assert_true(usage.cost is None or usage.cost >= 0, f"usage.cost is {usage.cost!r}")
-
-
-def check_deltas(deltas: list[Delta]) -> None:
-    """The completion comes last and once, and the pieces are those of it."""
-    assert_true(deltas, "a stream without a delta")
-    whole = [delta.completion for delta in deltas if delta.completion is not None]
-    assert_true(
-        len(whole) == 1 and deltas[-1].completion is not None,
-        "the completion comes once, in the last delta",
-    )
-    completion = whole[0]
-    text = "".join(delta.text for delta in deltas)
-    assert_true(
-        text in ("", completion.text, completion.answer),
-        f"streamed was {text!r}, the reply is {completion.text!r}",
-    )
-    pieces: dict[int, list[str]] = {}
-    for call in (delta.call for delta in deltas if delta.call is not None):
-        name, arguments = pieces.setdefault(call.index, ["", ""])
-        pieces[call.index] = [name or call.name, arguments + call.arguments]
-    if completion.calls and pieces:
-        joined = [
-            (name, json.loads(arguments or "{}"))
-            for _, (name, arguments) in sorted(pieces.items())
-        ]
-        assert_equal(
-            joined,
-            [(call.name, dict(call.arguments)) for call in completion.calls],
-            "the calls in pieces",
-        )
-
-
-def check_error(error: BaseException | None) -> None:
-    """An error that the runtime knows what to do with."""
-    assert_true(
-        isinstance(error, ProviderError), f"ProviderError expected, got {error!r}"
-    )
-    failed = cast("ProviderError", error)
-    assert_true(str(failed).strip(), "an error that says nothing")
-    assert_type(failed.retryable, bool, "retryable")
-    assert_true(
-        failed.status is None or 100 <= failed.status <= 599,
-        f"status: {failed.status!r}",
-    )
-    assert_true(
-        failed.retry_after is None or failed.retry_after >= 0,
-        f"retry_after: {failed.retry_after!r}",
-    )
-
-
 async def _error(work: Any) -> BaseException | None:
     try:
         await work
@@ -458,12 +349,12 @@ async def _deltas(provider: Provider, request: Request) -> list[Delta]:
 
 
 def _streamed(deltas: list[Delta]) -> tuple[object, ...]:
-    """What a stream came to; where it was cut into pieces may differ."""
+    """What a stream came to; where it was cut into chunks may differ."""
     text = "".join(delta.text for delta in deltas)
     return (
         text,
         "".join(delta.reasoning for delta in deltas),
-        _said(cast("Completion", deltas[-1].completion)),
+        _comparable(cast("Completion", deltas[-1].completion)),
     )
 
 
@@ -477,7 +368,7 @@ def _stream(provider: Provider, request: Request) -> AsyncIterator[Delta]:
     return deltas
 
 
-def _said(completion: Completion) -> tuple[object, ...]:
+def _comparable(completion: Completion) -> tuple[object, ...]:
     """What of a reply must be the same again; ids and counts may differ."""
     calls = [(call.name, dict(call.arguments)) for call in completion.calls]
     return (

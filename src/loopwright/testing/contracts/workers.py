@@ -1,4 +1,4 @@
-"""What a journal promises to workers: leases that end, a list of the runs to be taken up, and an inbox for commands."""
+"""Checks of a journal that workers share: leases, orphaned runs, and the inbox."""
 
 import asyncio
 import dataclasses
@@ -34,7 +34,7 @@ BODIES: tuple[dict[str, Any], ...] = (
 
 
 class WorkerChecks:
-    """A part of `JournalContract`."""
+    """The checks of `JournalContract` that workers rely on."""
 
     def journal(self, folder: Path) -> Journal:
         """Your journal in that folder: a new one where the folder is empty, else the one that was there."""
@@ -50,8 +50,8 @@ class WorkerChecks:
     ) -> None:
         """It begins with the first entries; without one there is no end."""
         before = time.time()
-        claim = await _begun(journal, "r1", AWAY, lease=100.0)
-        await _begun(journal, "r2", AWAY)
+        claim = await _begin(journal, "r1", AWAY, lease=100.0)
+        await _begin(journal, "r2", AWAY)
 
         _ends(claim, before + 100.0, time.time() + 100.0)
         assert_equal(
@@ -65,7 +65,7 @@ class WorkerChecks:
         self, journal: Journal
     ) -> None:
         """In place of the one before; without one there is no end."""
-        await _begun(journal, "r1", DEAD, lease=1.0)
+        await _begin(journal, "r1", DEAD, lease=1.0)
         before = time.time()
         claim = await journal.claim("r1", AWAY, lease=100.0)
 
@@ -84,29 +84,29 @@ class WorkerChecks:
     async def test_a_run_is_busy_until_its_lease_is_over(
         self, journal: Journal
     ) -> None:
-        """Its owner is on a host of which nothing is known here; the error says when the lease ends."""
-        await _begun(journal, "r1", AWAY, lease=3600.0)
+        """Its owner is on another host, about which nothing is known; the error says when the lease ends."""
+        await _begin(journal, "r1", AWAY, lease=3600.0)
         with expect_error(
             RunBusy, "claiming a run with a lease that is not over", saying="UTC"
         ):
             await journal.claim("r1", ME)
-        await _begun(journal, "r2", AWAY)
+        await _begin(journal, "r2", AWAY)
         with expect_error(RunBusy, "claiming a run of another host that has no lease"):
             await journal.claim("r2", ME)
 
         assert_equal(
             (await journal.claim("r1", ME, take_over=True)).fence,
             2,
-            "the fence of who took over",
+            "the fence of the new owner",
         )
 
     @with_journal
-    async def test_a_run_whose_lease_is_over_is_taken_up_although_its_owner_lives(
+    async def test_a_run_whose_lease_is_over_is_claimed_from_a_live_owner(
         self, journal: Journal
     ) -> None:
         """The old owner is refused as `Fenced` from then on, whatever it does."""
         for run_id, owner in (("r1", LIVE), ("r2", AWAY)):
-            old = await _begun(journal, run_id, owner, lease=0.05)
+            old = await _begin(journal, run_id, owner, lease=0.05)
             await until_over(old)
             try:
                 new = await journal.claim(run_id, ME)
@@ -114,32 +114,32 @@ class WorkerChecks:
                 raise AssertionError(
                     f"a run whose lease is over was not free: {busy}"
                 ) from busy
-            assert_equal(new.fence, 2, "the fence of who took it up")
-            with expect_error(Fenced, "renewing a lease after another took the run up"):
+            assert_equal(new.fence, 2, "the fence of the new owner")
+            with expect_error(Fenced, "renewing a lease after another claimed the run"):
                 await journal.renew(old, 100.0)
-            with expect_error(Fenced, "writing after another took the run up"):
+            with expect_error(Fenced, "writing after another claimed the run"):
                 await write(journal, old, b"too late")
-            with expect_error(Fenced, "a barrier after another took the run up"):
+            with expect_error(Fenced, "a barrier after another claimed the run"):
                 await journal.barrier(old)
             await write(journal, new, b"2")
             assert_equal(len(journal.read(run_id)), 2, "entries")
             assert_true(journal.verify(run_id).ok, "the chain does not verify")
 
     @with_journal
-    async def test_a_dead_owner_is_taken_over_at_once_whatever_its_lease(
+    async def test_a_dead_owner_loses_the_run_whatever_its_lease(
         self, journal: Journal
     ) -> None:
-        """Nobody waits for a lease of a process that is gone."""
-        await _begun(journal, "r1", DEAD, lease=3600.0)
+        """A claim does not wait for the lease of a process that ended."""
+        await _begin(journal, "r1", DEAD, lease=3600.0)
 
         assert_equal((await journal.claim("r1", ME)).fence, 2, "the fence")
 
     @with_journal
     async def test_a_lease_that_is_renewed_does_not_end(self, journal: Journal) -> None:
-        """Its new end counts from the renewal, for a new run and for one that was taken up."""
-        for run_id in ("new", "taken up"):
-            claim = await _begun(journal, run_id, AWAY, lease=0.2)
-            if run_id == "taken up":
+        """Its new end counts from the renewal, for a new run and for a claimed one."""
+        for run_id in ("new", "claimed"):
+            claim = await _begin(journal, run_id, AWAY, lease=0.2)
+            if run_id == "claimed":
                 claim = await journal.claim(run_id, AWAY, take_over=True, lease=0.2)
             first, before = dataclasses.replace(claim), time.time()
             await journal.renew(claim, 3600.0)
@@ -155,7 +155,7 @@ class WorkerChecks:
     @with_journal
     async def test_only_the_owner_renews_a_lease(self, journal: Journal) -> None:
         """What another tries is `Fenced` and changes nothing."""
-        old = await _begun(journal, "r1", AWAY, lease=100.0)
+        old = await _begin(journal, "r1", AWAY, lease=100.0)
         new = await journal.claim("r1", ME, take_over=True, lease=200.0)
 
         with expect_error(Fenced, "renewing a lease after a take-over"):
@@ -170,7 +170,7 @@ class WorkerChecks:
     async def test_a_run_that_is_freed_has_no_lease(self, journal: Journal) -> None:
         """A renewal that comes late gives it none."""
         for status in ("suspended", "waiting", "completed"):
-            claim = await _begun(journal, status, AWAY, lease=100.0)
+            claim = await _begin(journal, status, AWAY, lease=100.0)
             await write(journal, claim, b"{}", status="running")
             assert_equal(
                 _info(journal).lease_until,
@@ -190,7 +190,7 @@ class WorkerChecks:
     @with_journal
     async def test_a_lease_is_a_number_of_seconds(self, journal: Journal) -> None:
         """Above 0 and with an end; anything else is a `ConfigError`, and the run stays as it was."""
-        claim = await _begun(journal, "r1", DEAD)
+        claim = await _begin(journal, "r1", DEAD)
         listed = journal.runs()
         for lease in (0.0, -1.0, float("nan"), float("inf")):
             with expect_error(ConfigError, f"a lease of {lease}", saying="lease"):
@@ -198,10 +198,10 @@ class WorkerChecks:
             with expect_error(ConfigError, f"a lease of {lease}", saying="lease"):
                 await journal.renew(claim, lease)
             with expect_error(ConfigError, f"a lease of {lease}", saying="lease"):
-                await _begun(journal, "r2", ME, lease=lease)
+                await _begin(journal, "r2", ME, lease=lease)
         assert_equal(journal.runs(), listed, "the runs")
 
-    # --- runs to be taken up ---
+    # --- runs to claim ---
 
     @with_journal
     async def test_unfinished_runs_are_listed_alone(self, journal: Journal) -> None:
@@ -217,7 +217,7 @@ class WorkerChecks:
             "stuck",
         )
         for status in statuses:
-            await write(journal, await _begun(journal, status, LIVE), status=status)
+            await write(journal, await _begin(journal, status, LIVE), status=status)
 
         unfinished = [status for status in reversed(statuses) if status in RESUMABLE]
         assert_equal(
@@ -232,17 +232,19 @@ class WorkerChecks:
         )
 
     @with_journal
-    async def test_orphans_are_told_from_runs_at_work(self, journal: Journal) -> None:
+    async def test_orphans_are_distinguished_from_runs_at_work(
+        self, journal: Journal
+    ) -> None:
         """Running, with an owner that is dead or whose lease is over."""
-        await _begun(journal, "dead", DEAD, lease=3600.0)
-        await until_over(await _begun(journal, "over", AWAY, lease=0.05))
+        await _begin(journal, "dead", DEAD, lease=3600.0)
+        await until_over(await _begin(journal, "over", AWAY, lease=0.05))
         for run_id, owner, lease in (
             ("at work", LIVE, None),
             ("away", AWAY, None),
             ("leased", AWAY, 3600.0),
         ):
-            await _begun(journal, run_id, owner, lease=lease)
-        await write(journal, await _begun(journal, "waits", DEAD), status="waiting")
+            await _begin(journal, run_id, owner, lease=lease)
+        await write(journal, await _begin(journal, "waits", DEAD), status="waiting")
 
         found = [
             info.run_id
@@ -258,7 +260,7 @@ class WorkerChecks:
         """Oldest first, with growing numbers, each run its own."""
         before = time.time()
         for run_id in ("r1", "r2"):
-            await _begun(journal, run_id, LIVE)
+            await _begin(journal, run_id, LIVE)
         numbers = [journal.send("r1", "steer", body) for body in BODIES]
         journal.send("r2", "abort", {"of": "r2"})
 
@@ -287,7 +289,7 @@ class WorkerChecks:
     ) -> None:
         """`after` the last number it has seen; an inbox to which nothing was sent is empty."""
         assert_equal(journal.inbox("nowhere"), [], "the inbox of no run")
-        await _begun(journal, "r1", LIVE)
+        await _begin(journal, "r1", LIVE)
         assert_equal(journal.inbox("r1"), [], "an inbox to which nothing was sent")
         numbers = [journal.send("r1", "steer", {"n": n}) for n in range(5)]
 
@@ -321,7 +323,7 @@ class WorkerChecks:
     @with_journal
     async def test_what_is_no_command_is_refused(self, journal: Journal) -> None:
         """A body is a JSON object of bounded size, a kind is a name; anything else is a `ConfigError`."""
-        await _begun(journal, "r1", LIVE)
+        await _begin(journal, "r1", LIVE)
         deep: list[Any] = []
         for _ in range(100_000):
             deep = [deep]
@@ -332,7 +334,7 @@ class WorkerChecks:
         for body in wrong:
             with expect_error(
                 ConfigError,
-                "sending what is no JSON object of that size",
+                "sending anything but a JSON object of that size",
                 saying="body",
             ):
                 journal.send("r1", "steer", body)
@@ -350,8 +352,8 @@ class WorkerChecks:
 
     @with_journal
     async def test_many_send_at_once(self, journal: Journal) -> None:
-        """From several threads, whoever owns the run and while it is written: every command has its own number."""
-        claim = await _begun(journal, "r1", LIVE)
+        """From several threads, also to another owner's run while it is written: every command has its own number."""
+        claim = await _begin(journal, "r1", LIVE)
 
         def send(sender: int) -> list[tuple[int, int, int]]:
             return [
@@ -363,7 +365,7 @@ class WorkerChecks:
             *(asyncio.to_thread(send, sender) for sender in range(4))
         )
         await write(journal, claim, b"{}")
-        sent = [told for telling in await senders for told in telling]
+        sent = [command for commands in await senders for command in commands]
         found = [(c.number, c.body["of"], c.body["n"]) for c in journal.inbox("r1")]
 
         assert_equal(found, sorted(sent), "the commands")
@@ -371,7 +373,7 @@ class WorkerChecks:
         assert_true(journal.verify("r1").ok, "the chain does not verify")
 
 
-async def _begun(
+async def _begin(
     journal: Journal, run_id: str, owner: str, *, lease: float | None = None
 ) -> Claim:
     """A run with one entry."""

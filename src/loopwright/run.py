@@ -260,7 +260,7 @@ class Run:
             if not isinstance(outcome, BaseException):
                 results.append(outcome)
             elif not isinstance(outcome, Suspended):
-                self._session.withdraw_questions(key)
+                self._session.cancel_questions(key)
                 raise outcome
         return results
 

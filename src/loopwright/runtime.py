@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from ._internal.sync import LOOP_THREAD
-from ._kernel.control.inbox_poller import Listener
+from ._kernel.control.inbox_poller import InboxWatcher
 from ._kernel.control.run_control import RunControl
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .clock import Clock, SystemClock
@@ -102,7 +102,7 @@ class Runtime(Services):
             context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock,
             on_unknown=on_unknown, lease=lease, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={},
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
-            classifier=classifier, listener=Listener(journal))  # fmt: skip
+            classifier=classifier, inbox_watcher=InboxWatcher(journal))  # fmt: skip
         object.__setattr__(self, "_owned_provider", owned)  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from ._internal.log import logger
 from ._kernel.control.commands import RESUMING
-from ._kernel.control.run_control import open_questions
+from ._kernel.control.questions import open_questions
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
 from .errors import ConfigError, Fenced, JournalError, RunBusy, format_error

@@ -332,7 +332,7 @@ def test_what_cannot_be_said_is_2_on_one_line_and_nothing_comes_into_the_inbox(
 ) -> None:
     invoke("run", "Go.", "--provider", "scripted:hello", "--run-id", "r2", "-q")
     nobody = f"no run 'r9' in journal '{folder / 'loopwright.db'}'"
-    ended = "run 'r2' has ended: it hears nothing any more"
+    ended = "run 'r2' has ended: it receives no more commands"
     complaints = {
         ("steer", "r9", "x"): nobody,
         ("approve", "r9", "0#0"): nobody,

@@ -492,13 +492,16 @@ def test_the_line_to_type_is_quoted_and_cleaned(invoke: Invoke) -> None:
         (("r9", "0#0", "--unknown"), "no run 'r9'"),
         (
             ("r1", "7#0", "--unknown"),
-            "does not ask what came of '7#0'; it asks about '0#0'",
+            "does not ask about the outcome of '7#0'; it asks about '0#0'",
         ),
         (
             ("r2", "0#0", "--unknown"),
-            "does not ask what came of '0#0'; it asks about no call",
+            "does not ask about the outcome of '0#0'; it asks about no call",
         ),
-        (("r1", "\x1b[31m", "--unknown"), "does not ask what came of '\\x1b[31m'"),
+        (
+            ("r1", "\x1b[31m", "--unknown"),
+            "does not ask about the outcome of '\\x1b[31m'",
+        ),
     ],
 )
 def test_a_word_that_nobody_asked_for_is_2(

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, cast
 
-from .._kernel.control.run_control import RunControl, open_questions
+from .._kernel.control.questions import open_questions
+from .._kernel.control.run_control import RunControl
 from ..errors import ConfigError, JournalError
 from ..events.run import Question
 from ..messages import JsonObject

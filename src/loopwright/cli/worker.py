@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .._kernel.control.commands import RESOLVE
-from .._kernel.control.questions import resolve_body
+from .._kernel.control.questions import build_resolve_body
 from ..errors import ConfigError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
@@ -196,7 +196,7 @@ def send_resolution(
 ) -> int:
     """Put what came of a call into a run's inbox; gives the exit status."""
     opened = open_journal(journal)
-    body = resolve_body(run_id, opened.read(run_id), key, resolution)
+    body = build_resolve_body(run_id, opened.read(run_id), key, resolution)
 
     async def work() -> None:
         await asyncio.to_thread(opened.send, run_id, RESOLVE, body)

@@ -86,7 +86,7 @@ async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(
         "stop",
     ]
     assert await typed("steer", "r", "more", journal=path) == (
-        2, "error: run 'r' has ended: it hears nothing any more\n",
+        2, "error: run 'r' has ended: it receives no more commands\n",
     )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_erro
     control = runtime().control("r")
     with pytest.raises(
         JournalError,
-        match="has heard 1 commands and takes this one, number 1, for an earlier one",
+        match="has received 1 commands and takes this one, number 1, for an earlier one",
     ):
         await control.stop()
     await control.stop()

@@ -20,7 +20,7 @@ from loopwright import (
     PolicyState,
     Suspend,
 )
-from loopwright._kernel.control.run_control import open_questions
+from loopwright._kernel.control.questions import open_questions
 from loopwright.gates import RESPOND, InstantGate
 from loopwright.testing import call, crashed
 

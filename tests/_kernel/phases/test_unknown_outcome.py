@@ -280,13 +280,15 @@ async def test_what_a_person_said_is_not_asked_for_again_after_a_crash(
 async def test_what_the_run_does_not_ask_about_cannot_be_answered():
     parts = await taken_up(payment(), on_unknown="ask")
     with pytest.raises(
-        ConfigError, match="does not ask what came of '0#0'; it asks about no call"
+        ConfigError,
+        match="does not ask about the outcome of '0#0'; it asks about no call",
     ):
         await parts.resolve("r", "0#0", CallNotExecuted())  # not yet
 
     await ReActEngine(parts).resume("r")
     with pytest.raises(
-        ConfigError, match="does not ask what came of '0#1'; it asks about '0#0'"
+        ConfigError,
+        match="does not ask about the outcome of '0#1'; it asks about '0#0'",
     ):
         await parts.resolve("r", "0#1", CallNotExecuted())
 

@@ -1,21 +1,61 @@
-"""What a run asks people, rebuilt from its journal, and the bodies of the commands that answer it."""
+"""The questions that a run asks people, read from its journal, and the bodies that answer them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from ...errors import ConfigError
 from ...events.effects import GateDecided
 from ...events.entry import Entry
-from ...events.run import Question
+from ...events.run import Question, RunFinished, RunSuspended
 from ...messages import JsonObject
 from ...tools.resolution import CallCompleted, CallNotExecuted, Resolution
 from ..durability.replay import Replay
 
-Verdict: TypeAlias = Literal["done", "not_done", "unknown"]
+ResolutionKind: TypeAlias = Literal["done", "not_done", "unknown"]
 
 
-def question_of(key: str, known: GateDecided, proposed: JsonObject) -> Question:
-    """The question that a decision is; `proposed` are the call's arguments, unless it is about others."""
+def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
+    """Return what a run wants decided; of a run at work, what its waiting branches do."""
+    last = entries[-1].event if entries else None
+    if isinstance(last, RunFinished):
+        return ()
+    if isinstance(last, RunSuspended) and last.reason == "waiting":
+        return last.pending  # what it asked before may be decided
+    replay, asked = Replay(entries), dict[str, Question]()
+    for entry in entries:
+        if isinstance(entry.event, RunSuspended):
+            asked.update({question.key: question for question in entry.event.pending})
+    found = [
+        _current_question(asked.get(key), key, known, replay)
+        for key, known in replay.approvals.open_approvals().items()
+    ]
+    found += [asked[key] for key in replay.approvals.question_entries if key in asked]
+    return tuple(
+        question for question in found if not replay.is_cancelled(question.key)
+    )
+
+
+def _current_question(
+    asked: Question | None, key: str, known: GateDecided, replay: Replay
+) -> Question:
+    """Return the question as the run asked it when it was suspended, unless it asks another now.
+
+    A run that never was suspended has it as a decision alone, and its arguments as proposed.
+    """
+    current = known.arguments_hash, known.policy_version, known.until
+    if asked is not None:
+        told = asked.arguments_hash, asked.policy_version, asked.expires
+        if told == current:
+            return asked
+    proposed = replay.effects.proposed(key)
+    return build_question(key, known, {} if proposed is None else proposed.arguments)
+
+
+def build_question(key: str, known: GateDecided, proposed: JsonObject) -> Question:
+    """Return the question that a decision asks; `proposed` are the call's arguments.
+
+    They are not shown if it asks about others.
+    """
     arguments = proposed if known.arguments is None else known.arguments
     return Question(
         key, known.reason, known.tool, arguments, known.call_id, "approval",
@@ -23,37 +63,51 @@ def question_of(key: str, known: GateDecided, proposed: JsonObject) -> Question:
     )  # fmt: skip
 
 
-def resolve_body(
+def choose_question(
+    questions: Iterable[Question], key: str | None, run_id: str
+) -> Question:
+    """Return the question with that key, or the only one; raise `ConfigError` naming those there are."""
+    asked = list(questions)
+    found = [known for known in asked if key in (None, known.key)]
+    if len(found) == 1:
+        return found[0]
+    raise ConfigError(f"question: run {run_id!r} {_describe_asked(asked, key)}")
+
+
+def _describe_asked(asked: list[Question], key: str | None) -> str:
+    """Say that a run does not ask one question with that key, and what it does ask."""
+    if not asked:
+        named = "asks nothing" if key is None else f"does not ask {key!r}"
+        return f"{named} of the kind"
+    keys = ", ".join(repr(known.key) for known in asked)
+    named = "asks more than one question" if key is None else f"does not ask {key!r}"
+    return f"{named}; it asks {keys}"
+
+
+def build_resolve_body(
     run_id: str, entries: Sequence[Entry], key: str, resolution: Resolution
 ) -> JsonObject:
-    """The body of a command that says what came of the call at `key`, bound to the question that is asked about it.
+    """Return the body of the command that resolves a call, bound to the question about it.
 
-    Raises `ConfigError` if the run does not ask about that call.
+    Raise `ConfigError` if the run does not ask about that call.
     """
     asked = Replay(entries).approvals.question_entries
     if key not in asked:
-        asks = (
-            f"it asks about {', '.join(map(repr, asked))}"
-            if asked
-            else "it asks about no call"
-        )
+        about = ", ".join(map(repr, asked)) or "no call"
         raise ConfigError(
-            f"key: run {run_id!r} does not ask what came of {key!r}; {asks}"
+            f"key: run {run_id!r} does not ask about the outcome of {key!r}; it asks about {about}"
         )
     result = resolution.result if isinstance(resolution, CallCompleted) else ""
     return {
         "key": key,
         "question": asked[key],
-        "verdict": verdict_of(resolution),
+        "verdict": resolution_kind(resolution),
         "result": result,
     }
 
 
-def verdict_of(resolution: Resolution) -> Verdict:
-    return (
-        "done"
-        if isinstance(resolution, CallCompleted)
-        else "not_done"
-        if isinstance(resolution, CallNotExecuted)
-        else "unknown"
-    )
+def resolution_kind(resolution: Resolution) -> ResolutionKind:
+    """Return how a journal names a resolution."""
+    if isinstance(resolution, CallCompleted):
+        return "done"
+    return "not_done" if isinstance(resolution, CallNotExecuted) else "unknown"

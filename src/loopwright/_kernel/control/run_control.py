@@ -1,15 +1,14 @@
-"""A hand on a run: what a person may tell it while it works or waits, from its own process or another one."""
+"""Control a run while it works or waits, from its own process or another one."""
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ...clock import MAX_SECONDS, Clock, SystemClock
 from ...errors import ConfigError, JournalError
-from ...events.effects import GateDecided
 from ...events.entry import Entry
-from ...events.run import Question, RunFinished, RunSuspended
+from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
 from ...labels import LABELS, Label
 from ...messages import Json, JsonObject, arguments_hash
@@ -37,78 +36,16 @@ from .commands import (
     UNPAUSE,
     find_problem,
 )
-from .questions import question_of, resolve_body
-
-
-def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
-    """What a run wants decided, as its journal has it; of a run at work, those of its branches that wait."""
-    last = entries[-1].event if entries else None
-    if isinstance(last, RunFinished):
-        return ()
-    if (
-        isinstance(last, RunSuspended) and last.reason == "waiting"
-    ):  # it may have gone past what it asked before
-        return last.pending
-    replay, asked = Replay(entries), dict[str, Question]()
-    for entry in entries:
-        if isinstance(entry.event, RunSuspended):
-            asked.update({question.key: question for question in entry.event.pending})
-    found = [
-        _as_asked(asked.get(key), key, known, replay)
-        for key, known in replay.approvals.open_approvals().items()
-    ]
-    found += [asked[key] for key in replay.approvals.question_entries if key in asked]
-    return tuple(
-        question for question in found if not replay.is_withdrawn(question.key)
-    )
-
-
-def _as_asked(
-    told: Question | None, key: str, known: GateDecided, replay: Replay
-) -> Question:
-    """The question that stands at a key now: as the run told it, unless it has asked about something else since."""
-    now = known.arguments_hash, known.policy_version, known.until
-    if (
-        told is not None
-        and (told.arguments_hash, told.policy_version, told.expires) == now
-    ):
-        return told
-    return _question(key, known, replay)
-
-
-def _question(key: str, known: GateDecided, replay: Replay) -> Question:
-    """The question of a call whose run goes on elsewhere; its arguments may stand only where the call was proposed."""
-    proposed = replay.effects.proposed(key)
-    arguments: JsonObject = {} if proposed is None else proposed.arguments
-    return question_of(key, known, arguments)
-
-
-def chosen(questions: Iterable[Question], key: str | None, run_id: str) -> Question:
-    """The question with that key, or the only one; raises `ConfigError` saying which there are."""
-    asked = list(questions)
-    found = [known for known in asked if key in (None, known.key)]
-    if len(found) == 1:
-        return found[0]
-    keys = ", ".join(repr(known.key) for known in asked)
-    problem = (
-        f"does not ask {key!r}"
-        if key is not None
-        else "asks more than one question"
-        if asked
-        else "asks nothing"
-    )
-    raise ConfigError(
-        f"question: run {run_id!r} {problem}"
-        + (f"; it asks {keys}" if asked else " of the kind")
-    )
+from .questions import build_resolve_body, choose_question, open_questions
 
 
 class Control(ABC):
-    """What a person may tell a run.
+    """The commands that a person may send to a run.
 
-    Each word goes into the run's inbox and takes effect between two steps, in whichever process the run is at work; a
-    run that is resumed later hears it then. Secrets are taken out of texts. Raises `ConfigError` for a run that has
-    ended, or a question that it does not ask, and `JournalError` if the run cannot hear it, its inbox being lost.
+    Each goes into the run's inbox and takes effect between two steps, in the process where the run is at work; a run
+    that is resumed later receives it then. Secrets are taken out of texts. Raises `ConfigError` for a run that has
+    ended, or a question that it does not ask, and `JournalError` if the run cannot receive it because its inbox was
+    lost.
     """
 
     @property
@@ -129,20 +66,20 @@ class Control(ABC):
     def _clock(self) -> Clock: ...
 
     async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
-        """Put a command into the run's inbox; what the run would refuse, its sender learns at once."""
+        """Put a command into the run's inbox; raise for one that the run would refuse."""
         problem = find_problem(Command(0, self.run_id, 0.0, kind, dict(body)))
         if problem:
             raise ConfigError(f"{kind}: {problem}")
         entries = await self._entries()
         if entries and isinstance(entries[-1].event, RunFinished):
             raise ConfigError(
-                f"run {self.run_id!r} has ended: it hears nothing any more"
+                f"run {self.run_id!r} has ended: it receives no more commands"
             )
         number = await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
-        heard = max(Replay(entries).approvals.received, default=0)
-        if number <= heard:
+        received = max(Replay(entries).approvals.received, default=0)
+        if number <= received:
             raise JournalError(
-                f"{kind}: run {self.run_id!r} has heard {heard} commands and takes this one, number {number}, for an "
+                f"{kind}: run {self.run_id!r} has received {received} commands and takes this one, number {number}, for an "
                 "earlier one: the journal's inbox was lost; copy it together with the journal"
             )
 
@@ -150,7 +87,7 @@ class Control(ABC):
         return await asyncio.to_thread(self._journal.read, self.run_id)
 
     async def pause(self) -> None:
-        """Stand still before the next step; the run's clock stands still with it."""
+        """Pause the run before its next step; its clock is paused too."""
         await self._send(PAUSE, {})
 
     async def unpause(self) -> None:
@@ -162,19 +99,19 @@ class Control(ABC):
         await self._send(STOP, {})
 
     async def steer(self, text: str) -> None:
-        """Tell the model what to mind, with the next model call of every branch."""
+        """Give the model an instruction, with the next model call of every branch."""
         await self._send(STEER, {"text": self._text("steer", text)})
 
     async def add_context(self, text: str) -> None:
-        """Tell the model something that it does not know, with the next model call of every branch."""
+        """Give the model a fact that it does not know, with the next model call of every branch."""
         await self._send(ADD_CONTEXT, {"text": self._text("add_context", text)})
 
     async def follow_up(self, text: str) -> None:
-        """Say this once the engine has answered: it goes on then, with its answer and this as the next user message."""
+        """Continue once the engine has answered: its answer and this text are the next messages."""
         await self._send(FOLLOW_UP, {"text": self._text("follow_up", text)})
 
     async def override(self, tool: str, arguments: JsonObject) -> None:
-        """Have a tool called before the next model call, gated like any call; the model is told what came of it."""
+        """Have a tool called before the next model call, gated like any call; the model reads its result."""
         await self._send(
             OVERRIDE,
             {"tool": tool, "arguments": self._arguments("override", arguments)},
@@ -183,7 +120,7 @@ class Control(ABC):
     async def answer(self, text: str, *, question: str | None = None) -> None:
         """Answer what the run asks its user; `question` is the key of one of several."""
         entries = await self._entries()
-        key = chosen(_about(entries, "question"), question, self.run_id).key
+        key = choose_question(_about(entries, "question"), question, self.run_id).key
         await self._send(
             ANSWER,
             {
@@ -201,10 +138,10 @@ class Control(ABC):
         seconds: float | None = None,
         by: str | None = "",
     ) -> None:
-        """Let a call that waits for leave run, once, with exactly the arguments that it has.
+        """Approve a waiting call: it runs once, with exactly the arguments that it has.
 
         Args:
-            question: the id of the question in `result.pending`. Its key will do too, for whatever call stands there.
+            question: the id of the question in `result.pending`. Its key works too, for any call at that key.
             arguments: others to run it with; they are validated and gated again.
             seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
             by: who approves, for the journal.
@@ -224,9 +161,9 @@ class Control(ABC):
     async def deny(
         self, question: str, reason: str = "", *, by: str | None = ""
     ) -> None:
-        """Refuse a call that waits for leave, by the id or the key of its question; the model reads the reason.
+        """Deny a waiting call, by the id or the key of its question; the model reads the reason.
 
-        One that was approved before is refused too, as long as it has not begun.
+        This also revokes an approval, as long as the call has not begun.
         """
         asked = await self._asked_approval(question, allowed=True)
         body: dict[str, Json] = {
@@ -237,7 +174,7 @@ class Control(ABC):
         await self._send(DENY, body)
 
     async def declassify(self, label: Label, reason: str) -> None:
-        """Say that the run counts as no more than `label` from here on, whatever it has read; it is recorded."""
+        """Lower the sensitivity of the run to `label` from here on, whatever it has read; it is recorded."""
         if label not in LABELS:
             raise ConfigError(
                 f"label: must be one of {', '.join(LABELS)}, got {label!r}"
@@ -256,42 +193,40 @@ class Control(ABC):
             resolution = CallCompleted(self._redactor.redact_text(resolution.result))
         await self._send(
             RESOLVE,
-            resolve_body(self.run_id, await self._entries(), question, resolution),
+            build_resolve_body(
+                self.run_id, await self._entries(), question, resolution
+            ),
         )
 
     async def questions(self) -> tuple[Question, ...]:
-        """What the run wants decided."""
+        """Return what the run wants decided."""
         return open_questions(await self._entries())
 
     async def _asked_approval(
         self, question: str, *, allowed: bool = False
     ) -> dict[str, Json]:
-        """What a word about a call is bound to: one that waits in time, or one that was `allowed` so far."""
-        key, _, mark = question.partition("@")
+        """Return what binds a decision to its call: one that waits or, with `allowed`, was approved."""
+        key, _, shown_hash = question.partition("@")
         entries = await self._entries()
         replay = Replay(entries)
         known = replay.approvals.unused_approval(key) if allowed else None
         if known is None:
-            known = replay.approvals.open_approvals()[
-                chosen(_about(entries, "approval"), key, self.run_id).key
-            ]
-        if known.verdict != "modify" and not known.arguments_hash.startswith(
-            mark
-        ):  # a denial of it is safe
+            asked = choose_question(_about(entries, "approval"), key, self.run_id)
+            known = replay.approvals.open_approvals()[asked.key]
+        # The call of an approval with other arguments was not shown, but to deny it is safe.
+        is_shown = known.arguments_hash.startswith(shown_hash)
+        if not is_shown and known.verdict != "modify":
             raise ConfigError(
                 f"question: run {self.run_id!r} asks about another call at {key!r} by now: look at it again"
             )
-        if not allowed and known.until and known.until <= self._clock.wall():
+        if not allowed and 0 < known.until <= self._clock.wall():
             raise ConfigError(
-                f"question: run {self.run_id!r} waited for leave at {key!r} until its time was over"
+                f"question: run {self.run_id!r} waited for approval at {key!r} until its time was over"
             )
-        body: dict[str, Json] = {
+        return {
             "key": key,
             "question": replay.approvals.approval_entries.get(key, 0),
             "tool": known.tool,
-        }
-        return {
-            **body,
             "arguments_hash": known.arguments_hash,
             "policy_version": known.policy_version,
         }
@@ -321,7 +256,7 @@ def _about(entries: Sequence[Entry], about: str) -> list[Question]:
 
 
 class RunControl(Control):
-    """A hand on any run of a journal, wherever it is at work: `runtime.control(run_id)`."""
+    """Control of any run of a journal, in whichever process it is at work: `runtime.control(run_id)`."""
 
     def __init__(
         self,
@@ -330,12 +265,8 @@ class RunControl(Control):
         run_id: str,
         clock: Clock | None = None,
     ) -> None:
-        self._of, self._without, self._run_id, self._at = (
-            journal,
-            redactor,
-            run_id,
-            clock or SystemClock(),
-        )
+        self._run_id, self._run_journal = run_id, journal
+        self._run_redactor, self._run_clock = redactor, clock or SystemClock()
 
     @property
     def run_id(self) -> str:
@@ -344,15 +275,15 @@ class RunControl(Control):
 
     @property
     def _journal(self) -> Journal:
-        return self._of
+        return self._run_journal
 
     @property
     def _redactor(self) -> Redactor:
-        return self._without
+        return self._run_redactor
 
     @property
     def _clock(self) -> Clock:
-        return self._at
+        return self._run_clock
 
     async def abort(self) -> None:
         """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""

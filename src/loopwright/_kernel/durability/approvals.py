@@ -31,7 +31,7 @@ class Approvals:
         """The entry since which a person is asked another question, by its key."""
         self.expiries: dict[int, float] = {}
         """When the question of an entry can no longer be answered, wall clock, by its number."""
-        self._withdrawn: set[str] = set()
+        self._cancelled: set[str] = set()
         self.received: dict[int, CommandReceived] = {}
         """The commands that the run received, by their number, as it understood them."""
         self.used: set[int] = set()
@@ -46,7 +46,7 @@ class Approvals:
             UnknownOutcomeResolved: self._read_outcome,
             RunSuspended: self._read_suspension,
             RunFinished: self._read_end,
-            QuestionWithdrawn: self._read_withdrawal,
+            QuestionWithdrawn: self._read_cancellation,
             CommandReceived: self._read_command,
             FollowedUp: self._read_used,
             Declassified: self._read_used,
@@ -81,8 +81,8 @@ class Approvals:
     def _read_end(self, entry: Entry, event: RunFinished) -> None:
         self.question_entries.clear()
 
-    def _read_withdrawal(self, entry: Entry, event: QuestionWithdrawn) -> None:
-        self._withdrawn.add(entry.key)
+    def _read_cancellation(self, entry: Entry, event: QuestionWithdrawn) -> None:
+        self._cancelled.add(entry.key)
 
     def _read_command(self, entry: Entry, event: CommandReceived) -> None:
         self.received[event.number] = event
@@ -90,9 +90,9 @@ class Approvals:
     def _read_used(self, entry: Entry, event: FollowedUp | Declassified) -> None:
         self.used.add(event.command)
 
-    def is_withdrawn(self, key: str) -> bool:
+    def is_cancelled(self, key: str) -> bool:
         """Whether an entry says that the question at a key was withdrawn."""
-        return key in self._withdrawn
+        return key in self._cancelled
 
     def open_approvals(self) -> dict[str, GateDecided]:
         """Return the calls that wait for a person's approval, by their keys."""

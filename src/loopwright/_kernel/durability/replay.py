@@ -57,7 +57,7 @@ class Replay:
         self.approvals.forget_commands()
         self._restart_stopped_engines()
         for key in self.approvals.outdated(entry.at):
-            if not self.is_withdrawn(key):
+            if not self.is_cancelled(key):
                 self.approvals.forget_decision(key)
         for key, intent in self.effects.intents.items():
             if isinstance(intent, ModelRequested):
@@ -94,12 +94,12 @@ class Replay:
             found[key] = self.scopes.first_entry(key), call
         return found
 
-    def is_withdrawn(self, key: str) -> bool:
+    def is_cancelled(self, key: str) -> bool:
         """Whether the question at a key was withdrawn, so that no answer to it counts.
 
         In journals from before `QuestionWithdrawn`, outcomes that come after the question show it.
         """
-        return self.approvals.is_withdrawn(key) or self.scopes.has_outcome_after(key)
+        return self.approvals.is_cancelled(key) or self.scopes.has_outcome_after(key)
 
     def waits_for_ever(self, key: str) -> bool:
         """Whether the engine's own effect at a key has a question that was withdrawn.
@@ -111,7 +111,7 @@ class Replay:
         if decided is None or decided.verdict == "deny":
             return False
         is_asked = not self.effects.has_begun(approval)
-        return is_asked and (self.is_withdrawn(approval) or self.is_withdrawn(key))
+        return is_asked and (self.is_cancelled(approval) or self.is_cancelled(key))
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """Return the error that code and journal differ at `key`.

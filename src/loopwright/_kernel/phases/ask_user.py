@@ -13,7 +13,7 @@ async def answer_of(
     session: Session, key: str, question: str, tool: str = "", call_id: str = ""
 ) -> str:
     """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
-    session.signals.check_withdrawn(key)
+    session.signals.check_cancelled(key)
     said = session.command_log.find_answer(
         ANSWER, key, session.replay.approvals.question_entries.get(key)
     )

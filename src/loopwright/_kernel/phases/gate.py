@@ -30,7 +30,7 @@ from ...resilience.timeouts import capture, run_with_timeout
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..control.command_log import HumanDecision
-from ..control.questions import question_of
+from ..control.questions import build_question
 from ..session.progress_monitor import ProgressMonitor
 from ..session.secrets import SECRET_LOST
 from ..session.services import Services
@@ -96,8 +96,8 @@ class Clearance:
             recorded = self._find_recorded(gated, known)
             if recorded is not None:
                 return recorded
-            if known.verdict == "ask" and self.session.replay.is_withdrawn(state.key):
-                return question_of(state.key, known, call.arguments)
+            if known.verdict == "ask" and self.session.replay.is_cancelled(state.key):
+                return build_question(state.key, known, call.arguments)
         if self.session.secrets.is_lost(state.key):
             return self._refuse(gated, "invalid", SECRET_LOST)
         unknown = self._unknown_tool(gated)

@@ -23,7 +23,7 @@ from ...tools.resolution import (
     Resolution,
 )
 from ..control.commands import RESOLVE
-from ..control.questions import verdict_of
+from ..control.questions import resolution_kind
 from ..session.secrets import SECRET_LOST
 from ..session.session import Session
 from .observe import clean_text
@@ -68,7 +68,7 @@ class Doubts:
             return known
         asks = self.calls.services.on_unknown == "ask"
         if asks:  # then that is where it stood still
-            self.calls.session.signals.check_withdrawn(permit.key)
+            self.calls.session.signals.check_cancelled(permit.key)
         if tool is not None and tool.lookup is not None:
             found = await self._look_up(permit, tool)
             if not isinstance(found, OutcomeUnknown):
@@ -116,7 +116,7 @@ class Doubts:
     ) -> Known:
         """What a person said of a call; raises `Suspended` until somebody has."""
         session, call = self.calls.session, permit.call
-        session.signals.check_withdrawn(permit.key)
+        session.signals.check_cancelled(permit.key)
         command = newest(session, permit.key)
         if command is None and session.command_log.stopping:
             raise session.intake.stop_signal()
@@ -183,7 +183,7 @@ class Doubts:
             resolution.result if isinstance(resolution, CallCompleted) else "",
         )
         resolved = UnknownOutcomeResolved(
-            call.name, call.id, by, verdict_of(resolution), result, command, label
+            call.name, call.id, by, resolution_kind(resolution), result, command, label
         )
         self.calls.session.writer.record(permit.key, resolved)
 

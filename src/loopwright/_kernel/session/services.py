@@ -27,7 +27,7 @@ from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...tools.registry import ToolRegistry
-from ..control.inbox_poller import Listener
+from ..control.inbox_poller import InboxWatcher
 
 User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
@@ -57,7 +57,7 @@ class Services:
     redactor: Redactor
     user: User | None
     classifier: Classifier | None
-    listener: Listener
+    inbox_watcher: InboxWatcher
     setups: dict[
         tuple[str, Sampling, bool], str
     ]  # what model calls are made with, worked out once for each kind

@@ -94,12 +94,12 @@ class Session:
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""
         ACTIVE_TOKENS.add(self.owner.token)
-        self.services.listener.add(self.intake)
+        self.services.inbox_watcher.add(self.intake)
 
     def stop(self) -> None:
         """Work on the run no longer."""
         ACTIVE_TOKENS.discard(self.owner.token)
-        self.services.listener.discard(self.intake)
+        self.services.inbox_watcher.discard(self.intake)
 
     def remaining(self) -> float | None:
         """Return the active seconds left, at least 0; `None` without a time limit."""
@@ -142,15 +142,15 @@ class Session:
         redacted = self.secrets.redactor.redact_text(reason)
         self.writer.record("", BreakerChanged(name, before, after, redacted))
 
-    def withdraw_questions(self, path: str) -> None:
+    def cancel_questions(self, path: str) -> None:
         """Withdraw the questions of a gather's branches: it has ended, so no answer counts."""
         for question in list(self.pending):
             if EffectKey.parse(question.key).is_inside(path):
                 self.pending.remove(question)
-                self._record_withdrawal(question)
+                self._record_cancellation(question)
 
-    def _record_withdrawal(self, question: Question) -> None:
-        is_known = self.replay.approvals.is_withdrawn(question.key)
+    def _record_cancellation(self, question: Question) -> None:
+        is_known = self.replay.approvals.is_cancelled(question.key)
         # A run whose code diverged, or that lost its journal, may go on as it was.
         if is_known or self.signals.fatal is not None:
             return

@@ -49,9 +49,9 @@ class Signals:
         if not self._is_new and self._replay.scopes.has_outcome_after(key):
             raise self.diverge(key, "recorded effects after it", "a new effect")
 
-    def check_withdrawn(self, key: str) -> None:
+    def check_cancelled(self, key: str) -> None:
         """Raise `Suspended` for a question that was withdrawn: no answer counts."""
-        if self._replay.is_withdrawn(key):
+        if self._replay.is_cancelled(key):
             raise Suspended(ABANDONED_BRANCH)
 
     def check_unused(self) -> None:

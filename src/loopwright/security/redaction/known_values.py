@@ -60,8 +60,10 @@ class KnownValues:
 
     def find_opening(self, text: str, start: int) -> int:
         """Return where an occurrence may begin that continues over the next space; the end of the text without one."""
+        if not self._with_gaps:
+            return len(text)
         openings = (_find_opening(one, text, start) for one in self._with_gaps)
-        return min(openings, default=len(text))
+        return min(openings)
 
 
 def _longest_first(text: str) -> tuple[int, str]:

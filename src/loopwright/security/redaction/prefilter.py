@@ -38,21 +38,9 @@ _SKELETONS_OF_NAMES = ("ky:", "ok:", "rd:", "cr:")
 _SKELETONS_OF_HEADERS = ("oro:", "ook:")  # "authorization", "cookie"
 
 _NAMES = ("key", "token", "pass", "pwd", "secret", "credential")
-_SCHEMES = ("earer", "asic")
 _HEADERS = ("authorization", "cookie")
 _QUERY_SEPARATORS = ("?", "&", ";")
 _FLAG_START = re.compile("--[A-Za-z]")
-
-# By a character that ordinary text has rarely: patterns, and substrings that are all in a text that matches.
-_HINTS_BY_CHARACTER: tuple[tuple[str, tuple[tuple[SecretPattern, str], ...]], ...] = (
-    ("/", ((GOOGLE_REFRESH, "1//0"), (SLACK_HOOK, "hooks"), (DISCORD_HOOK, "hooks"))),
-    ("A", ((AWS_GOOGLE, "I"), (TELEGRAM, ":AA"))),
-    ("J", ((JWT, "eyJ"),)),
-    ("9", ((GOOGLE_ACCESS, "ya29."),)),
-    ("@", ((ADDRESS, "://"),)),
-    ("d", ((DATABRICKS, "dapi"),)),
-    ("_", ((UNDERSCORE, "_"),)),
-)
 
 
 def select_patterns(text: str) -> list[SecretPattern]:
@@ -64,16 +52,9 @@ def select_patterns(text: str) -> list[SecretPattern]:
         selected += _select_by_hyphens(ascii_text, lowered)
     if ":" in ascii_text or "=" in ascii_text:
         selected += _select_by_signs(ascii_text, lowered)
-    if _has_any(lowered, _SCHEMES):
+    if "earer" in lowered or "asic" in lowered:
         selected.append(BEARER)
-    if "S" in ascii_text and _has_any(ascii_text, "KG"):
-        selected.append(TWILIO_SENDGRID)
-    if "." in ascii_text and _has_any(ascii_text, "MNO"):
-        selected.append(DISCORD_BOT)
-    for character, hints in _HINTS_BY_CHARACTER:
-        if character in ascii_text:
-            selected += [pattern for pattern, hint in hints if hint in ascii_text]
-    return selected
+    return selected + _select_by_prefixes(ascii_text)
 
 
 def select_open_patterns(text: str) -> list[SecretPattern]:
@@ -87,7 +68,7 @@ def select_open_patterns(text: str) -> list[SecretPattern]:
         selected.append(HEADER)
     if "--" in ascii_text:
         selected += FLAG, PRIVATE_KEY
-    if _has_any(lowered, _SCHEMES):
+    if "earer" in lowered or "asic" in lowered:
         selected.append(BEARER)
     return selected
 
@@ -124,6 +105,50 @@ def _select_by_signs(ascii_text: str, lowered: str) -> list[SecretPattern]:
         selected.append(NAMED)
     if _has_any(skeleton, _SKELETONS_OF_HEADERS) or _has_signature(ascii_text, lowered):
         selected.append(HEADER)
+    if "@" in ascii_text and "://" in ascii_text:
+        selected.append(ADDRESS)
+    return selected
+
+
+def _select_by_prefixes(ascii_text: str) -> list[SecretPattern]:
+    """Return the patterns for tokens that are recognised by their prefix, and those inside addresses."""
+    selected: list[SecretPattern] = []
+    if "/" in ascii_text:
+        selected += _select_by_slashes(ascii_text)
+    if "A" in ascii_text or "S" in ascii_text:
+        selected += _select_by_capitals(ascii_text)
+    if "_" in ascii_text:
+        selected.append(UNDERSCORE)
+    if "eyJ" in ascii_text:
+        selected.append(JWT)
+    if "ya29." in ascii_text:
+        selected.append(GOOGLE_ACCESS)
+    if "dapi" in ascii_text:
+        selected.append(DATABRICKS)
+    if "." in ascii_text and _has_any(ascii_text, "MNO"):
+        selected.append(DISCORD_BOT)
+    return selected
+
+
+def _select_by_slashes(ascii_text: str) -> list[SecretPattern]:
+    """Return the patterns for tokens in paths and URLs."""
+    selected: list[SecretPattern] = []
+    if "1//0" in ascii_text:
+        selected.append(GOOGLE_REFRESH)
+    if "hooks" in ascii_text:
+        selected += SLACK_HOOK, DISCORD_HOOK
+    return selected
+
+
+def _select_by_capitals(ascii_text: str) -> list[SecretPattern]:
+    """Return the patterns for tokens that begin with certain capitals."""
+    selected: list[SecretPattern] = []
+    if "S" in ascii_text and _has_any(ascii_text, "KG"):
+        selected.append(TWILIO_SENDGRID)
+    if "A" in ascii_text and "I" in ascii_text:
+        selected.append(AWS_GOOGLE)
+    if ":AA" in ascii_text:
+        selected.append(TELEGRAM)
     return selected
 
 

@@ -68,7 +68,9 @@ class StreamRedactor:
             cut, shown = len(text) - max_length, REDACTED
         else:
             secrets = [one for one in found if one.is_secret and one.secret_end <= cut]
-            shown = replace_secrets(text, secrets, released, cut)
+            shown = text[released:cut]
+            if secrets:
+                shown = replace_secrets(text, secrets, released, cut)
         begin = max(0, cut - _CONTEXT)
         self._text, self._released = text[begin:], cut - begin
         held = len(text) - cut

@@ -98,7 +98,7 @@ def found_by_engines(text: str) -> list[str]:
         critique = read_critique(text, own_evidence=own)
         found += [
             f"critique {said}"
-            for said in (critique.look_up, critique.answer)
+            for said in (critique.lookup, critique.answer)
             if said is not None
         ]
         found += [f"critique is {critique.verdict}"] * (critique.verdict != "none")

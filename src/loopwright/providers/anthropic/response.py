@@ -2,9 +2,9 @@
 
 import functools
 import json
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import ConfigDict, JsonValue, ValidationError
 
 from ...messages import (
     Completion,
@@ -15,7 +15,7 @@ from ...messages import (
     canonical_json,
 )
 from ...parsing import read_json_document
-from ..http.wire import Count, Wire, WireError
+from ..http.wire import Count, Lenient, Wire, WireError
 from .request import FORM
 
 FINISH_REASONS = {
@@ -135,11 +135,9 @@ class WireReply(Wire):
 
     content: list[WireBlock]
     stop_reason: str | None = None
-    stop_details: Annotated[
-        WireStopDetails | Any, Field(union_mode="left_to_right")
-    ] = None
-    usage: Annotated[WireUsage | Any, Field(union_mode="left_to_right")] = None
-    model: Annotated[str | Any, Field(union_mode="left_to_right")] = None
+    stop_details: Lenient[WireStopDetails] = None
+    usage: Lenient[WireUsage] = None
+    model: Lenient[str] = None
 
     @classmethod
     def read(cls, body: bytes) -> Self | None:
@@ -167,9 +165,8 @@ class WireReply(Wire):
         """The reason of a refusal, or `None` if the model did not refuse."""
         if self.stop_reason != "refusal":
             return None
-        details = self.stop_details
-        reason = details.explanation if isinstance(details, WireStopDetails) else None
-        return reason or self.text or "no reason"
+        details = self.stop_details or WireStopDetails()
+        return details.explanation or self.text or "no reason"
 
     def completion(self, body: bytes = b"") -> Completion:
         """Return the completion; a truncated, empty or malformed reply has a problem and never calls.
@@ -183,16 +180,16 @@ class WireReply(Wire):
             Completion,
             text,
             finish_reason=FINISH_REASONS.get(reason, reason),
-            usage=self.usage.read() if isinstance(self.usage, WireUsage) else Usage(),
-            model=self.model if isinstance(self.model, str) else "",
-            reasoning=tuple([block.read_reasoning() for block in thinking]),
+            usage=(self.usage or WireUsage()).read(),
+            model=self.model or "",
+            reasoning=tuple(map(WireBlock.read_reasoning, thinking)),
         )
         if reason in CUT_REASONS:
             return build(problem=_explain_cut(reason, calls))
         if calls:
             try:
                 _check_duplicate_keys(body, calls)
-                read = tuple([block.read_call() for block in calls])
+                read = tuple(map(WireBlock.read_call, calls))
                 return build(calls=read, thought=text)
             except ValueError as error:
                 return build(problem=str(error))

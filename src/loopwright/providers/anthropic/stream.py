@@ -1,7 +1,8 @@
 """A streamed reply of the Messages API, joined to the same wire model that a whole reply is read by."""
 
 import dataclasses
-from typing import NamedTuple, Self
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
@@ -119,33 +120,31 @@ class ReplyAssembly:
         Raises:
             ValueError: the reply or one of its calls begins twice.
         """
-        match event.type:
-            case "message_start":
-                self._begin_message(event.message or {})
-            case "content_block_start":
-                return self._begin_block(event.index, event.content_block or {})
-            case "content_block_delta":
-                return self._grow_block(event.index, event.delta or WireDelta())
-            case "content_block_stop":
-                if event.index in self._open:
-                    self._open[event.index].has_ended = True
-            case "message_delta":
-                delta = event.delta or WireDelta()
-                self._message["stop_reason"] = delta.stop_reason
-                self._message["stop_details"] = delta.stop_details
-                self._count(event.usage)
-            case "message_stop":
-                self.is_over = True
-            case _:  # pings, and event types of the future
-                pass
-        return None
+        add = self._BY_TYPE.get(event.type)
+        return add(self, event) if add is not None else None
 
-    def _begin_message(self, message: dict[str, JsonValue]) -> None:
+    def _begin_message(self, event: WireEvent) -> None:
         if self._has_begun:
             raise ValueError("the reply begins twice")
         self._has_begun = True
-        self._message = {**message, "content": []}
+        self._message = {**(event.message or {}), "content": []}
         self._count(self._message.pop("usage", None))
+
+    def _end_message(self, event: WireEvent) -> None:
+        delta = event.delta or WireDelta()
+        self._message["stop_reason"] = delta.stop_reason
+        self._message["stop_details"] = delta.stop_details
+        self._count(event.usage)
+
+    def _end_stream(self, event: WireEvent) -> None:
+        self.is_over = True
+
+    def _end_block(self, event: WireEvent) -> None:
+        if event.index in self._open:
+            self._open[event.index].has_ended = True
+
+    def _add_block(self, event: WireEvent) -> Delta | None:
+        return self._begin_block(event.index, event.content_block or {})
 
     def _begin_block(self, index: int, first: dict[str, JsonValue]) -> Delta | None:
         """Open a block, even if an earlier one has that index: some gateways give all blocks the same."""
@@ -168,26 +167,19 @@ class ReplyAssembly:
         arguments = to_json(value).decode() if value else ""
         return Delta(call=CallDelta(block.call, call_id, name, arguments))
 
-    def _grow_block(self, index: int, delta: WireDelta) -> Delta | None:
+    def _grow_block(self, event: WireEvent) -> Delta | None:
+        delta = event.delta or WireDelta()
         growth = GROWTHS.get(delta.type)
         if growth is None:
             return None
         fragment: str | None = getattr(delta, growth.source)
         if not fragment:
             return None
-        if index not in self._open:
-            self._begin_block(index, {"type": growth.block_type})
-        block = self._open[index]
+        if event.index not in self._open:
+            self._begin_block(event.index, {"type": growth.block_type})
+        block = self._open[event.index]
         block.fragments.setdefault(growth.field, []).append(fragment)
-        match growth.field:
-            case "text":
-                return Delta(text=fragment)
-            case "thinking":
-                return Delta(reasoning=fragment)
-            case "input":
-                return Delta(call=CallDelta(max(block.call, 0), arguments=fragment))
-            case _:
-                return None
+        return _build_delta(growth.field, fragment, max(block.call, 0))
 
     def _count(self, usage: JsonValue) -> None:
         """Keep the largest counts, which are running totals; where one shrinks, a gateway left it out."""
@@ -196,6 +188,28 @@ class ReplyAssembly:
         for name, value in usage.items():
             if value is not None and not _is_smaller(value, self._usage.get(name)):
                 self._usage[name] = value
+
+    # Other types are pings, and what later versions of the API will add.
+    _BY_TYPE: ClassVar[
+        dict[str, "Callable[[ReplyAssembly, WireEvent], Delta | None]"]
+    ] = {
+        "message_start": _begin_message,
+        "content_block_start": _add_block,
+        "content_block_delta": _grow_block,
+        "content_block_stop": _end_block,
+        "message_delta": _end_message,
+        "message_stop": _end_stream,
+    }
+
+
+def _build_delta(field: str, fragment: str, call: int) -> Delta | None:
+    if field == "text":
+        return Delta(text=fragment)
+    if field == "thinking":
+        return Delta(reasoning=fragment)
+    if field == "input":
+        return Delta(call=CallDelta(call, arguments=fragment))
+    return None
 
 
 def _is_smaller(value: JsonValue, before: JsonValue) -> bool:

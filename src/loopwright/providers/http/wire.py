@@ -1,8 +1,16 @@
 """Wire models: the tolerant base that all of them have, and the failure that a server describes."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    ValidationError,
+)
+from pydantic_core.core_schema import CoreSchema, with_default_schema
 
 TOO_LONG = (
     "context_length_exceeded",
@@ -25,6 +33,21 @@ class Wire(BaseModel):
 
 
 Count = Annotated[int | None, Field(ge=0)]
+
+T = TypeVar("T")
+
+
+class _NoneIfInvalid:
+    """Replaces an invalid value by `None`; pydantic does it without a call into Python."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return with_default_schema(handler(source), default=None, on_error="default")
+
+
+Lenient = Annotated[T | None, _NoneIfInvalid()]
+"""A field whose invalid value is treated as absent, like an unknown field."""
 
 
 class WireError(Wire):
@@ -54,7 +77,8 @@ class WireError(Wire):
         """The server's own text, or an empty text."""
         if isinstance(self.error, WireError):
             return self.error.text
-        return str(self.error or self.message or self.detail or "")
+        candidates = (self.error, self.message, self.detail)
+        return next((str(text) for text in candidates if text), "")
 
     @property
     def status(self) -> int | None:

@@ -1,32 +1,20 @@
 """The response format of Chat Completions: the bytes of a whole reply to a completion."""
 
 import functools
-from collections.abc import Callable
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, ValidationError, WrapValidator
+from pydantic import Field, JsonValue, ValidationError
 
 from ...messages import Completion, Reasoning, ToolCall, Usage
 from ...parsing import read_json_document
 from ...parsing.thinking import strip_thinking
 from ..dialects.think_block import read_thinking
-from ..http.wire import Count, Wire
+from ..http.wire import Count, Lenient, Wire
 
 EMPTY = "The reply is empty. Answer, or call a tool."
 LENGTH_REASONS = frozenset(
     {"length", "max_tokens", "model_length"}
 )  # the last: Mistral
-
-
-def _ignore_invalid(value: Any, validate: Callable[[Any], Any]) -> Any:
-    """Treat a value of an unknown form as absent, like an unknown field."""
-    try:
-        return validate(value)
-    except ValidationError:
-        return None
-
-
-OptionalText = Annotated[str | None, WrapValidator(_ignore_invalid)]
 
 
 class WireFunction(Wire):
@@ -90,11 +78,9 @@ class WireMessage(Wire):
     content: str | list[WirePart] | None = None
     refusal: str | None = None
     tool_calls: list[WireCall] | None = None
-    reasoning_content: OptionalText = None
-    reasoning: OptionalText = None
-    reasoning_details: Annotated[
-        list[dict[str, JsonValue]] | None, WrapValidator(_ignore_invalid)
-    ] = None
+    reasoning_content: Lenient[str] = None
+    reasoning: Lenient[str] = None
+    reasoning_details: Lenient[list[dict[str, JsonValue]]] = None
 
     @property
     def raw(self) -> str:
@@ -205,8 +191,8 @@ class WireReply(Wire):
     """A whole reply; counts that make no sense are treated as absent."""
 
     choices: Annotated[list[WireChoice], Field(min_length=1)]
-    usage: Annotated[WireUsage | Any, Field(union_mode="left_to_right")] = None
-    model: Annotated[str | Any, Field(union_mode="left_to_right")] = None
+    usage: Lenient[WireUsage] = None
+    model: Lenient[str] = None
 
     @classmethod
     def read(cls, body: bytes) -> Self | None:
@@ -230,20 +216,22 @@ class WireReply(Wire):
 def build_completion(
     message: WireMessage,
     finish_reason: str | None,
-    usage: WireUsage | Any,
-    model: str | Any,
+    usage: WireUsage | None,
+    model: str | None,
     body: bytes,
 ) -> Completion:
     """Return the completion of a message and what came with it; see `WireReply.completion`."""
     text, calls = message.text, message.tool_calls or []
     finish = finish_reason or ("tool_calls" if calls else "stop")
     is_cut = finish.casefold() in LENGTH_REASONS
+    if is_cut:
+        finish = "length"
     build = functools.partial(
         Completion,
         text,
-        finish_reason="length" if is_cut else finish,
-        usage=usage.read() if isinstance(usage, WireUsage) else Usage(),
-        model=model if isinstance(model, str) else "",
+        finish_reason=finish,
+        usage=(usage or WireUsage()).read(),
+        model=model or "",
         reasoning=message.all_reasoning,
     )
     if is_cut:
@@ -267,7 +255,7 @@ def _explain_cut(calls: list[WireCall]) -> str:
 def _read_calls(calls: list[WireCall], body: bytes) -> tuple[ToolCall, ...]:
     if any(isinstance(call.arguments, dict) for call in calls):
         _check_duplicate_keys(calls, body)
-    return tuple([call.read() for call in calls])
+    return tuple(map(WireCall.read, calls))
 
 
 def _check_duplicate_keys(calls: list[WireCall], body: bytes) -> None:

@@ -1,14 +1,14 @@
 """A streamed Chat Completions reply: chunks become deltas, and together the reply that would have come whole."""
 
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from ...messages import Completion
 from ..base import CallDelta, Delta
 from ..dialects.think_block import ThinkBlock
-from ..http.wire import Wire
+from ..http.wire import Lenient, Wire
 from .response import WireCall, WireFunction, WireMessage, WireUsage, build_completion
 
 MAX_NAME = 1_000  # characters; a longer text is not the name of a function
@@ -29,9 +29,9 @@ class WireChunk(Wire):
     """One event of a stream; counts that make no sense are treated as absent."""
 
     choices: list[WireChunkChoice] | None = None
-    usage: Annotated[None | WireUsage | Any, Field(union_mode="left_to_right")] = None  # noqa: RUF036 - tried in this order
-    model: Annotated[str | Any, Field(union_mode="left_to_right")] = None
-    object: Annotated[str | Any, Field(union_mode="left_to_right")] = None
+    usage: Lenient[WireUsage] = None
+    model: Lenient[str] = None
+    object: Lenient[str] = None
     error: Any = None
 
     @classmethod
@@ -78,8 +78,8 @@ class _CallBuilder:
         if self._only is not None:
             return self._only
         arguments = self._join_arguments()
-        function = WireFunction(name=self.name or None, arguments=arguments)
-        return WireCall(id=self.id or None, function=function)
+        function = WireFunction(name=self.name, arguments=arguments)
+        return WireCall(id=self.id, function=function)
 
     def _add_name(self, name: str) -> str:
         """Add to the name and return it; empty for a repeated name. Endpoints may split or repeat names."""
@@ -136,7 +136,7 @@ class CallAssembly:
 
     def build(self) -> list[WireCall]:
         """Return the calls in the order in which they began."""
-        return [call.build() for call in self._calls]
+        return list(map(_CallBuilder.build, self._calls))
 
     def _find(self, fragment: WireCall) -> _CallBuilder | None:
         """Return the call that a fragment belongs to, or `None` if it begins one."""
@@ -220,9 +220,9 @@ class _ReasoningAssembly:
     def build(self) -> dict[str, Any]:
         """Return the fields of the message that hold reasoning."""
         return {
-            "reasoning_content": "".join(self._content) or None,
-            "reasoning": "".join(self._plain) or None,
-            "reasoning_details": [block.build() for block in self._blocks] or None,
+            "reasoning_content": "".join(self._content),
+            "reasoning": "".join(self._plain),
+            "reasoning_details": list(map(_BlockBuilder.build, self._blocks)),
         }
 
 
@@ -253,10 +253,8 @@ class ReplyAssembly:
 
     def add(self, chunk: WireChunk, data: str) -> list[Delta]:
         """Add a chunk, which was decoded from `data`; return the deltas of the first alternative reply."""
-        if isinstance(chunk.usage, WireUsage):
-            self._usage = chunk.usage
-        if isinstance(chunk.model, str):
-            self._model = chunk.model
+        self._usage = chunk.usage or self._usage
+        self._model = chunk.model or self._model
         deltas: list[Delta] = []
         for choice in chunk.choices or ():
             if not choice.index:
@@ -272,8 +270,8 @@ class ReplyAssembly:
         """Return the message as it would have come whole."""
         return WireMessage(
             content="".join(self._content),
-            refusal="".join(self._refusal) or None,
-            tool_calls=self._calls.build() or None,
+            refusal="".join(self._refusal),
+            tool_calls=self._calls.build(),
             **self._reasoning.build(),
         )
 

@@ -84,7 +84,7 @@ class Attachment:
             content = _read(source)
             media_type = (
                 media_type
-                or seen_type(content)
+                or detect_media_type(content)
                 or mimetypes.guess_type(source.name)[0]
                 or ""
             )
@@ -107,7 +107,7 @@ class Attachment:
             raise ConfigError(
                 f"{kind} {name!r}: has {len(source)} bytes; it must be 1 to {MAX_BYTES:,}"
             )
-        media_type = media_type or seen_type(source)
+        media_type = media_type or detect_media_type(source)
         if not media_type or (kind == "image" and media_type not in IMAGE_TYPES):
             raise ConfigError(
                 f"{kind} {name!r}: type {media_type or 'unknown'}: pass media_type="
@@ -133,7 +133,7 @@ class Attachment:
         return hashlib.sha256((self.data or self.url).encode()).hexdigest()
 
 
-def seen_type(content: bytes) -> str:
+def detect_media_type(content: bytes) -> str:
     """The media type that the first bytes tell, or an empty string."""
     found = next((kind for mark, kind in MARKS.items() if content.startswith(mark)), "")
     return found or (

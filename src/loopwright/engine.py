@@ -27,7 +27,7 @@ from .handle import RunHandle
 from .journals.base import RunHeader, check_run_id
 from .journals.owner import new_owner
 from .labels import Label, highest
-from .messages import Conversation, Effect, Json, check_pairs
+from .messages import Conversation, Effect, Json, check_call_results
 from .prompts import PromptSet
 from .providers.base import Delta
 from .result import Model, Result
@@ -387,7 +387,7 @@ def _conversation(task: object, system: str | None) -> Conversation:
         given = "an empty text" if isinstance(task, str) else repr(task)
         raise ConfigError(f"task: give the engine something to do, got {given}")
     try:
-        check_pairs(task.messages)
+        check_call_results(task.messages)
     except PhaseError as error:
         raise ConfigError(f"task: the conversation is not complete: {error}") from None
     last = task.messages[-1]

@@ -20,7 +20,11 @@ Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "ope
 ObservationStatus: TypeAlias = Literal[
     "ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"
 ]
-DOUBTFUL: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "cancelled")
+UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = (
+    "unknown",
+    "timed_out",
+    "cancelled",
+)
 """Of a call with such an outcome nobody knows whether it took effect."""
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
@@ -38,7 +42,7 @@ def canonical_json(value: object) -> bytes:
         raise ValueError(str(error)) from None
 
 
-def arguments_hash(arguments: JsonObject) -> str:
+def hash_arguments(arguments: JsonObject) -> str:
     """SHA-256 (hex) of the canonical form of a call's arguments; empty if they are no plain JSON."""
     try:
         return hashlib.sha256(canonical_json(arguments)).hexdigest()
@@ -137,7 +141,7 @@ class Observation:
         """What the tool said, for code that reads it: without the marks that tell a model that it is from outside."""
         return self.content if self.plain is None else self.plain
 
-    def showing(self, piece: str) -> str:
+    def fence_excerpt(self, piece: str) -> str:
         """A piece of what the tool said as a model is to read it, in a prompt that an engine writes."""
         return piece if self.fence is None else self.fence(piece)
 
@@ -218,7 +222,7 @@ def encode_message(message: Message) -> bytes:
         ) from None
 
 
-def size_of(message: Message) -> int:
+def estimate_size(message: Message) -> int:
     """The bytes of a message as it is sent, roughly: reasoning, which most endpoints do not want back, is left out."""
     size = len(message.encoded(encode_message)) + ATTACHMENT_SIZE * len(
         message.attachments
@@ -246,7 +250,7 @@ class Conversation:
         self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
         self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
-        check_pairs(self.messages)
+        check_call_results(self.messages)
 
     @classmethod
     def of(
@@ -268,7 +272,7 @@ class Conversation:
         for message in messages:
             encoded = message.encoded(encode_message)
             digest = hashlib.sha256(digest + encoded).digest()
-            size += size_of(message)
+            size += estimate_size(message)
         grown = object.__new__(type(self))
         grown.messages, grown.digest, grown.size = (
             self.messages + messages,
@@ -371,7 +375,7 @@ def _check_message(message: object) -> None:
         )
 
 
-def check_pairs(messages: Iterable[Message]) -> None:
+def check_call_results(messages: Iterable[Message]) -> None:
     """Raise `PhaseError` unless every call is followed by exactly one result, before anything else is said."""
     waiting: list[str] = []
     for position, message in enumerate(messages):

@@ -27,7 +27,7 @@ from loopwright import (
 from loopwright.events import RunPaused
 from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import arguments_hash
+from loopwright.messages import hash_arguments
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from waiting import eventually
 
@@ -203,7 +203,7 @@ def test_questions_are_told_as_json_with_their_exact_texts(
     arguments = {"path": f"b{HOSTILE}\x7f"}
     assert question == {
         "key": "0#0", "text": f"May it?{HOSTILE}", "tool": "wipe", "arguments": arguments, "about": "approval",
-        "arguments_hash": arguments_hash(arguments), "policy_version": "guarded-1",
+        "arguments_hash": hash_arguments(arguments), "policy_version": "guarded-1",
     }  # fmt: skip
 
 
@@ -247,7 +247,7 @@ def test_a_damaged_run_does_not_hide_the_questions_of_the_others(
 @pytest.mark.usefixtures("waiting")
 def test_every_word_comes_into_the_inbox_of_its_run(invoke: Invoke) -> None:
     bound = {
-        "key": "0#0", "question": 4, "tool": "wipe", "arguments_hash": arguments_hash({"path": "/tmp/x"}),
+        "key": "0#0", "question": 4, "tool": "wipe", "arguments_hash": hash_arguments({"path": "/tmp/x"}),
         "policy_version": "default-1",
     }  # fmt: skip
     words: dict[tuple[str, ...], tuple[str, Any]] = {

@@ -55,7 +55,7 @@ from loopwright.errors import UnknownRun
 from loopwright.events import ModelReplied, ToolFinished, ToolStarted
 from loopwright.gates import Decision
 from loopwright.journals import Claim, SQLiteJournal
-from loopwright.messages import Completion, ToolCall, check_pairs
+from loopwright.messages import Completion, ToolCall, check_call_results
 from loopwright.resilience.timeouts import run_with_timeout
 from loopwright.testing import ScriptedProvider, call
 from programs import PROGRAMS, Program, look, put, send
@@ -329,7 +329,7 @@ def check_result(trial: Trial, result: Result) -> None:
     assert closing(entries).count("run_finished") == 1
     assert trial.journal.verify(RUN, result.head_hash).ok
     assert result.usage == used(entries)
-    check_pairs(result.conversation.messages)
+    check_call_results(result.conversation.messages)
     unheard = said(result) - came_of_calls(entries)
     assert {content for _, content in unheard} <= {NOT_RUN}
 
@@ -634,7 +634,7 @@ async def test_a_run_s_time_is_kept_whatever_is_in_flight(
         assert (result.status, result.stop_reason) in {("limit", "timeout"), *FAILED}
         assert closing(runtime.journal.read(RUN)) == ["run_finished"]
         assert runtime.journal.verify(RUN, result.head_hash).ok
-        check_pairs(result.conversation.messages)
+        check_call_results(result.conversation.messages)
         stubborn.released.set()
         await no_task_is_left()
     assert min(late) <= allowed()

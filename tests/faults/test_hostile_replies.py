@@ -24,7 +24,7 @@ from lateness import LATEST, TRIES, allowed
 from loopwright import Limits, ReActEngine, Result, Runtime, tool
 from loopwright.clock import SystemClock
 from loopwright.events import RunFinished, ToolFinished
-from loopwright.messages import check_pairs
+from loopwright.messages import check_call_results
 from loopwright.providers import AnthropicProvider, OpenAIProvider
 
 Stream: TypeAlias = asyncio.StreamWriter
@@ -464,7 +464,7 @@ def check(runtime: Runtime, result: Result) -> None:
     assert isinstance(entries[-1].event, RunFinished)
     assert sum(isinstance(entry.event, RunFinished) for entry in entries) == 1
     assert runtime.journal.verify(result.run_id, result.head_hash).ok
-    check_pairs(result.conversation.messages)
+    check_call_results(result.conversation.messages)
     assert KEY not in repr(result) + "".join(str(entry.event) for entry in entries)
     (result.answer or "").encode()
 

@@ -24,7 +24,7 @@ from lateness import LATEST, TRIES, allowed
 from loopwright import Entry, ReActEngine, Result, Runtime, Tool, ToolError, tool
 from loopwright.events import ToolFinished
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import check_pairs
+from loopwright.messages import check_call_results
 from loopwright.resilience.timeouts import WorkerThreads
 from loopwright.testing import ScriptedProvider, call, crashed
 from sample_tools import look
@@ -76,7 +76,7 @@ def check(result: Result, journal: SQLiteJournal) -> tuple[str, str]:
     entries = journal.read(RUN)
     assert (result.status, result.answer) == ("completed", "done")
     assert journal.verify(RUN, result.head_hash).ok
-    check_pairs(result.conversation.messages)
+    check_call_results(result.conversation.messages)
     for message in result.conversation.messages:
         message.content.encode()
     for entry in entries:

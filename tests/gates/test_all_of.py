@@ -35,7 +35,7 @@ from loopwright.gates import (
     Rule,
     RuleGate,
 )
-from loopwright.messages import Json, arguments_hash
+from loopwright.messages import Json, hash_arguments
 from loopwright.testing import GateContract, ScriptedProvider, call
 
 STATE = PolicyState("run-1", "0#0", "react", 1, 1, 1)
@@ -414,9 +414,9 @@ def comes_to(
         decision = gate.decide(Action("put", arguments), STATE)
         if isinstance(decision, Deny):
             return "denied", {}
-        if not isinstance(decision, Modify) or arguments_hash(
+        if not isinstance(decision, Modify) or hash_arguments(
             decision.arguments
-        ) == arguments_hash(arguments):
+        ) == hash_arguments(arguments):
             return ("asked" if isinstance(decision, Ask) else "allowed"), arguments
         arguments = dict(decision.arguments)
     return "denied", {}

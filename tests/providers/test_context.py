@@ -19,7 +19,7 @@ from loopwright import (
 )
 from loopwright.errors import ContextTooLong
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
-from loopwright.messages import check_pairs
+from loopwright.messages import check_call_results
 from loopwright.providers.context import (
     MASK,
     SlidingContext,
@@ -75,7 +75,7 @@ def test_then_the_oldest_turns_slide_out_and_system_task_and_newest_turn_stay() 
     assert contents(seen)[:2] == ["Be brief.", "The task."]
     assert contents(seen)[-1].startswith("19 x")
     assert estimate_tokens(seen) <= 220
-    check_pairs(seen.messages)
+    check_call_results(seen.messages)
 
 
 def test_the_newest_turn_stays_although_it_is_too_long_by_itself() -> None:
@@ -168,7 +168,7 @@ def test_no_call_is_ever_parted_from_its_result(
     policy = SlidingContext(keep_results=keep)
     seen = policy.fit(conversation, tokens)
 
-    check_pairs(seen.messages)
+    check_call_results(seen.messages)
     assert estimate_tokens(seen) <= max(estimate_tokens(conversation), tokens)
     if len(conversation):
         assert seen.messages[-1].role == conversation.messages[-1].role

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from loopwright import ConfigError, ReActEngine, Runtime, ToolContext, tool
 from loopwright.errors import CapabilityError
-from loopwright.messages import Json, arguments_hash, canonical_json
+from loopwright.messages import Json, canonical_json, hash_arguments
 from loopwright.security.permit_claims import Claims
 from loopwright.security.signed_permits import (
     NONCE_RETENTION,
@@ -44,7 +44,7 @@ CLAIMS = Claims(
     "main/3",
     "call-7",
     "upload",
-    arguments_hash(ARGUMENTS),
+    hash_arguments(ARGUMENTS),
     "policy-2",
     NOW + 60,
 )

@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from .._kernel.session.services import OnUnknown
-from ..attachments import Attachment, seen_type
+from ..attachments import Attachment, detect_media_type
 from ..errors import ConfigError
 from ..events.describe import format_value
 from ..events.run import RunStarted
@@ -254,7 +254,7 @@ def _attachment(source: str) -> Attachment:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{source!r} cannot be read: {error.strerror}") from None
-    media_type = seen_type(content) or guessed or _text_type(content)
+    media_type = detect_media_type(content) or guessed or _text_type(content)
     made = Attachment.image if media_type.startswith("image/") else Attachment.document
     return made(content, media_type=media_type, name=path.name)
 

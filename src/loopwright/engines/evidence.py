@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 
-from ..messages import JsonObject, Observation, ToolCall, arguments_hash
+from ..messages import JsonObject, Observation, ToolCall, hash_arguments
 from ..parsing.arguments import (
     find_tool,
     read_arguments,
@@ -61,7 +61,7 @@ class EvidenceSearch:
         except ValueError as problem:
             check = Check(lookup.claim, name, "unreadable")
             return check, quote_evidence(str(problem), self._max_chars)
-        key = name, arguments_hash(arguments)
+        key = name, hash_arguments(arguments)
         self._queries[key] += 1
         number = self._queries[key]
         results, last = await self._collect(name, arguments, number)
@@ -96,7 +96,7 @@ class EvidenceSearch:
 
     def _cut(self, observation: Observation, text: str) -> str:
         """Cut a part of an observation and fence it as the observation is fenced."""
-        return observation.showing(quote_evidence(text, self._max_chars))
+        return observation.fence_excerpt(quote_evidence(text, self._max_chars))
 
     async def _collect(
         self, name: str, arguments: JsonObject, count: int
@@ -117,7 +117,7 @@ class EvidenceSearch:
 
     async def _call(self, name: str, arguments: JsonObject) -> Observation:
         """Call a tool, unless the same call was made before."""
-        key = name, arguments_hash(arguments)
+        key = name, hash_arguments(arguments)
         if key not in self._observations:
             self._observations[key] = await self._run.call(ToolCall(name, arguments))
         return self._observations[key]

@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..messages import arguments_hash
+from ..messages import hash_arguments
 from ..resilience.timeouts import CodeOutcome, capture, run_with_timeout
 from .base import (
     RESPOND,
@@ -142,8 +142,8 @@ class _Votes:
 
         A change to the same arguments would hide the decisions of the other gates.
         """
-        wanted = arguments_hash(change.arguments)
-        is_same = wanted and wanted == arguments_hash(self._action.arguments)
+        wanted = hash_arguments(change.arguments)
+        is_same = wanted and wanted == hash_arguments(self._action.arguments)
         if self._change is None and not is_same:
             self._change = change
 

@@ -18,8 +18,8 @@ from ..messages import (
     Json,
     Message,
     Usage,
-    arguments_hash,
     canonical_json,
+    hash_arguments,
 )
 from ..parsing import read_json_document
 from ..providers.base import OutputSchema, Provider, Request, Sampling
@@ -154,7 +154,7 @@ class SupervisorGate:
             policy,
             answers,
         ]
-        self.version = f"supervisor-2:{arguments_hash({'setting': setting})[:16]}"
+        self.version = f"supervisor-2:{hash_arguments({'setting': setting})[:16]}"
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
         """Judge a call, or return the decision about the same call."""
@@ -165,7 +165,7 @@ class SupervisorGate:
         key = (
             state.run_id,
             action.tool,
-            arguments_hash(action.arguments),
+            hash_arguments(action.arguments),
             action.effect,
             *sorted(action.labels),
         )

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..messages import Conversation, Message, size_of
+from ..messages import Conversation, Message, estimate_size
 
 BYTES_PER_TOKEN = (
     4  # a common estimate for English and JSON, used where the provider has not counted
@@ -91,4 +91,4 @@ def _find_required(turns: list[list[Message]]) -> set[int]:
 
 
 def _measure(turn: list[Message]) -> int:
-    return sum(map(size_of, turn))
+    return sum(map(estimate_size, turn))

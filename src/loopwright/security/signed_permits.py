@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import CapabilityError, ConfigError
-from ..messages import JsonObject, arguments_hash, canonical_json
+from ..messages import JsonObject, canonical_json, hash_arguments
 from .permit_claims import Claims
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class CapabilityVerifier:
         until = claims.expires + self._leeway
         if not now <= until:  # NaN is not a time
             raise CapabilityError("expiry", "the capability has expired")
-        hashed = arguments_hash(arguments)
+        hashed = hash_arguments(arguments)
         _check_claim("tool", "another tool", tool, claims.tool)
         _check_claim("arguments", "other arguments", hashed, claims.arguments_hash)
         if run_id is not None:

@@ -30,7 +30,7 @@ from loopwright import (
 from loopwright.events import CommandReceived, GateDecided
 from loopwright.gates import RESPOND, InstantGate
 from loopwright.journals import Command
-from loopwright.messages import arguments_hash
+from loopwright.messages import hash_arguments
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import Fallback, LlmRecovery
 from waiting import eventually
@@ -257,7 +257,7 @@ async def test_what_would_be_done_in_place_of_a_failed_call_is_shown_and_then_do
     await engine(journal).resume("r")
 
     assert (shown.tool, shown.arguments) == (instead, arguments)
-    assert arguments_hash(shown.arguments) == shown.arguments_hash
+    assert hash_arguments(shown.arguments) == shown.arguments_hash
     assert ran == [(instead, arguments)]
 
 

@@ -48,7 +48,7 @@ from loopwright.gates import (
     PolicyState,
 )
 from loopwright.journals import Claim
-from loopwright.messages import arguments_hash
+from loopwright.messages import hash_arguments
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from sample_tools import RAN
 
@@ -216,11 +216,11 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
     assert result.answer == "may ['look', 'put']"
     permit, denial, _ = made
     assert vars(permit) == {
-        "call": permit.call, "arguments_hash": arguments_hash({"what": "sky"}), "policy_version": "default-1",
+        "call": permit.call, "arguments_hash": hash_arguments({"what": "sky"}), "policy_version": "default-1",
         "run_id": "r", "key": "0#0", "expires": 60.0, "real": None, "real_hash": "", "until": 0.0, "leave": 0,
         "tool": engine.runtime.tools.get("look"),
     }  # fmt: skip
-    hashed = arguments_hash({"what": "disk"})
+    hashed = hash_arguments({"what": "disk"})
     assert denial == Denial(denial.call, hashed, "0#1", "denied", "a person refused it")
     assert (denial.call.name, denial.call.arguments) == ("erase", {"what": "disk"})
     assert RAN == []
@@ -507,7 +507,7 @@ async def test_modified_arguments_are_gated_again_and_recorded_beside_the_old_on
     assert (
         started.arguments_hash
         == decided.arguments_hash
-        == arguments_hash({"what": "safe"})
+        == hash_arguments({"what": "safe"})
     )
     asked_for = [
         c.arguments
@@ -621,7 +621,7 @@ async def test_a_gate_that_changes_its_arguments_in_place_changes_nothing() -> N
     assert RAN == ["send x"]
     events = [entry.event for entry in runtime.journal.read(result.run_id)]
     assert [e.arguments_hash for e in events if isinstance(e, GateDecided)] == [
-        arguments_hash({"what": "x"})
+        hash_arguments({"what": "x"})
     ]
 
 
@@ -1131,7 +1131,7 @@ async def test_changed_arguments_that_are_refused_are_refused_again_after_every_
     assert (observation[: len(told)], whole.answer, RAN) == (told, "done", [])
     [event] = [entry.event for entry in entries if isinstance(entry.event, GateDecided)]
     assert event.arguments_hash == (
-        "" if event.arguments is None else arguments_hash(event.arguments)
+        "" if event.arguments is None else hash_arguments(event.arguments)
     )
 
     for keep in range(1, len(entries) + 1):

@@ -36,7 +36,7 @@ from loopwright.messages import (
     Observation,
     Reasoning,
     ToolCall,
-    arguments_hash,
+    hash_arguments,
 )
 from loopwright.providers import Delta, Request
 from loopwright.security import REDACTED, Redactor
@@ -458,7 +458,7 @@ async def test_after_a_rejection_the_model_may_propose_it_again() -> None:
         "completed",
         ["rejected", "ok"],
     )
-    hashed = arguments_hash({"user": "ada", "password": REDACTED})
+    hashed = hash_arguments({"user": "ada", "password": REDACTED})
     assert [event.arguments_hash for event in events(again, GateDecided)] == [
         hashed,
         hashed,

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Collection
 
 from ...journals.base import Command
-from ...messages import JsonObject, Message, arguments_hash
+from ...messages import JsonObject, Message, hash_arguments
 from .commands import (
     ABORT,
     ANSWER,
@@ -119,7 +119,7 @@ class CommandLog:
             return None
         given = command.body.get("arguments")
         replacement = given if isinstance(given, dict) else None
-        is_replaced = replacement is not None and arguments_hash(replacement) == hashed
+        is_replaced = replacement is not None and hash_arguments(replacement) == hashed
         if not is_replaced and command.body.get("arguments_hash") != hashed:
             return None
         if command.kind == DENY:

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 from ...clock import MAX_SECONDS
 from ...journals.base import Command
 from ...labels import LABELS
-from ...messages import JsonObject, arguments_hash
+from ...messages import JsonObject, hash_arguments
 from ...security.redaction import Redactor
 from ...security.spotlighting import CONTEXT_PREFIX, GUIDANCE_PREFIX
 
@@ -61,7 +61,7 @@ def _is_duration(value: Any) -> bool:
 
 
 def _is_arguments(value: Any) -> bool:
-    return isinstance(value, dict) and bool(arguments_hash(cast("JsonObject", value)))
+    return isinstance(value, dict) and bool(hash_arguments(cast("JsonObject", value)))
 
 
 def _is_label(value: Any) -> bool:

@@ -11,7 +11,7 @@ from ...events.entry import Entry
 from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
 from ...labels import LABELS, Label
-from ...messages import Json, JsonObject, arguments_hash
+from ...messages import Json, JsonObject
 from ...security.redaction import Redactor
 from ...tools.resolution import (
     CallCompleted,
@@ -237,7 +237,7 @@ class Control(ABC):
         return self._redactor.redact_text(text.encode("utf-8", "replace").decode())
 
     def _arguments(self, field: str, arguments: object) -> Json:
-        if not isinstance(arguments, Mapping) or not arguments_hash(
+        if not isinstance(arguments, Mapping) or not hash_arguments(
             cast("JsonObject", arguments)
         ):
             raise ConfigError(

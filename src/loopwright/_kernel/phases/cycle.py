@@ -19,8 +19,8 @@ from ...messages import (
     Observation,
     Proposal,
     ToolCall,
-    arguments_hash,
     canonical_json,
+    hash_arguments,
 )
 from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
@@ -308,7 +308,7 @@ class Cycle:
         proposed = self._gated.calls[index] if self._gated else decision.call
         hashed = decision.arguments_hash
         if proposed is not decision.call:
-            hashed = arguments_hash(proposed.arguments)
+            hashed = hash_arguments(proposed.arguments)
         if isinstance(decision, ToolPermit):
             tool, refused = decision.tool, False
         else:

@@ -25,7 +25,7 @@ from ...gates.base import (
     is_instant,
 )
 from ...labels import is_at_least
-from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, arguments_hash
+from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
 from ...resilience.timeouts import capture, run_with_timeout
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
@@ -146,7 +146,7 @@ class Clearance:
         self.session.permits.discard(decided)
         answer = decided.call.arguments.get("answer")
         if not isinstance(answer, str):
-            hashed = arguments_hash(call.arguments)
+            hashed = hash_arguments(call.arguments)
             return Denial(call, hashed, state.key, "denied", NOT_AN_ANSWER)
         return answer if answer != call.arguments["answer"] else None
 
@@ -172,7 +172,7 @@ class Clearance:
         self, call: ToolCall, key: str, tool: Tool | None, own: Effect | None = None
     ) -> GatedCall:
         effect = own or (tool.effect if tool is not None else "write")
-        hashed, version = arguments_hash(call.arguments), self.version()
+        hashed, version = hash_arguments(call.arguments), self.version()
         return GatedCall(call, hashed, key, version, effect, tool, own is not None)
 
     # --- what the journal already says ---
@@ -326,7 +326,7 @@ class Clearance:
         return dataclasses.replace(
             gated,
             call=clean,
-            arguments_hash=arguments_hash(clean.arguments),
+            arguments_hash=hash_arguments(clean.arguments),
             policy_version=self.version(),
             is_changed=True,
             reasons=(*gated.reasons, change.reason),
@@ -359,7 +359,7 @@ class Clearance:
             key=gated.key,
             expires=self.session.active.seconds() + PERMIT_SECONDS,
             real=real,
-            real_hash="" if real is None else arguments_hash(real.arguments),
+            real_hash="" if real is None else hash_arguments(real.arguments),
             until=decided.until,
             leave=decided.command,
         )
@@ -416,7 +416,7 @@ def _is_recorded_here(gated: GatedCall, verdict: GateVerdict) -> bool:
 
 def _keeps_arguments(change: Modify, call: ToolCall | Action) -> bool:
     """Whether a change leaves the arguments of a call as they are."""
-    return arguments_hash(call.arguments) == arguments_hash(change.arguments)
+    return hash_arguments(call.arguments) == hash_arguments(change.arguments)
 
 
 async def _evaluate(

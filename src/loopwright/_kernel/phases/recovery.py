@@ -26,7 +26,7 @@ from ...events.run import Question as Pending
 from ...gates.base import Denial, Permit
 from ...labels import Label, highest
 from ...messages import (
-    DOUBTFUL,
+    UNCERTAIN_STATUSES,
     Conversation,
     JsonObject,
     Observation,
@@ -398,7 +398,9 @@ class RecoveryStep:
         """Whether a substitute call may have changed something although it did not succeed."""
         tool = self._calls.services.tools.get(finished.tool)
         has_side_effects = tool is None or tool.effect in SIDE_EFFECTS
-        is_uncertain = finished.status in DOUBTFUL or finished.failure == "raised"
+        is_uncertain = (
+            finished.status in UNCERTAIN_STATUSES or finished.failure == "raised"
+        )
         return has_side_effects and is_uncertain
 
     def _check_strategy(self, base: type[RecoveryStrategy]) -> None:

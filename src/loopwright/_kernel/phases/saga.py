@@ -9,7 +9,7 @@ from ...errors import Denied, JournalError, Suspended, UndoFailed, format_error
 from ...events.effect_key import undo_key
 from ...events.recovery import UndoBegun, UndoCall, UndoFinished, UndoStarted
 from ...events.run import ErrorRecord, Question
-from ...messages import DOUBTFUL, Observation, ObservationStatus, ToolCall
+from ...messages import UNCERTAIN_STATUSES, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import capture, invoke, run_with_timeout
 from ...result import RunOutcome
 from ...tools.base import Tool, ToolContext
@@ -69,7 +69,7 @@ class Undoing:
             if any(tool.compensate is not None for tool in self._named(call.name)):
                 done.append((seq, key, Observation(call, "unknown", "")))
         for _, key, observation in sorted(done, key=lambda item: -item[0]):
-            if observation.status == "ok" or observation.status in DOUBTFUL:
+            if observation.status == "ok" or observation.status in UNCERTAIN_STATUSES:
                 idempotency_key = session.idempotency_key(key)
                 yield UndoCall(
                     key,

@@ -29,7 +29,7 @@ from ...events.effects import (
     LimitHit,
 )
 from ...events.run import ErrorRecord
-from ...messages import Effect, Json, arguments_hash
+from ...messages import Effect, Json, hash_arguments
 from ...resilience.timeouts import run_with_timeout
 from ...security.redaction.errors import redact_error
 from ..session.scope import Scope
@@ -88,7 +88,7 @@ async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
         redacted = cycle.services.redactor.redact_value(arguments)
         arguments = cast("dict[str, Json]", redacted)
         known = session.replay.approvals.decision(call_key(key, 0))
-        if known is not None and known.arguments_hash != arguments_hash(arguments):
+        if known is not None and known.arguments_hash != hash_arguments(arguments):
             expected = f"{known.tool} with other arguments"
             raise session.signals.diverge(key, expected, name)
         if recorded_effect(cycle.scope, key, name, TypeAdapter(type(None))) is None:

@@ -25,7 +25,7 @@ from ...events.effect_key import is_substitute
 from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
-from ...messages import Observation, ObservationStatus, ToolCall, arguments_hash
+from ...messages import Observation, ObservationStatus, ToolCall, hash_arguments
 from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout
 from ...security.permit_claims import Claims
 from ...security.redaction.errors import format_traceback
@@ -91,9 +91,9 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
     if policy is not None:
         _check_policy(permit, session, policy)
-    changed = arguments_hash(permit.call.arguments) != permit.arguments_hash
+    changed = hash_arguments(permit.call.arguments) != permit.arguments_hash
     if permit.real is not None and not changed:
-        changed = arguments_hash(permit.real.arguments) != permit.real_hash
+        changed = hash_arguments(permit.real.arguments) != permit.real_hash
     if changed:
         raise PhaseError(
             f"the arguments of {permit.call.name} were changed after the gate: let a gate return Modify instead"
@@ -237,7 +237,7 @@ class ToolCalls:
     def check_same_call(self, decision: Permit | Denial, started: ToolStarted) -> None:
         """Raise `ReplayDivergence` unless a call is the one whose intent is recorded."""
         call = decision.call
-        hashed = arguments_hash(call.arguments)
+        hashed = hash_arguments(call.arguments)
         recorded = (started.tool, started.call_id, started.arguments_hash)
         if recorded != (call.name, call.id, hashed):
             raise self.session.signals.diverge(

@@ -11,7 +11,7 @@ from ...events.entry import Entry
 from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
 from ...labels import LABELS, Label
-from ...messages import Json, JsonObject
+from ...messages import Json, JsonObject, hash_arguments
 from ...security.redaction import Redactor
 from ...tools.resolution import (
     CallCompleted,

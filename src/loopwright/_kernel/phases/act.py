@@ -7,9 +7,9 @@ from ...messages import Observation
 from ...tools.base import Tool
 from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
-from .in_doubt import Doubts, came_of
 from .recovery import Asked, CallRecovery, Decide
 from .tool_call import Attempt, ToolCalls, ToolOutcome, ToolPermit
+from .unknown_outcome import OutcomeResolver, build_outcome
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")
 
@@ -19,9 +19,9 @@ class FunctionInvoker:
 
     def __init__(self, calls: ToolCalls, decide: Decide, ask: Asked) -> None:
         self._calls, self._session = calls, calls.session
-        self._doubts = Doubts(calls)
+        self._resolver = OutcomeResolver(calls)
         self._recovery = CallRecovery(
-            calls, self._doubts, decide, ask, self._invoke_substitute
+            calls, self._resolver, decide, ask, self._invoke_substitute
         )
 
     async def invoke(
@@ -85,7 +85,7 @@ class FunctionInvoker:
         repeatable = started.effect in REPEATED_AFTER_CRASH and not started.sealed
         if repeatable and (tool is not None or started.effect == "read"):
             return await self._attempt(permit, tool, "in doubt", recover)
-        resolution = await self._doubts.resolve(permit, tool)
+        resolution = await self._resolver.resolve(permit, tool)
         if isinstance(resolution, CallNotExecuted) and not started.sealed:
             if isinstance(self._session.signals.ending, Aborted):
                 text = f"{permit.call.name} had not taken effect, and is not made any more."
@@ -93,7 +93,7 @@ class FunctionInvoker:
             # It is made under the policy of now.
             return await self._attempt(permit, tool, "retry", recover)
         self._session.permits.discard(permit)
-        return came_of(resolution)
+        return build_outcome(resolution)
 
     def _stop_at_unknown(self, observation: Observation) -> None:
         """End the run at a call with an unknown outcome, if the runtime wants it so."""

@@ -47,10 +47,10 @@ from ...tools.recovery import (
     steps_of,
 )
 from ...tools.resolution import CallNotExecuted
-from .in_doubt import Doubts, Found, came_of
 from .inference import Question, Reply
 from .structured_output import ask_model
 from .tool_call import ToolCalls, ToolOutcome
+from .unknown_outcome import OutcomeResolver, ResolvedResult, build_outcome
 
 Decide: TypeAlias = Callable[[ToolCall, str], Awaitable[Permit | Denial | Pending]]
 Asked: TypeAlias = Callable[[str, Question], Awaitable[Reply]]
@@ -68,7 +68,7 @@ class CallRecovery:
     """Recover the failed calls of one scope."""
 
     calls: ToolCalls
-    doubts: Doubts
+    resolver: OutcomeResolver
     decide: Decide
     ask: Asked
     settle: Settle
@@ -307,12 +307,14 @@ class RecoveryStep:
     async def ask_person(self, text: str) -> CallOutcome:
         """Return what a person says the outcome is; suspend the run until then."""
         self._check_strategy(Escalate)
-        doubts = self._recovery.doubts
-        resolution = doubts.known(self._permit)
+        resolver = self._recovery.resolver
+        resolution = resolver.recorded(self._permit)
         if resolution is None:
-            resolution = doubts.ask(self._permit, text, "failure")
-        if isinstance(resolution, Found):
-            return dataclasses.replace(came_of(resolution), seconds=self.came.seconds)
+            resolution = resolver.ask(self._permit, text, "failure")
+        if isinstance(resolution, ResolvedResult):
+            return dataclasses.replace(
+                build_outcome(resolution), seconds=self.came.seconds
+            )
         if isinstance(resolution, CallNotExecuted):
             return await self._calls.attempt(self._permit, self.tool, "retry")
         return self.came

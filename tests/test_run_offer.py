@@ -251,7 +251,7 @@ async def test_an_option_that_no_journal_can_hold_is_a_config_error() -> None:
         async def solve(self, run: Run) -> str:
             return self.title
 
-    with pytest.raises(ConfigError, match="an option of named is no Unicode text"):
+    with pytest.raises(ConfigError, match="an option of named is not Unicode text"):
         await Named(Runtime(ScriptedProvider([])), title="\ud800").run("?")
 
 

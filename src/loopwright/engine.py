@@ -4,7 +4,16 @@ import asyncio
 import dataclasses
 import inspect
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, overload
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    overload,
+)
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -42,6 +51,28 @@ ProviderName: TypeAlias = Annotated[str | None, "the name of a provider"]
 """The type of an option that names one of `Runtime(providers=...)`; an unknown name is a `ConfigError`."""
 
 
+class RunOptions(TypedDict, total=False):
+    """The options of a new run."""
+
+    run_id: str | None
+    """The run's name in the journal; a fresh one without it."""
+    deps: object
+    """What the tools get as `ToolContext.deps`; it is never recorded."""
+    system: str | None
+    """The system message, in place of the conversation's own."""
+    saga: bool
+    """Whether to undo what its tools did (`@tool(compensate=...)`) unless the run completes."""
+
+
+class ResumeOptions(TypedDict, total=False):
+    """The options of a run that is resumed."""
+
+    take_over: bool
+    """Whether to take the run from a live process that works on it."""
+    deps: object
+    """What the tools get as `ToolContext.deps`: it is not recorded, so it must be given again."""
+
+
 class LoopEngine(Options):
     """A strategy. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
 
@@ -70,99 +101,96 @@ class LoopEngine(Options):
         self,
         task: Task,
         *,
-        run_id: str | None = None,
         output: type[Model] | None = None,
-        deps: object = None,
-        system: str | None = None,
-        saga: bool = False,
+        **options: Unpack[RunOptions],
     ) -> Result[Model | None]:
-        """Work on a task to its end.
-
-        With `saga`, what its tools did is undone (`@tool(compensate=...)`) unless the run completes.
+        """Work on a task to its end; see `RunOptions` for the options.
 
         Raises `ConfigError`, `RunBusy`, `Fenced`, `ReplayDivergence` and cancellation; everything else is in the
         result.
+
+        Args:
+            task: a text, or a conversation that ends with one.
+            output: a pydantic model; the answer is read as one, into `Result.output`.
         """
-        return await self.start(
-            task, run_id=run_id, output=output, deps=deps, system=system, saga=saga
-        ).result()
+        return await self.start(task, output=output, **options).result()
+
+    def run_sync(
+        self,
+        task: Task,
+        *,
+        output: type[Model] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Model | None]:
+        """`run` for synchronous callers; works in Jupyter and beside a running loop."""
+        return LOOP_THREAD.run(self.run(task, output=output, **options))
 
     @overload
     def start(
         self,
         task: Task,
         *,
-        run_id: str | None = ...,
         output: type[Model] | None = None,
-        deps: object = ...,
-        system: str | None = ...,
-        saga: bool = ...,
         deltas: Literal[False] = ...,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Entry, Model | None]: ...
     @overload
     def start(
         self,
         task: Task,
         *,
-        run_id: str | None = ...,
         output: type[Model] | None = None,
-        deps: object = ...,
-        system: str | None = ...,
-        saga: bool = ...,
         deltas: Literal[True],
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Entry | Delta, Model | None]: ...
     def start(
         self,
         task: Task,
         *,
-        run_id: str | None = None,
         output: type[Model] | None = None,
-        deps: object = None,
-        system: str | None = None,
-        saga: bool = False,
         deltas: bool = False,
+        **options: Unpack[RunOptions],
     ) -> RunHandle[Any, Model | None]:
-        """A handle on a new run, to watch and to stop it: `async with engine.start(task) as run`.
+        """Return a handle on a new run, to watch and to stop it: `async with engine.start(task) as run`.
 
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        conversation = redact_conversation(
-            self.runtime.redactor, _conversation(task, system)
-        )
-        session = self._begin(conversation, run_id, output, deps, saga=saga)
+        conversation, session = self._begin(task, output, **options)
         return RunHandle(self, session, conversation, output, deltas=deltas)
-
-    def run_sync(
-        self,
-        task: Task,
-        *,
-        run_id: str | None = None,
-        output: type[Model] | None = None,
-        deps: object = None,
-        system: str | None = None,
-        saga: bool = False,
-    ) -> Result[Model | None]:
-        """`run` for synchronous callers; works in Jupyter and beside a running loop."""
-        return LOOP_THREAD.run(
-            self.run(
-                task, run_id=run_id, output=output, deps=deps, system=system, saga=saga
-            )
-        )
 
     async def resume(
         self,
         run_id: str,
         *,
-        take_over: bool = False,
         output: type[Model] | None = None,
-        deps: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Result[Model | None]:
-        """Go on with a run where its journal ends, without repeating what it records.
+        """Continue a run where its journal ends, without repeating what it records; see `ResumeOptions`.
 
         A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises
         `RunBusy` if a live process (or task) is working on the run, unless `take_over`.
         """
+        return await self._resume(run_id, output, **options)
+
+    def resume_sync(
+        self,
+        run_id: str,
+        *,
+        output: type[Model] | None = None,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Model | None]:
+        """`resume` for synchronous callers."""
+        return LOOP_THREAD.run(self.resume(run_id, output=output, **options))
+
+    async def _resume(
+        self,
+        run_id: str,
+        output: type[Model] | None,
+        *,
+        take_over: bool = False,
+        deps: object = None,
+    ) -> Result[Model | None]:
         journal = self.runtime.journal
         entries = await asyncio.to_thread(journal.read, run_id)
         recorded = _recorded_result(entries, output)
@@ -217,19 +245,6 @@ class LoopEngine(Options):
         services = self.runtime
         return await fork(
             services.journal, run_id, at=at, clock=services.clock, new_id=new_id
-        )
-
-    def resume_sync(
-        self,
-        run_id: str,
-        *,
-        take_over: bool = False,
-        output: type[Model] | None = None,
-        deps: object = None,
-    ) -> Result[Model | None]:
-        """`resume` for synchronous callers."""
-        return LOOP_THREAD.run(
-            self.resume(run_id, take_over=take_over, output=output, deps=deps)
         )
 
     def as_tool(
@@ -302,57 +317,60 @@ class LoopEngine(Options):
 
     def _begin(
         self,
-        conversation: Conversation,
-        run_id: str | None,
+        task: Task,
         output: type[BaseModel] | None,
-        deps: object,
         *,
-        saga: bool,
-    ) -> Session:
-        owner = new_owner()
+        run_id: str | None = None,
+        deps: object = None,
+        system: str | None = None,
+        saga: bool = False,
+    ) -> tuple[Conversation, Session]:
+        """Return a new run whose first entry is recorded, and its conversation."""
+        services, owner = self.runtime, new_owner()
+        conversation = _conversation(task, system)
+        conversation = redact_conversation(services.redactor, conversation)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
         _check_output(output)
-        services = self.runtime
         _check_native_tools(services)
         options, opaque = self.recorded_options()
-        try:
-            encoded, created = to_json(options).decode(), services.clock.wall()
-        except PydanticSerializationError as error:
-            raise ConfigError(
-                f"an option of {self.name} is no Unicode text: {error}"
-            ) from None
+        created = services.clock.wall()
         header = RunHeader(
             run_id,
             self.name,
-            encoded,
+            self._encode(options),
             __version__,
             str(owner),
             created,
             lease=services.lease,
         )
-        session = Session(
-            services, services.journal.create(header), owner, Replay(), deps
-        )
+        claim = services.journal.create(header)
+        session = Session(services, claim, owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(services.limits)
         model = None if output is None else output.__name__
-        classifier = services.classifier
-        boundary = delimiter_of(run_id, created)
-        label: Label = (
-            "normal"
-            if classifier is None
-            else highest(classifier.label(m.content) for m in conversation)
-        )
+        session.saga, session.delimiter = saga, delimiter_of(run_id, created)
+        session.sensitivity.label = label = _label_of(services, conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
-            created, boundary, label,
+            created, session.delimiter, label,
         )  # fmt: skip
-        session.saga, session.delimiter, session.sensitivity.label = (
-            saga,
-            boundary,
-            label,
-        )
         session.writer.record("", started)
-        return session
+        return conversation, session
+
+    def _encode(self, options: dict[str, Json]) -> str:
+        try:
+            return to_json(options).decode()
+        except PydanticSerializationError as error:
+            raise ConfigError(
+                f"an option of {self.name} is not Unicode text: {error}"
+            ) from None
+
+
+def _label_of(services: Services, conversation: Conversation) -> Label:
+    """Return how sensitive a task is: "normal" without a classifier."""
+    classifier = services.classifier
+    if classifier is None:
+        return "normal"
+    return highest(classifier.label(message.content) for message in conversation)
 
 
 def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:

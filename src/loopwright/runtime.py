@@ -4,14 +4,14 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from ._internal.sync import LOOP_THREAD
 from ._kernel.control.inbox_poller import InboxWatcher
 from ._kernel.control.run_control import RunControl
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .clock import Clock, SystemClock
-from .engine import LoopEngine
+from .engine import LoopEngine, ResumeOptions
 from .errors import ConfigError
 from .events.lifecycle import read_start
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
@@ -113,31 +113,25 @@ class Runtime(Services):
         self,
         run_id: str,
         *,
-        take_over: bool = False,
         output: type[Model] | None = None,
-        deps: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Result[Model | None]:
         """Resume a run, whose engine is rebuilt from the journal.
 
         Raises `ConfigError` for an option that is code or a live object: then build the engine and call its `resume`.
         """
         engine = await self._rebuild_engine(run_id)
-        return await engine.resume(
-            run_id, take_over=take_over, output=output, deps=deps
-        )
+        return await engine.resume(run_id, output=output, **options)
 
     def resume_sync(
         self,
         run_id: str,
         *,
-        take_over: bool = False,
         output: type[Model] | None = None,
-        deps: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Result[Model | None]:
         """`resume` for synchronous callers."""
-        return LOOP_THREAD.run(
-            self.resume(run_id, take_over=take_over, output=output, deps=deps)
-        )
+        return LOOP_THREAD.run(self.resume(run_id, output=output, **options))
 
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Answer a waiting run's question about a call whose outcome is unknown.

@@ -18,7 +18,7 @@ from .tool_call import ToolCalls, check_permit
 class ToolInvoker(Protocol):
     """Returns the observation of a call that is permitted; chosen by the call's tool."""
 
-    async def invoke(self, permit: Permit, tool: Tool) -> Observation:
+    async def invoke(self, permit: Permit, tool: Tool, /) -> Observation:
         """Return the observation of one call, recorded."""
         ...
 
@@ -81,7 +81,7 @@ class EngineInvoker:
     ) -> None:
         self._calls, self._run_engine = calls, run_engine
 
-    async def invoke(self, permit: Permit, tool: Tool) -> Observation:
+    async def invoke(self, permit: Permit, tool: Tool, /) -> Observation:
         """Return the answer of the engine, or how it ended without one."""
         session = self._calls.session
         session.secrets.merge(tool.engine.runtime.redactor)
@@ -113,7 +113,7 @@ class UserInvoker:
     def __init__(self, calls: RuntimeCalls) -> None:
         self._calls = calls
 
-    async def invoke(self, permit: Permit, tool: Tool) -> Observation:
+    async def invoke(self, permit: Permit, tool: Tool, /) -> Observation:
         """Return the user's answer; raise `Suspended` until there is one."""
         session, call = self._calls.session, permit.call
         not_run = await self._calls.begin(permit, tool)

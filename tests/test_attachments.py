@@ -173,10 +173,13 @@ def test_what_goes_in_comes_out(content: bytes, name: str) -> None:
         ),
         (
             lambda: Attachment.image("cat.png"),
-            "'cat.png' is no http(s) or data URL; for a file pass a Path",
+            "'cat.png' is not an http(s) or data URL; for a file pass a Path",
         ),
-        (lambda: Attachment.image("file:///etc/passwd"), "is no http(s) or data URL"),
-        (lambda: Attachment.image(""), "is no http(s) or data URL"),
+        (
+            lambda: Attachment.image("file:///etc/passwd"),
+            "is not an http(s) or data URL",
+        ),
+        (lambda: Attachment.image(""), "is not an http(s) or data URL"),
         (
             lambda: Attachment.image(Path("/nowhere/cat.png")),
             "/nowhere/cat.png cannot be read: No such file",
@@ -206,7 +209,7 @@ def test_what_is_only_behind_a_url_has_no_content_here() -> None:
     linked = Attachment.image(URL)
 
     assert linked.data_url == URL
-    with pytest.raises(ValueError, match=f"the content of {URL} is not here"):
+    with pytest.raises(ValueError, match=f"the content of {URL} is not loaded"):
         _ = linked.content
 
 

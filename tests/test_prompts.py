@@ -205,7 +205,7 @@ def test_a_whole_set_may_be_given_too() -> None:
             PromptSet(first="{task} {more}"),
             r"prompt 'first': there is no placeholder \{more\}; it has task",
         ),
-        ({"first": "{task"}, "a prompt has a brace on its own"),
+        ({"first": "{task"}, "a prompt has a single brace"),
         ({"first": 3}, "prompts: .*must be a PromptSet, texts by name, or a folder"),
         (3, "prompts: .*must be a PromptSet, texts by name, or a folder"),
         (None, "prompts: .*must be a PromptSet, texts by name, or a folder"),

@@ -1,4 +1,4 @@
-"""What a user sends beside words: images and documents."""
+"""Attachments of user messages: images and documents."""
 
 import base64
 import binascii
@@ -13,14 +13,14 @@ from .errors import ConfigError
 
 AttachmentKind: TypeAlias = Literal["image", "document"]
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-MARKS = {
+SIGNATURES = {
     b"\x89PNG\r\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
     b"%PDF-": "application/pdf",
 }
 BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-MAX_BYTES = 20_000_000  # above what any provider takes in one request
+MAX_BYTES = 20_000_000  # more than any provider accepts in one request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Attachment:
     Args:
         kind: "image" or "document".
         media_type: MIME type: "image/png", "application/pdf", "text/plain".
-        data: the content as base64; empty if it is behind `url`.
-        url: where the provider fetches it; empty if it is in `data`.
-        name: what the model is told it is called.
+        data: the content as base64; empty if there is a `url`.
+        url: where the provider fetches it; empty if there is `data`.
+        name: its name as the model reads it.
 
-    Raises `ConfigError` unless exactly one of `data` and `url` is there.
+    Raises `ConfigError` unless exactly one of `data` and `url` is given.
     """
 
     kind: AttachmentKind
@@ -61,18 +61,21 @@ class Attachment:
     def image(
         cls, source: bytes | str | Path, *, media_type: str = "", name: str = ""
     ) -> Self:
-        """An image: its bytes, a file (a `Path`), or an http(s) or data URL. The type is seen from bytes and names."""
-        return cls._of("image", source, media_type, name)
+        """Return an image of bytes, a file (a `Path`), or an http(s) or data URL.
+
+        The type is detected from the bytes, else from the name.
+        """
+        return cls._load("image", source, media_type, name)
 
     @classmethod
     def document(
         cls, source: bytes | str | Path, *, media_type: str = "", name: str = ""
     ) -> Self:
-        """A document (PDF, text): its bytes, a file (a `Path`), or an http(s) or data URL."""
-        return cls._of("document", source, media_type, name)
+        """Return a document (PDF, text) of bytes, a file (a `Path`), or an http(s) or data URL."""
+        return cls._load("document", source, media_type, name)
 
     @classmethod
-    def _of(
+    def _load(
         cls,
         kind: AttachmentKind,
         source: bytes | str | Path,
@@ -80,40 +83,39 @@ class Attachment:
         name: str,
     ) -> Self:
         if isinstance(source, Path):
-            name = name or source.name
-            content = _read(source)
-            media_type = (
-                media_type
-                or detect_media_type(content)
-                or mimetypes.guess_type(source.name)[0]
-                or ""
-            )
-            source = content
-        if isinstance(source, str):
-            if source.startswith("data:"):
-                given, content = _from_data_url(source)
-                return cls._of(kind, content, media_type or given, name)
-            if not source.startswith(("https://", "http://")):
-                raise ConfigError(
-                    f"{kind}: {source[:80]!r} is no http(s) or data URL; for a file pass a Path"
-                )
-            return cls(
-                kind,
-                media_type or mimetypes.guess_type(source)[0] or "",
-                url=source,
-                name=name,
-            )
-        if not 0 < len(source) <= MAX_BYTES:
+            content = _read_file(source)
+            media_type = media_type or detect_media_type(content)
+            media_type = media_type or _guess_media_type(source.name)
+            return cls._encode(kind, content, media_type, name or source.name)
+        if not isinstance(source, str):
+            return cls._encode(kind, source, media_type, name)
+        if source.startswith("data:"):
+            given, content = _read_data_url(source)
+            return cls._encode(kind, content, media_type or given, name)
+        if not source.startswith(("https://", "http://")):
             raise ConfigError(
-                f"{kind} {name!r}: has {len(source)} bytes; it must be 1 to {MAX_BYTES:,}"
+                f"{kind}: {source[:80]!r} is not an http(s) or data URL; for a file pass a Path"
             )
-        media_type = media_type or detect_media_type(source)
-        if not media_type or (kind == "image" and media_type not in IMAGE_TYPES):
+        guessed = media_type or _guess_media_type(source)
+        return cls(kind, guessed, url=source, name=name)
+
+    @classmethod
+    def _encode(
+        cls, kind: AttachmentKind, content: bytes, media_type: str, name: str
+    ) -> Self:
+        """Return an attachment of bytes; raise `ConfigError` for a size or type that is not allowed."""
+        if not 0 < len(content) <= MAX_BYTES:
             raise ConfigError(
-                f"{kind} {name!r}: type {media_type or 'unknown'}: pass media_type="
-                + (f", one of {', '.join(IMAGE_TYPES)}" if kind == "image" else "")
+                f"{kind} {name!r}: has {len(content)} bytes; it must be 1 to {MAX_BYTES:,}"
             )
-        return cls(kind, media_type, base64.b64encode(source).decode(), name=name)
+        media_type = media_type or detect_media_type(content)
+        is_allowed = kind == "document" or media_type in IMAGE_TYPES
+        if not media_type or not is_allowed:
+            choices = f", one of {', '.join(IMAGE_TYPES)}" if kind == "image" else ""
+            raise ConfigError(
+                f"{kind} {name!r}: type {media_type or 'unknown'}: pass media_type={choices}"
+            )
+        return cls(kind, media_type, base64.b64encode(content).decode(), name=name)
 
     @property
     def data_url(self) -> str:
@@ -122,9 +124,9 @@ class Attachment:
 
     @property
     def content(self) -> bytes:
-        """The content itself; raises ValueError where there is only a URL."""
+        """The content itself; ValueError where there is only a URL."""
         if not self.data:
-            raise ValueError(f"the content of {self.url} is not here")
+            raise ValueError(f"the content of {self.url} is not loaded")
         return base64.b64decode(self.data)
 
     @property
@@ -134,14 +136,21 @@ class Attachment:
 
 
 def detect_media_type(content: bytes) -> str:
-    """The media type that the first bytes tell, or an empty string."""
-    found = next((kind for mark, kind in MARKS.items() if content.startswith(mark)), "")
-    return found or (
-        "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else ""
-    )
+    """Return the media type that the first bytes show, or an empty text."""
+    for signature, media_type in SIGNATURES.items():
+        if content.startswith(signature):
+            return media_type
+    is_webp = content[:4] == b"RIFF" and content[8:12] == b"WEBP"
+    return "image/webp" if is_webp else ""
 
 
-def _read(path: Path) -> bytes:
+def _guess_media_type(name: str) -> str:
+    """Return the media type that the ending of a name or URL suggests, or an empty text."""
+    guessed, _ = mimetypes.guess_type(name)
+    return guessed or ""
+
+
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -150,11 +159,11 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _from_data_url(url: str) -> tuple[str, bytes]:
+def _read_data_url(url: str) -> tuple[str, bytes]:
     head, _, payload = url.removeprefix("data:").partition(",")
-    media_type, *marks = head.split(";")
+    media_type, *attributes = head.split(";")
     try:
-        if "base64" not in marks:
+        if "base64" not in attributes:
             raise ValueError("it is not base64")
         return media_type, base64.b64decode(payload, validate=True)
     except (ValueError, binascii.Error) as error:

@@ -1,4 +1,4 @@
-"""What is said in a run: messages, tool calls, observations, conversations, completions and usage."""
+"""Messages of a run: conversations, tool calls, observations, completions and usage."""
 
 import dataclasses
 import hashlib
@@ -25,7 +25,7 @@ UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = (
     "timed_out",
     "cancelled",
 )
-"""Of a call with such an outcome nobody knows whether it took effect."""
+"""Statuses of a call that leave open whether it took effect."""
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
 
@@ -35,7 +35,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical_json(value: object) -> bytes:
-    """The one byte form of a JSON value: sorted keys, no spaces, ASCII; raises ValueError for NaN and non-JSON."""
+    """Return the canonical bytes of a JSON value: sorted keys, no spaces, ASCII; raise ValueError for NaN and non-JSON."""
     try:
         return _CANONICAL.encode(value).encode()
     except (TypeError, RecursionError) as error:
@@ -43,7 +43,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def hash_arguments(arguments: JsonObject) -> str:
-    """SHA-256 (hex) of the canonical form of a call's arguments; empty if they are no plain JSON."""
+    """Return the SHA-256 (hex) of the canonical form of a call's arguments; an empty text if they are not plain JSON."""
     try:
         return hashlib.sha256(canonical_json(arguments)).hexdigest()
     except ValueError:
@@ -51,10 +51,10 @@ def hash_arguments(arguments: JsonObject) -> str:
 
 
 class Encodable:
-    """Keeps the bytes that an encoder made of an immutable value, so that each wire format is written once."""
+    """Caches the encoded forms of an immutable value, so that each wire format is written once."""
 
     def encoded(self, encoder: Callable[[Any], bytes]) -> bytes:
-        """The bytes that `encoder` makes of this value, made at the first call only."""
+        """Return what `encoder` makes of this value; it is called the first time only."""
         kept: dict[object, bytes] = self.__dict__.setdefault("_encoded", {})
         found = kept.get(encoder)
         if found is None:
@@ -73,7 +73,7 @@ class ToolCall:
 
 @dataclasses.dataclass(frozen=True)
 class ToolSpec(Encodable):
-    """What a model is told of a tool: its name, description and the JSON schema of its arguments."""
+    """What a model reads about a tool: its name, description and the JSON schema of its arguments."""
 
     name: str
     description: str
@@ -82,12 +82,12 @@ class ToolSpec(Encodable):
 
 @dataclasses.dataclass(frozen=True)
 class Reasoning:
-    """A stretch of a model's own thinking, as its provider gave it; some want it back unchanged with the next request.
+    """A block of a model's own thinking, as its provider sent it; some want it back unchanged with the next request.
 
     Args:
         text: what it thought, as far as the provider shows it.
-        form: the wire form it came in ("thinking", "reasoning_content" …); only an endpoint of that form gets it back.
-        block: what the endpoint wants back, word for word: signatures, encrypted parts.
+        form: the wire form ("thinking", "reasoning_content" …); it is sent back to endpoints of that form only.
+        block: what the endpoint wants back byte for byte: signatures, encrypted content.
     """
 
     text: str = ""
@@ -112,15 +112,20 @@ class Message(Encodable):
 
     @property
     def trusted(self) -> bool:
-        """Whether nobody from outside had a hand in it: what a tool or a model says may be a stranger's words."""
+        """Whether it holds no third-party text, which tools and models may repeat."""
         return self.origin not in ("tool", "model")
 
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """What came of one call: for every status `content` is the text that the model reads.
+    """The outcome of one call.
 
-    `plain` is what the tool said, if the model reads it marked as from outside, and `fence` what marks it so.
+    Args:
+        call: the call.
+        status: how it ended.
+        content: the text that the model reads, for every status.
+        plain: the tool's text without the fence of third-party text, if the model reads it with one.
+        fence: puts such a fence around a text.
     """
 
     call: ToolCall
@@ -138,16 +143,19 @@ class Observation:
 
     @property
     def text(self) -> str:
-        """What the tool said, for code that reads it: without the marks that tell a model that it is from outside."""
+        """The tool's text for code that reads it, without the fence of third-party text."""
         return self.content if self.plain is None else self.plain
 
-    def fence_excerpt(self, piece: str) -> str:
-        """A piece of what the tool said as a model is to read it, in a prompt that an engine writes."""
-        return piece if self.fence is None else self.fence(piece)
+    def fence_excerpt(self, excerpt: str) -> str:
+        """Return a part of the tool's text as a model is to read it, in a prompt that an engine writes."""
+        return excerpt if self.fence is None else self.fence(excerpt)
 
 
-class Sealed:
-    """A value that only the door can make; building one by hand is an error for type checkers and at run time."""
+HIDDEN_FIELDS = ("issuer", "real")  # `real` holds arguments that are withheld
+
+
+class IssuedByRun:
+    """A value that only a run can make; building one by hand is an error for type checkers and at run time."""
 
     cure = "take it from the verb that returns it"
 
@@ -155,16 +163,16 @@ class Sealed:
         raise PhaseError(f"a {cls.__name__} cannot be made by hand: {cls.cure}")
 
     def __init__(  # pyright: ignore[reportInconsistentConstructor] - types refuse the call, and so does `__new__`
-        self, only_the_door_makes_these: Never, /
+        self, only_a_run_makes_these: Never, /
     ) -> None:
         """For type checkers: there is no value to call this with."""
 
     @classmethod
     def issue(cls, **fields: object) -> Self:
-        """Make one; the run checks at run time that it knows what it is handed."""
-        sealed = object.__new__(cls)
-        sealed.__dict__.update(fields)
-        return sealed
+        """Make one; a run accepts only those that it issued."""
+        issued = object.__new__(cls)
+        issued.__dict__.update(fields)
+        return issued
 
     def __setattr__(self, name: str, value: object) -> None:
         raise PhaseError(
@@ -172,22 +180,17 @@ class Sealed:
         )
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={value!r}"
-            for name, value in vars(self).items()
-            if name not in ("issuer", "real")
-        )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        fields = (item for item in vars(self).items() if item[0] not in HIDDEN_FIELDS)
+        shown = ", ".join(f"{name}={value!r}" for name, value in fields)
+        return f"{type(self).__name__}({shown})"
 
 
-class Proposal(Sealed):
+class Proposal(IssuedByRun):
     """What the model (or the engine) wants next: a thought, calls, or an answer.
 
-    Made by `Run.reason` and `Run.propose`.
-
-    `delivered` are messages that the runtime put before the model's reply (nudges, guidance); `Conversation.observe`
-    keeps them in the history, and the model's `reasoning` with its words. `key` is the place of the effect in the run;
-    `issuer` is the scope that made it.
+    `Run.reason` and `Run.propose` make it. `delivered` are messages that the runtime put before the model's reply
+    (nudges, guidance); `Conversation.observe` keeps them in the history, and the model's `reasoning` with its text.
+    `key` is the position of the effect in the run; `issuer` is the scope that made it.
     """
 
     cure = "use `await run.reason(conversation)`, or `run.propose(*calls)` for calls that the engine writes itself"
@@ -201,32 +204,28 @@ class Proposal(Sealed):
 
 
 def encode_message(message: Message) -> bytes:
-    """The bytes of a message that fingerprints are made of; attachments are in it by their hash."""
+    """Return the bytes of a message that fingerprints are made of; attachments are in it by their hash."""
     calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
-    parts: list[object] = [message.role, message.content, calls, message.call_id]
+    fields: list[object] = [message.role, message.content, calls, message.call_id]
     if message.attachments or message.reasoning:
-        parts.append(
-            [[sent.kind, sent.media_type, sent.digest] for sent in message.attachments]
-        )
-        parts.append(
-            [
-                [thought.form, thought.text, thought.block]
-                for thought in message.reasoning
-            ]
-        )
+        fields.append([_identify(sent) for sent in message.attachments])
+        fields.append([[one.form, one.text, one.block] for one in message.reasoning])
     try:
-        return to_json(parts)
+        return to_json(fields)
     except PydanticSerializationError as error:
         raise ConfigError(
             f"a message of the {message.role} cannot be written as JSON: {error}"
         ) from None
 
 
+def _identify(attachment: Attachment) -> list[str]:
+    return [attachment.kind, attachment.media_type, attachment.digest]
+
+
 def estimate_size(message: Message) -> int:
-    """The bytes of a message as it is sent, roughly: reasoning, which most endpoints do not want back, is left out."""
-    size = len(message.encoded(encode_message)) + ATTACHMENT_SIZE * len(
-        message.attachments
-    )
+    """Return about how many bytes of a message are sent, without reasoning, which most endpoints do not want back."""
+    size = len(message.encoded(encode_message))
+    size += ATTACHMENT_SIZE * len(message.attachments)
     return size - len(to_json(message.reasoning)) if message.reasoning else size
 
 
@@ -260,12 +259,12 @@ class Conversation:
         system: str | None = None,
         attachments: Iterable[Attachment] = (),
     ) -> Self:
-        """A conversation that opens with `task` (and images or documents), after a system message if there is one."""
+        """Return a conversation that opens with `task` (and images or documents), behind a system message if given."""
         opening = [Message("system", system)] if system else []
         return cls([*opening, Message("user", task, attachments=tuple(attachments))])
 
     def add(self, *messages: Message) -> Self:
-        """The conversation with `messages` at its end."""
+        """Return the conversation with `messages` at its end."""
         if not messages:
             return self
         digest, size = self.digest, self.size
@@ -283,7 +282,7 @@ class Conversation:
         return grown
 
     def joined(self, encoder: Callable[[Message], bytes]) -> bytes:
-        """The messages as `encoder` writes them, with commas between; what a shorter conversation had is not redone."""
+        """Return the encoded messages with commas between; those of the conversation that it grew from are not redone."""
         count, joined = self._joined.get(encoder, (0, b""))
         if count < len(self.messages):
             added = b",".join(
@@ -300,17 +299,17 @@ class Conversation:
         origin: Origin = "engine",
         attachments: Iterable[Attachment] = (),
     ) -> Self:
-        """The conversation with a user message at its end."""
+        """Return the conversation with a user message at its end."""
         return self.add(
             Message("user", text, origin=origin, attachments=tuple(attachments))
         )
 
     def assistant(self, text: str, *, origin: Origin = "engine") -> Self:
-        """The conversation with an assistant message at its end."""
+        """Return the conversation with an assistant message at its end."""
         return self.add(Message("assistant", text, origin=origin))
 
     def with_system(self, text: str) -> Self:
-        """The conversation with `text` added to its system message, or opened by it if it has none."""
+        """Return the conversation with `text` added to its system message, or before it if it has none."""
         first = self.messages[0] if self.messages else None
         if first is not None and first.role == "system":
             merged = dataclasses.replace(first, content=f"{first.content}\n\n{text}")
@@ -320,25 +319,22 @@ class Conversation:
     def observe(
         self, proposal: Proposal, observations: Iterable[Observation] = ()
     ) -> Self:
-        """The conversation after a proposal and what came of its calls, in call order, one for each call."""
-        seen = tuple(observations)
-        if [o.call.id for o in seen] != [c.id for c in proposal.calls]:
+        """Return the conversation after a proposal and the observations of its calls, in call order."""
+        results = tuple(observations)
+        if [o.call.id for o in results] != [c.id for c in proposal.calls]:
             raise PhaseError(
-                f"{len(proposal.calls)} calls need exactly their own observations, in call order; got {len(seen)}: "
+                f"{len(proposal.calls)} calls need exactly their own observations, in call order; got {len(results)}: "
                 "pass what `await run.act(cleared)` returned"
             )
-        said = proposal.answer if proposal.answer is not None else proposal.thought
-        results = (
-            Message("tool", o.content, call_id=o.call.id, origin="tool") for o in seen
-        )
+        answer = proposal.answer
         turn = Message(
             "assistant",
-            said,
+            proposal.thought if answer is None else answer,
             proposal.calls,
             origin="model",
             reasoning=proposal.reasoning,
         )
-        return self.add(*proposal.delivered, turn, *results)
+        return self.add(*proposal.delivered, turn, *map(_build_result, results))
 
     @property
     def task(self) -> str:
@@ -363,6 +359,12 @@ class Conversation:
         return f"Conversation({list(self.messages)!r})"
 
 
+def _build_result(observation: Observation) -> Message:
+    """Return the message that gives an observation to the model."""
+    call_id = observation.call.id
+    return Message("tool", observation.content, call_id=call_id, origin="tool")
+
+
 def _check_message(message: object) -> None:
     if not isinstance(message, Message):
         raise ConfigError(
@@ -376,7 +378,7 @@ def _check_message(message: object) -> None:
 
 
 def check_call_results(messages: Iterable[Message]) -> None:
-    """Raise `PhaseError` unless every call is followed by exactly one result, before anything else is said."""
+    """Raise `PhaseError` unless every call is followed by exactly one result, before any other message."""
     waiting: list[str] = []
     for position, message in enumerate(messages):
         if message.role == "tool":
@@ -401,8 +403,8 @@ def check_call_results(messages: Iterable[Message]) -> None:
 class Usage:
     """Tokens of one or more model calls.
 
-    `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are parts of it.
-    `output_tokens` is the total; `reasoning_tokens` is a part of it. `None` means that the provider did not say.
+    `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are included in it.
+    `output_tokens` is the total; `reasoning_tokens` is included in it. `None` means that the provider did not say.
     `cost` is what the provider charged, or what the runtime's prices make of the tokens. `estimated` marks a figure
     that was guessed from sizes.
     """
@@ -422,20 +424,27 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
-            _plus(self.input_tokens, other.input_tokens),
-            _plus(self.output_tokens, other.output_tokens),
-            _plus(self.cached_tokens, other.cached_tokens),
-            _plus(self.cache_write_tokens, other.cache_write_tokens),
-            _plus(self.reasoning_tokens, other.reasoning_tokens),
-            None
-            if self.cost is None and other.cost is None
-            else (self.cost or 0.0) + (other.cost or 0.0),
+            _add_tokens(self.input_tokens, other.input_tokens),
+            _add_tokens(self.output_tokens, other.output_tokens),
+            _add_tokens(self.cached_tokens, other.cached_tokens),
+            _add_tokens(self.cache_write_tokens, other.cache_write_tokens),
+            _add_tokens(self.reasoning_tokens, other.reasoning_tokens),
+            _add_costs(self.cost, other.cost),
             self.estimated or other.estimated,
         )
 
 
-def _plus(a: int | None, b: int | None) -> int | None:
-    return None if a is None and b is None else (a or 0) + (b or 0)
+def _add_tokens(one: int | None, other: int | None) -> int | None:
+    """Return a sum in which an unknown number counts as 0; `None` if both are unknown."""
+    if one is None and other is None:
+        return None
+    return (one or 0) + (other or 0)
+
+
+def _add_costs(one: float | None, other: float | None) -> float | None:
+    if one is None and other is None:
+        return None
+    return (one or 0.0) + (other or 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -443,8 +452,8 @@ class Completion:
     """One reply of a model.
 
     At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the reply cannot be read;
-    it goes back to the model). `text` is the reply as it came; `thought` is the part of it that is no call and no
-    answer; `reasoning` is what the model thought outside of it.
+    it goes back to the model). `text` is the reply as received; `thought` is the part of it that is neither a call
+    nor an answer; `reasoning` is the model's thinking outside of it.
     """
 
     text: str = ""
@@ -460,5 +469,5 @@ class Completion:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the reply reached the limit of output tokens, so that more would have come."""
+        """Whether the limit of output tokens ended the reply, so that it is not complete."""
         return self.finish_reason == "length"

@@ -16,24 +16,26 @@ SUFFIXES = (".md", ".txt")
 class Template:
     """A text with placeholders such as `{task}`; `{{` and `}}` stand for braces.
 
-    Filling is one pass: braces inside a value stay text. Raises `ConfigError` for a brace that stands alone and for
-    anything but a plain name inside braces.
+    Filling is one pass: braces inside a value stay text. Raises `ConfigError` for a single brace and for anything but a
+    plain name inside braces.
     """
 
-    __slots__ = ("_parts", "names", "text")
+    __slots__ = ("_segments", "names", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._parts = tuple(_parts(text))
-        self.names = frozenset(name for _, name in self._parts if name)
+        self._segments = tuple(_split_segments(text))
+        self.names = frozenset(name for _, name in self._segments if name)
 
     def fill(self, /, **values: str | int | float) -> str:
-        """The text with each placeholder replaced; raises `ConfigError` naming one that is missing or unknown."""
-        _check_names(self.names, values.keys(), f"prompt {_short(self.text)!r}")
-        return "".join(
-            literal + (str(values[name]) if name else "")
-            for literal, name in self._parts
-        )
+        """Return the text with each placeholder replaced; raise `ConfigError` naming one that is missing or unknown."""
+        _check_names(self.names, values.keys(), f"prompt {_abbreviate(self.text)!r}")
+        filled: list[str] = []
+        for literal, name in self._segments:
+            filled.append(literal)
+            if name:
+                filled.append(str(values[name]))
+        return "".join(filled)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Template) and self.text == other.text
@@ -45,22 +47,23 @@ class Template:
         return f"Template({self.text!r})"
 
 
-def _short(text: str) -> str:
+def _abbreviate(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Pairs of literal text and the placeholder behind it, which is empty at the end."""
+def _split_segments(text: str) -> Iterator[tuple[str, str]]:
+    """Iterate over pairs of literal text and the placeholder behind it, which is empty at the end."""
     try:
         for literal, name, form, conversion in string.Formatter().parse(text):
-            if name is not None and (not name.isidentifier() or form or conversion):
+            is_plain = name is None or name.isidentifier()
+            if not is_plain or form or conversion:
                 raise ConfigError(
                     f"placeholder {{{name}}}: only a plain name can stand in braces; write {{{{ for a brace"
                 )
             yield literal, name or ""
     except ValueError as error:
         raise ConfigError(
-            f"a prompt has a brace on its own ({error}): write {{{{ or }}}} for a brace"
+            f"a prompt has a single brace ({error}): write {{{{ or }}}} for a brace"
         ) from None
 
 
@@ -74,7 +77,7 @@ def _check_names(wanted: Set[str], given: Set[str], owner: str) -> None:
 
 
 class PromptSet(Mapping[str, Template]):
-    """The prompts of an engine by name: `PromptSet(plan="… {task} …", solve="…")`; a value, so it can be shared."""
+    """The prompts of an engine by name: `PromptSet(plan="… {task} …", solve="…")`; immutable, so it can be shared."""
 
     def __init__(self, /, **texts: str) -> None:
         self._templates = {name: Template(text) for name, text in texts.items()}
@@ -83,15 +86,14 @@ class PromptSet(Mapping[str, Template]):
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """As an engine's option: a set, texts by name, or a folder of files; it overrides the engine's own."""
-        return no_info_plain_validator_function(_as_prompts)
+        """Accept a set, texts by name, or a directory of files as an engine's option, which overrides its own prompts."""
+        return no_info_plain_validator_function(_read_prompts)
 
     def changes(self, default: "PromptSet") -> dict[str, str]:
-        """The texts that differ from those of `default`."""
+        """Return the texts that differ from those of `default`."""
+        known = default.texts
         return {
-            name: text
-            for name, text in self.texts.items()
-            if default.texts.get(name) != text
+            name: text for name, text in self.texts.items() if known.get(name) != text
         }
 
     @property
@@ -100,12 +102,12 @@ class PromptSet(Mapping[str, Template]):
         return {name: template.text for name, template in self._templates.items()}
 
     def fill(self, name: str, /, **values: str | int | float) -> str:
-        """The prompt called `name` with its placeholders filled; `ConfigError` for an unknown prompt or placeholder."""
+        """Return the prompt `name` with its placeholders filled; `ConfigError` for an unknown prompt or placeholder."""
         self._check(name)
         return self._templates[name].fill(**values)
 
     def override(self, /, **texts: str) -> "PromptSet":
-        """The set with other texts for some prompts, each with the placeholders of the text that it replaces."""
+        """Return the set with other texts for some prompts, each with the placeholders of the text that it replaces."""
         for name, text in texts.items():
             self._check(name)
             _check_names(
@@ -114,8 +116,8 @@ class PromptSet(Mapping[str, Template]):
         return PromptSet(**{**self.texts, **texts})
 
     def from_folder(self, path: str | Path) -> "PromptSet":
-        """The set with the texts of a folder's files, `NAME.md` or `NAME.txt` (UTF-8); the others stay as they are."""
-        return self.override(**_read_folder(path))
+        """Return the set with the texts of a directory's files, `NAME.md` or `NAME.txt` (UTF-8), in place of its own."""
+        return self.override(**_read_directory(path))
 
     def _check(self, name: str) -> None:
         if name not in self._templates:
@@ -139,30 +141,34 @@ class PromptSet(Mapping[str, Template]):
         return f"PromptSet({', '.join(sorted(self._templates))})"
 
 
-def _read_folder(path: str | Path) -> dict[str, str]:
-    folder = Path(path)
+def _read_directory(path: str | Path) -> dict[str, str]:
+    directory = Path(path)
     try:
-        files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-        return {
-            file.stem: file.read_text(encoding="utf-8").removesuffix("\n")
-            for file in files
-        }
+        files = sorted(file for file in directory.iterdir() if file.suffix in SUFFIXES)
+        return {file.stem: _read_file(file) for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"prompts of {str(folder)!r} cannot be read: {error}"
+            f"prompts of {str(directory)!r} cannot be read: {error}"
         ) from None
 
 
-def _as_prompts(given: object) -> PromptSet:
+def _read_file(file: Path) -> str:
+    return file.read_text(encoding="utf-8").removesuffix("\n")
+
+
+def _read_prompts(given: object) -> PromptSet:
     if isinstance(given, PromptSet):
         return given
     if isinstance(given, (str, Path)):
-        return PromptSet(**_read_folder(given))
-    if isinstance(given, Mapping):
-        texts = cast("Mapping[object, object]", given)
-        if all(
-            isinstance(name, str) and isinstance(text, str)
-            for name, text in texts.items()
-        ):
-            return PromptSet(**cast("Mapping[str, str]", texts))
-    raise ValueError("must be a PromptSet, texts by name, or a folder of NAME.md files")
+        return PromptSet(**_read_directory(given))
+    texts = cast("Mapping[object, object]", given) if isinstance(given, Mapping) else {}
+    names_and_texts = [*texts.keys(), *texts.values()]
+    if not isinstance(given, Mapping) or not all(map(_is_text, names_and_texts)):
+        raise ValueError(
+            "must be a PromptSet, texts by name, or a directory of NAME.md files"
+        )
+    return PromptSet(**cast("Mapping[str, str]", given))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

@@ -8,7 +8,14 @@ from typing import Protocol, TypeAlias, TypeGuard
 from ..clock import MAX_SECONDS
 from ..errors import ConfigError
 from ..labels import Label
-from ..messages import Effect, Json, JsonObject, ObservationStatus, Sealed, ToolCall
+from ..messages import (
+    Effect,
+    IssuedByRun,
+    Json,
+    JsonObject,
+    ObservationStatus,
+    ToolCall,
+)
 
 PERMIT_SECONDS = 60.0
 """Lifetime of a permit, in active seconds of the run."""
@@ -191,7 +198,7 @@ def _check_seconds(field: str, seconds: float) -> None:
 Approver: TypeAlias = Callable[[Action, str], Awaitable[bool | Allow | Deny | Modify]]
 
 
-class Permit(Sealed):
+class Permit(IssuedByRun):
     """Leave to run one call once: bound to run, step, call, tool, arguments and policy version, until it expires.
 
     `expires` is in active seconds of the run.
@@ -225,7 +232,7 @@ class Denial:
     final: bool = False
 
 
-class Cleared(Sealed):
+class Cleared(IssuedByRun):
     """What the gate made of a proposal: a permit or a denial for each call, in call order."""
 
     cure = "use `cleared = await run.gate(proposal)`"

@@ -177,8 +177,8 @@ class ThoughtGenerator:
         """Pair each node with each of its proposed thoughts."""
         return [
             (node, thought)
-            for node, said in zip(nodes, replies, strict=True)
-            for thought in self._thoughts(node, said, heaviest_first)
+            for node, texts in zip(nodes, replies, strict=True)
+            for thought in self._thoughts(node, texts, heaviest_first)
         ]
 
     def _thoughts(

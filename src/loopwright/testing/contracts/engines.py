@@ -385,7 +385,7 @@ async def _put(ctx: ToolContext[None], what: str) -> str:
 
 
 class Held(ScriptedProvider):
-    """Says its n-th line only when it is let go."""
+    """Holds its n-th reply until `go` is set."""
 
     def __init__(self, model: Model, number: int) -> None:
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""LoopEngine: the base of every strategy, and how a run of it begins and is taken up again."""
+"""LoopEngine: the base of every strategy, and how a run of it begins and is resumed."""
 
 import asyncio
 import dataclasses
@@ -24,7 +24,7 @@ from ._internal.sync import LOOP_THREAD
 from ._internal.version import __version__
 from ._kernel.durability.fork import fork
 from ._kernel.durability.replay import Replay
-from ._kernel.session.claim import taken_up
+from ._kernel.session.claim import claim_run
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session, delimiter_of
 from .errors import ConfigError, PhaseError
@@ -197,18 +197,22 @@ class LoopEngine(Options):
         if recorded is not None:
             return recorded
         started = self._resumable(run_id, entries, output, deps)
-        async with taken_up(
+        async with claim_run(
             self.runtime, run_id, entries, take_over=take_over
-        ) as taken:
-            recorded = _recorded_result(taken.entries, output)
+        ) as claimed:
+            recorded = _recorded_result(claimed.entries, output)
             if recorded is not None:  # it ended between the first look and the claim
-                await taken.put_back()
+                await claimed.release()
                 return recorded
             session = Session(
-                self.runtime, taken.claim, taken.owner, Replay(taken.entries), deps
+                self.runtime,
+                claimed.claim,
+                claimed.owner,
+                Replay(claimed.entries),
+                deps,
             )
-        session.writer.record("", RunResumed(str(taken.owner), self.name))
-        session.intake.receive(taken.commands)
+        session.writer.record("", RunResumed(str(claimed.owner), self.name))
+        session.intake.receive(claimed.commands)
         session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
             self, session, Conversation(started.messages), output

@@ -11,7 +11,12 @@ from pydantic import BaseModel
 from ._internal.log import logger
 from ._kernel.control.run_control import Control
 from ._kernel.phases.human import permit_answer, take_follow_up
-from ._kernel.phases.saga import Undoing, must_undo, registries_of, restored
+from ._kernel.phases.saga import (
+    Compensation,
+    find_registries,
+    needs_compensation,
+    restore_outcome,
+)
 from ._kernel.phases.structured_output import read_model
 from ._kernel.session.cancellation import (
     finish_despite_cancellation,
@@ -237,7 +242,7 @@ class RunHandle(Control, Generic[Item, Output]):
             outcome = self._aborted()
         outcome, output = self._ending(outcome, output)
         self._closing = True
-        if must_undo(session, outcome):
+        if needs_compensation(session, outcome):
             try:
                 outcome = await self._undo(outcome)
             except (
@@ -257,7 +262,7 @@ class RunHandle(Control, Generic[Item, Output]):
         """How the run ends: as it did before it was undone, or as aborted, also if the engine swallowed that."""
         session = self._session
         if session.replay.recoveries.undo is not None:
-            return restored(session.replay.recoveries.undo), None
+            return restore_outcome(session.replay.recoveries.undo), None
         if session.signals.aborting or session.command_log.aborting:
             return self._aborted(outcome.answer), None
         return outcome, output
@@ -273,7 +278,7 @@ class RunHandle(Control, Generic[Item, Output]):
         """The engine's outcome, and its answer as the output model if one is asked for."""
         if self._session.replay.recoveries.undo is not None:
             await self._go_through()
-            return restored(self._session.replay.recoveries.undo), None
+            return restore_outcome(self._session.replay.recoveries.undo), None
         if (
             self._session.command_log.aborting
         ):  # somebody said so while nobody worked on the run: nothing new begins
@@ -356,9 +361,9 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _undo(self, outcome: RunOutcome) -> RunOutcome:
         try:
-            return await Undoing(
-                self._session, registries_of(self._engine), self._cycle.permit_undo
-            ).undo(outcome)
+            return await Compensation(
+                self._session, find_registries(self._engine), self._cycle.permit_undo
+            ).undo_calls(outcome)
         except Fenced:
             raise
         except JournalError as failure:

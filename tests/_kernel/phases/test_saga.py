@@ -48,7 +48,7 @@ from loopwright.tools import (
     Recovery,
     Retry,
 )
-from loopwright.worker import MAX_PICKUPS
+from loopwright.worker import MAX_RESUMES_WITHOUT_PROGRESS
 
 DONE: list[str] = []
 
@@ -748,7 +748,7 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
     journal = crashed(entries, cut_after(entries, "undo_started"), status="running")
-    for _ in range(MAX_PICKUPS):
+    for _ in range(MAX_RESUMES_WITHOUT_PROGRESS):
         again = Runtime(
             ScriptedProvider([]), tools=[book, look], journal=journal, lease=30
         )

@@ -1,4 +1,4 @@
-"""Questions to the person who uses the run: answered at once by a callback, or from outside while the run waits."""
+"""Ask the person who uses the run: by a callback, or from outside while the run waits."""
 
 from typing import Any
 
@@ -9,25 +9,30 @@ from ..control.commands import ANSWER
 from ..session.session import Session
 
 
-async def answer_of(
+async def await_answer(
     session: Session, key: str, question: str, tool: str = "", call_id: str = ""
 ) -> str:
-    """What the user says to a question. Raises `Suspended` until somebody has answered it from outside."""
+    """Return the user's answer; raise `Suspended` until it arrives from outside."""
     session.signals.check_cancelled(key)
-    said = session.command_log.find_answer(
-        ANSWER, key, session.replay.approvals.question_entries.get(key)
-    )
-    if said is not None:
-        session.replay.approvals.question_entries.pop(key, None)
-        return session.secrets.redactor.redact_text(str(said.body.get("text", "")))
+    asked = session.replay.approvals.question_entries
+    answer = session.command_log.find_answer(ANSWER, key, asked.get(key))
+    redact = session.secrets.redactor.redact_text
+    if answer is not None:
+        asked.pop(key, None)
+        return redact(str(answer.body.get("text", "")))
     if session.command_log.stopping:
         raise session.intake.stop_signal()
     session.signals.check(begun=True)
     if session.services.user is None:
         session.pending.append(Question(key, question, tool, {}, call_id, "question"))
         raise Suspended(f"waiting for an answer: {question}", reason="question")
+    text = await _call_user(session, session.services.user, question)
+    return redact(text.encode("utf-8", "replace").decode())
+
+
+async def _call_user(session: Session, user: Any, question: str) -> str:
     with session.active.waiting():
-        ended = await run_with_timeout(_asked(session.services.user, question), None)
+        ended = await run_with_timeout(_await(user, question), None)
     if ended.error is not None:
         raise ConfigError(
             f"user: the callback of Runtime(user=...) failed: {format_error(ended.error)}"
@@ -36,10 +41,8 @@ async def answer_of(
         raise ConfigError(
             f"user: the callback of Runtime(user=...) must give a text, got {ended.value!r:.80}"
         )
-    return session.secrets.redactor.redact_text(
-        ended.value.encode("utf-8", "replace").decode()
-    )
+    return ended.value
 
 
-async def _asked(user: Any, question: str) -> Any:
+async def _await(user: Any, question: str) -> Any:
     return await user(question)

@@ -12,7 +12,7 @@ from ...gates.base import RESPOND, Denial
 from ...messages import Json, ToolCall
 from ...result import RunOutcome, build_outcome
 from ..control.commands import FOLLOW_UP
-from .ask_user import answer_of
+from .ask_user import await_answer
 from .cycle import Cycle
 from .side_effects import permit_effect, recorded_effect
 
@@ -32,7 +32,7 @@ async def ask_user(cycle: Cycle, question: str) -> str:
         question = cycle.services.redactor.redact_text(question)
         await permit_effect(cycle, "ask_user", {"question": question}, "read", key)
         try:
-            answer = await answer_of(session, key, question)
+            answer = await await_answer(session, key, question)
         except Suspended as waiting:
             raise cycle.scope.halt(waiting) from None
         label = session.sensitivity.classify(answer)

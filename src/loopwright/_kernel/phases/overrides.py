@@ -12,7 +12,7 @@ from ...messages import JsonObject, Message, Observation, ToolCall, canonical_js
 from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
 from ..control.commands import OVERRIDE
 from .cycle import Cycle, id_of
-from .saga import registries_of
+from .saga import find_registries
 
 
 async def make_overrides(cycle: Cycle, verb: str) -> None:
@@ -58,7 +58,7 @@ def _next_override(cycle: Cycle) -> Command | None:
 
 def _has_tool_below(cycle: Cycle, tool: str) -> bool:
     """Whether the engine, or one that works for it, has a tool."""
-    registries = registries_of(cycle.engine)
+    registries = find_registries(cycle.engine)
     return any(tools.get(tool) is not None for tools in registries)
 
 

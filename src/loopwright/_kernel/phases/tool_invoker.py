@@ -11,7 +11,7 @@ from ...gates.base import Permit
 from ...messages import Observation, ObservationStatus
 from ...result import RunOutcome
 from ...tools.base import Tool
-from .ask_user import answer_of
+from .ask_user import await_answer
 from .tool_call import ToolCalls, check_permit
 
 
@@ -122,5 +122,5 @@ class UserInvoker:
         if session.replay.effects.outcome(permit.key) is not None:
             return self._calls.end(permit, tool, "ok", "")
         question = str(call.arguments.get("question", ""))
-        answer = await answer_of(session, permit.key, question, call.name, call.id)
+        answer = await await_answer(session, permit.key, question, call.name, call.id)
         return self._calls.end(permit, tool, "ok", answer)

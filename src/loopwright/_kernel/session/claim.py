@@ -1,4 +1,4 @@
-"""Taking a run up: the right to write it, and what the journal knows of it; if that fails, it stays as it was."""
+"""Claim a run to resume it: the right to write its journal, its entries and its commands."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from .services import Services
 from .session import SUSPEND_REASON, Session
 
 
-class TakenUp:
+class ClaimedRun:
     """A run that this process has claimed: its entries, and the commands that were sent to it."""
 
     claim: Claim
@@ -25,65 +25,69 @@ class TakenUp:
         self.owner = new_owner()
         self.entries = entries
         self.commands: list[Command] = []
-        self._services, self._run_id, self._claimed = services, run_id, False
+        self._services, self._run_id, self._is_claimed = services, run_id, False
 
     async def take(self, *, take_over: bool) -> None:
-        """Claim the run and read it. It may be begun again: to the next owner, one that was broken off is dead."""
+        """Claim the run and read it.
+
+        This may be started again after a cancellation: the owner of the attempt before is dead then.
+        """
         journal, lease = self._services.journal, self._services.lease
         ACTIVE_TOKENS.discard(self.owner.token)
         self.owner = new_owner()
-        ACTIVE_TOKENS.add(
-            self.owner.token
-        )  # before the claim is visible, so that no one thinks its owner dead
+        # Before the claim is visible, so that no other process takes its owner for dead.
+        ACTIVE_TOKENS.add(self.owner.token)
         self.claim = await journal.claim(
             self._run_id, str(self.owner), take_over=take_over, lease=lease
         )
-        self._claimed = True
+        self._is_claimed = True
         self.entries = await asyncio.to_thread(journal.read, self._run_id)
         self.commands = await asyncio.to_thread(journal.inbox, self._run_id)
 
-    async def put_back(self) -> None:
-        """Free the run as what it was before, if it was claimed; one that was at work is left as a cancelled one is."""
+    async def release(self) -> None:
+        """Release the run with the status that it had before, if it was claimed."""
         ACTIVE_TOKENS.discard(self.owner.token)
-        if not self._claimed or self.claim.head_seq != len(
-            self.entries
-        ):  # unread: then the owner's end frees it
+        # A run that was not read is freed by the end of its owner.
+        if not self._is_claimed or self.claim.head_seq != len(self.entries):
             return
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # as above
             session = Session(self._services, self.claim, self.owner, Replay(), None)
-            status = read_run_info(self.entries)["status"]
-            if (
-                status == "running"
-            ):  # its owner had died, and nothing has happened since
-                dead = max(session.writer.wall() - self.entries[-1].at, 0.0)
-                session.writer.close(RunSuspended(SUSPEND_REASON.get(), waited=dead))
-                status = (
-                    "released" if SUSPEND_REASON.get() == "released" else "suspended"
-                )
+            status = self._restore_status(session)
             cancelled = await finish_despite_cancellation(
                 lambda: session.writer.barrier(status)
             )
         if cancelled is not None:
             raise cancelled
 
+    def _restore_status(self, session: Session) -> str:
+        """Return the status of the run, suspended if its owner had died at work on it."""
+        status: str = read_run_info(self.entries)["status"]
+        if status != "running":
+            return status
+        reason = SUSPEND_REASON.get()
+        seconds_dead = max(session.writer.wall() - self.entries[-1].at, 0.0)
+        session.writer.close(RunSuspended(reason, waited=seconds_dead))
+        return "released" if reason == "released" else "suspended"
+
 
 @contextlib.asynccontextmanager
-async def taken_up(
+async def claim_run(
     services: Services, run_id: str, entries: list[Entry], *, take_over: bool
-) -> AsyncGenerator[TakenUp]:
-    """A run, claimed and read again, to make ready for going on; `entries` are those that were read before.
+) -> AsyncGenerator[ClaimedRun]:
+    """Claim a run and read it again, to prepare its resume; `entries` were read before.
 
-    Raises `UnknownRun` and `RunBusy`. A cancellation waits until it is known whether the run was claimed.
+    Raises `UnknownRun` and `RunBusy`. A cancellation waits until it is known whether the run was
+    claimed; if the preparation fails, the run is released.
     """
-    taken = TakenUp(services, run_id, entries)
+    claimed = ClaimedRun(services, run_id, entries)
     try:
         cancelled = await finish_despite_cancellation(
-            lambda: taken.take(take_over=take_over)
+            lambda: claimed.take(take_over=take_over)
         )
         if cancelled is not None:
             raise cancelled
-        yield taken
+        yield claimed
     except BaseException:
-        await taken.put_back()
+        await claimed.release()
         raise

@@ -75,7 +75,7 @@ def test_by_name_it_reads_and_does_not_write(root: Path) -> None:
     ("name", "says"),
     [
         ("/", "the whole file system"),
-        ("missing", "is not a folder"),
+        ("missing", "is not a directory"),
         ("", "name a directory"),
         ("a\0b", "name a"),
     ],

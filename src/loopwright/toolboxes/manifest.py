@@ -313,13 +313,12 @@ class _Program:
         return text.lstrip("\n") or "It wrote nothing."
 
     def _format_output(self, ran: ProcessResult) -> str:
-        errors = ran.errors.strip()
-        parts = (
-            ran.output.strip("\n"),
-            f"[standard error]\n{errors}" if errors else "",
-            f"[cut: more than {self.max_bytes} bytes]" if ran.cut else "",
-        )
-        return "".join(f"\n{part}" for part in parts if part)
+        parts = [ran.output.strip("\n")]
+        if ran.errors.strip():
+            parts.append(f"[standard error]\n{ran.errors.strip()}")
+        if ran.cut:
+            parts.append(f"[cut: more than {self.max_bytes} bytes]")
+        return "".join(f"\n{part}" for part in filter(None, parts))
 
 
 def _format_element(element: Element, values: Mapping[str, object]) -> str:

@@ -61,6 +61,12 @@ def math(
         max_depth=max_depth,
         max_factorial=max_factorial,
     )
+    return [_build_calculator(digits, max_length, max_depth, max_factorial)]
+
+
+def _build_calculator(
+    digits: int, max_length: int, max_depth: int, max_factorial: int
+) -> Tool:
     context = decimal.Context(
         digits, decimal.ROUND_HALF_EVEN, -MAX_EXPONENT, MAX_EXPONENT, traps=SIGNALS
     )
@@ -88,7 +94,7 @@ def math(
             except (ArithmeticError, ValueError) as error:
                 raise ToolError(_format_error(error)) from None
 
-    return [calculate]
+    return calculate
 
 
 def _check_ranges(**limits: int) -> None:

@@ -92,14 +92,20 @@ def web(
         raise ConfigError(
             "allow: cannot be combined with transport; use GuardedTransport(allow, ...)"
         )
-    for field, value in (("max_bytes", max_bytes), ("timeout", timeout)):
-        if not value > 0:
-            raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
+    _check_positive("max_bytes", max_bytes)
+    _check_positive("timeout", timeout)
     transport = transport or GuardedTransport(
         allow, max_bytes=max_bytes, timeout=timeout, max_idle=0
     )
-    reader = _Reader(transport, max_bytes, timeout)
+    return [_build_fetch_page(_Reader(transport, max_bytes, timeout), timeout)]
 
+
+def _check_positive(field: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
+
+
+def _build_fetch_page(reader: "_Reader", timeout: float) -> Tool:
     @tool(effect="read", description=reader.description, timeout=timeout + SLACK)
     async def fetch_page(
         url: Annotated[str, Field(min_length=1, max_length=MAX_URL)],
@@ -111,7 +117,7 @@ def web(
         """
         return await reader.read(_parse_url(url))
 
-    return [fetch_page]
+    return fetch_page
 
 
 class _Reader:

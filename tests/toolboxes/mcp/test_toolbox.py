@@ -178,7 +178,7 @@ async def test_a_list_that_changes_is_read_again_and_a_tool_that_changed_is_refu
         assert box.changed == ("put",)
         with pytest.raises(
             ToolError,
-            match=r"changed what 'put' is. The call was not made: somebody has to look",
+            match=r"changed what 'put' is. The call was not made: a person has to review",
         ):
             await before["demo_put"].function(CONTEXT, place="here")
 

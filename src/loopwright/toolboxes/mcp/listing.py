@@ -1,4 +1,4 @@
-"""What an MCP server says of its tools, and what of that is believed: names, hints, descriptions, schemas."""
+"""The definitions of tools that an MCP server lists, and their reduction to what is safe to use."""
 
 import dataclasses
 import functools
@@ -9,20 +9,22 @@ from typing import Any, TypeVar, cast
 
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ...security.spotlighting import quote, strip_control_characters
+from .errors import UnsuitableTool
 
-MAX_DESCRIPTION = (
-    2_000  # characters of a description, of a tool or of a part of its schema
-)
-MAX_SCHEMA = 50_000  # characters of a schema as JSON
-MAX_CHECKS = 5_000  # parts of a schema that one value may have to be compared with, references followed
-MAX_PARTS = (
-    2_000  # parts of a schema, whether used or not: each takes 0.2 ms to look at
-)
-MAX_PARTS_IN_ALL = 10_000  # the same of all tools of a server
+MAX_DESCRIPTION = 2_000
+"""Characters of a description, of a tool or of a part of its schema."""
+MAX_SCHEMA = 50_000
+"""Characters of a schema as JSON."""
+MAX_CHECKS = 5_000
+"""Subschemas that one value may have to be compared with, references followed."""
+MAX_PARTS = 2_000
+"""Parts of a schema, whether used or not: each takes 0.2 ms to look at."""
+MAX_PARTS_IN_ALL = 10_000
+"""The same of all tools of a server."""
 
 Part = TypeVar("Part", dict[str, Any], list[Any])
 
-# Keywords of JSON Schema (2020-12) by what they hold: several schemas, schemas by name, one schema, plain values.
+# Keywords of JSON Schema (2020-12) by value: several schemas, schemas by name, one schema, data.
 _MANY = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
 _NAMED = frozenset(("properties", "$defs", "definitions"))
 _ONE = frozenset(("items", "additionalProperties"))
@@ -53,45 +55,17 @@ _PLAIN = frozenset(
 )
 
 
-class Lost(Exception):
-    """The connection ended before the answer came; `sent` says whether the call may have reached the server."""
-
-    def __init__(self, why: str, *, sent: bool) -> None:
-        super().__init__(why)
-        self.sent = sent
-
-
-class Refused(Exception):
-    """The server answered with an error of the protocol; `code` is that of JSON-RPC."""
-
-    def __init__(self, why: str, code: int | None = None) -> None:
-        super().__init__(why)
-        self.code = code
-
-
-class Unreadable(Exception):
-    """The server answered, and the answer cannot be read."""
-
-
-class Unreachable(Exception):
-    """No connection can be made, or none that lists tools."""
-
-
-class Unfit(Exception):
-    """A tool cannot be offered to a model; the text says why."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a tool of a server gave, as text; `is_error` if it says that it failed."""
+    """The result of a tool of a server, as text; `is_error` if the tool says that it failed."""
 
     text: str
     is_error: bool
 
 
 @dataclasses.dataclass(frozen=True)
-class Listed:
-    """A tool as its server lists it, unchecked; a hint is `None` where the server gives none."""
+class ListedTool:
+    """A tool as its server lists it, unchecked; a hint is `None` if the server gives none."""
 
     name: str
     description: str
@@ -102,9 +76,10 @@ class Listed:
 
     @functools.cached_property
     def pin(self) -> str:
-        """SHA-256 (hex) of all that a model or a policy goes by: it changes when any of that does.
+        """Return the SHA-256 (hex) of everything that a model or a policy uses.
 
-        Empty for what has no one form, such as NaN: that can be compared with nothing, and so not be offered.
+        It is empty for a definition without a canonical form, such as one with NaN, which cannot be
+        compared and therefore not be offered.
         """
         try:
             return hashlib.sha256(canonical_json(dataclasses.asdict(self))).hexdigest()
@@ -112,7 +87,7 @@ class Listed:
             return ""
 
     def effect(self, *, trusted: bool) -> Effect:
-        """What a call does to the world: by the hints, with the defaults of MCP, or by these defaults alone."""
+        """Return the effect of a call: by the hints, with MCP's defaults, or by these defaults alone."""
         if trusted and self.read_only:
             return "read"
         if not trusted or self.destructive is not False:
@@ -120,90 +95,88 @@ class Listed:
         return "idempotent" if self.idempotent else "write"
 
 
-def described(text: str) -> str:
-    """A description fit for a model, also in a list of tools: one line without anything invisible that is no call.
+def clean_description(text: str) -> str:
+    """Return a description that is safe for a model: one line without invisible text and markers.
 
-    It is cut where it is longer than is sensible.
+    It is quoted if it could be read as a call, and cut if it is too long.
     """
     line = " ".join(strip_control_characters(text).split())
-    return quote(
-        line if len(line) <= MAX_DESCRIPTION else f"{line[:MAX_DESCRIPTION]} [cut]"
-    )
+    is_short = len(line) <= MAX_DESCRIPTION
+    return quote(line if is_short else f"{line[:MAX_DESCRIPTION]} [cut]")
 
 
-def parts_of(listed: Listed, *, beside: int) -> int:
-    """How many parts a tool's schema has, `beside` those of other tools; raises `Unfit` for what cannot be dealt with.
+def count_parts(listed: ListedTool, *, beside: int) -> int:
+    """Return the number of parts of a tool's schema, `beside` those of other tools.
 
-    That is what has no pin, and what would take too long to look at, be it its own fault or that of all together.
+    Raises `UnsuitableTool` for a definition without a pin, and for a schema that would take too long
+    to look at, by itself or with the others.
     """
     if not listed.pin:
-        raise Unfit(
-            "its definition holds what is no JSON, such as NaN, so that nobody could tell when it changes"
+        raise UnsuitableTool(
+            "its definition contains a value that is not JSON, such as NaN, so a change could not be noticed"
         )
-    parts = _parts(listed.schema)
+    parts = _count(listed.schema)
     if parts > MAX_PARTS:
-        raise Unfit(f"its schema has more than {MAX_PARTS:,} parts")
+        raise UnsuitableTool(f"its schema has more than {MAX_PARTS:,} parts")
     if beside + parts > MAX_PARTS_IN_ALL:
-        raise Unfit(
-            f"the schemas of the tools before it have {MAX_PARTS_IN_ALL:,} parts already: include fewer tools"
+        raise UnsuitableTool(
+            f"the schemas of the tools before it have {MAX_PARTS_IN_ALL:,} parts already; include fewer tools"
         )
     return parts
 
 
-def arguments_schema(listed: Listed) -> JsonObject:
-    """The part of a tool's schema that arguments are checked by; the server checks the rest itself.
+def reduce_schema(listed: ListedTool) -> JsonObject:
+    """Return the reduced schema by which arguments are checked; the server checks the rest.
 
-    Left out is what would let a server run code of its choice here, or for as long as it likes: regular expressions
-    (`pattern`), other bases for references (`$id`, `$dynamicRef`), negations and conditions. What is left accepts all
-    that the whole schema accepts. Raises `Unfit` for a schema that cannot be used even so.
+    Removed are keywords by which a server could run code here, or for as long as it likes: regular
+    expressions (`pattern`), other bases of references (`$id`, `$dynamicRef`), negations and
+    conditions. The rest accepts everything that the whole schema accepts. Raises `UnsuitableTool` for
+    a schema that cannot be used even so.
     """
     try:
-        schema = _checked(listed.schema)
+        schema = _reduce(listed.schema)
         _measure(schema)
     except RecursionError:
-        raise Unfit("its schema is nested too deeply") from None
+        raise UnsuitableTool("its schema is nested too deeply") from None
     text = json.dumps(schema, ensure_ascii=False)
     if len(text) > MAX_SCHEMA:
-        raise Unfit(f"its schema is longer than {MAX_SCHEMA:,} characters")
+        raise UnsuitableTool(f"its schema is longer than {MAX_SCHEMA:,} characters")
     if strip_control_characters(text) != text:
-        raise Unfit(
+        raise UnsuitableTool(
             "its schema has invisible characters in the names or values of arguments"
         )
-    if schema.keys() & {
-        *_MANY,
-        "$ref",
-    }:  # these may allow properties that the registry would close out
+    # Alternatives and references may allow properties that the registry would refuse.
+    if schema.keys() & {*_MANY, "$ref"}:
         schema.setdefault("additionalProperties", True)
     return {"properties": {}, **schema}
 
 
-def _checked(schema: Any) -> dict[str, Json]:
-    """The keywords that are known and harmless, with the schemas inside of them."""
+def _reduce(schema: Any) -> dict[str, Json]:
+    """Return a schema with only the known and harmless keywords, at every level."""
     if isinstance(schema, bool):
         return {} if schema else {"enum": []}
     if not isinstance(schema, dict):
-        raise Unfit(f"a part of its schema is no schema: {schema!r:.80}")
+        raise UnsuitableTool(f"a part of its schema is not a schema: {schema!r:.80}")
     given = cast("dict[str, Any]", schema)
     kept: dict[str, Json] = {key: given[key] for key in _PLAIN & given.keys()}
     if isinstance(given.get("description"), str):
-        kept["description"] = described(given["description"])
+        kept["description"] = clean_description(given["description"])
     for key in _ONE & given.keys():
-        kept[key] = given[key] if isinstance(given[key], bool) else _checked(given[key])
+        kept[key] = given[key] if isinstance(given[key], bool) else _reduce(given[key])
     for key in _NAMED & given.keys():
         kept[key] = {
-            name: _checked(part) for name, part in _as(dict, given[key]).items()
+            name: _reduce(part) for name, part in _as(dict, given[key]).items()
         }
     for key in _MANY & given.keys():
-        kept[key] = [_checked(part) for part in _as(list, given[key])]
-    return _loosened(kept, given)
+        kept[key] = [_reduce(part) for part in _as(list, given[key])]
+    return _loosen(kept, given)
 
 
-def _loosened(kept: dict[str, Json], given: dict[str, Any]) -> dict[str, Json]:
-    """What was left out may have let something through that is refused without it."""
+def _loosen(kept: dict[str, Json], given: dict[str, Any]) -> dict[str, Json]:
+    """Accept values that a removed keyword may have accepted."""
     alternatives = kept.pop("oneOf", None)
-    if (
-        alternatives is not None
-    ):  # of parts that lost a keyword several may fit, so one of them has to be enough
+    # Of alternatives that lost a keyword several may match, so one must be enough.
+    if alternatives is not None:
         kept.setdefault("anyOf", alternatives)
     if "patternProperties" in given:
         kept["additionalProperties"] = True
@@ -212,18 +185,18 @@ def _loosened(kept: dict[str, Json], given: dict[str, Any]) -> dict[str, Json]:
 
 def _as(kind: type[Part], given: object) -> Part:
     if not isinstance(given, kind):
-        raise Unfit(f"a part of its schema is no schema: {given!r:.80}")
+        raise UnsuitableTool(f"a part of its schema is not a schema: {given!r:.80}")
     return given
 
 
 class _Measure:
-    """How many parts of a schema one value may be compared with; a reference back to what is under way counts once."""
+    """The number of subschemas that one value may be compared with; a recursive reference counts 1."""
 
     def __init__(self, root: dict[str, Json]) -> None:
         self._root = root
         self._costs: dict[str, int] = {}
-        self._under_way: set[str] = set()
-        self.recursive = False
+        self._open: set[str] = set()
+        self.is_recursive = False
         self.total = self._cost(root)
 
     def _cost(self, part: Json) -> int:
@@ -233,65 +206,64 @@ class _Measure:
             return 0
         parts = [part[key] for key in part.keys() & {*_MANY, *_ONE}]
         named = part.get("properties")
-        parts += named.values() if isinstance(named, dict) else ()
+        if isinstance(named, dict):
+            parts += named.values()
         reference = part.get("$ref")
-        return (
-            1
-            + sum(map(self._cost, parts))
-            + (self._follow(reference) if isinstance(reference, str) else 0)
-        )
+        referenced = self._follow(reference) if isinstance(reference, str) else 0
+        return 1 + sum(map(self._cost, parts)) + referenced
 
     def _follow(self, reference: str) -> int:
-        if reference in self._under_way:
-            self.recursive = True
+        if reference in self._open:
+            self.is_recursive = True
             return 1
         if reference not in self._costs:
-            self._under_way.add(reference)
-            self._costs[reference] = self._cost(_at(self._root, reference))
-            self._under_way.discard(reference)
+            self._open.add(reference)
+            self._costs[reference] = self._cost(_resolve(self._root, reference))
+            self._open.discard(reference)
         return self._costs[reference]
 
 
 def _measure(root: dict[str, Json]) -> None:
-    """Raise `Unfit` for a schema with which a small value may take very long: references that multiply.
+    """Raise `UnsuitableTool` for a schema whose references multiply, so that a check may take long.
 
-    This finds those that can be seen from outside; what a call's arguments may take is counted when they are checked.
+    This finds the cases that the schema shows; the work of a call's arguments is counted when they
+    are checked.
     """
     measure = _Measure(root)
     if measure.total > MAX_CHECKS:
-        raise Unfit(
+        raise UnsuitableTool(
             "its schema refers to itself so often that a check would take too long"
         )
     text = json.dumps(root)
-    if measure.recursive and ('"anyOf"' in text or '"allOf"' in text):
-        raise Unfit(
+    has_alternatives = '"anyOf"' in text or '"allOf"' in text
+    if measure.is_recursive and has_alternatives:
+        raise UnsuitableTool(
             "its schema is recursive and has alternatives, so that a check may take too long"
         )
 
 
-def _parts(value: Json | JsonObject) -> int:
+def _count(value: Json | JsonObject) -> int:
     if isinstance(value, Mapping):
-        return 1 + sum(map(_parts, value.values()))
-    return sum(map(_parts, value)) if isinstance(value, list) else 0
+        return 1 + sum(map(_count, value.values()))
+    return sum(map(_count, value)) if isinstance(value, list) else 0
 
 
-def _at(root: dict[str, Json], reference: str) -> Json:
-    """The part that a reference within the schema leads to (RFC 6901), by keywords that hold schemas.
+def _resolve(root: dict[str, Json], reference: str) -> Json:
+    """Return the part that a reference within the schema leads to (RFC 6901).
 
-    A value in a `const`, say, is kept as it is: what nobody looked at must not become a schema.
+    Only keywords that contain schemas are followed: a value in a `const`, say, was not reduced and
+    must not become a schema.
     """
     here: Json = root
     start, *steps = reference.split("/")
-    by_name = False
+    is_name = False
     for step in steps:
         name = step.replace("~1", "/").replace("~0", "~")
-        by_name, known = (
-            not by_name and name in _NAMED,
-            by_name or name in _NAMED | _ONE,
-        )
-        here = here.get(name) if known and isinstance(here, dict) else None
-    if start != "#" or by_name or not isinstance(here, dict):
-        raise Unfit(
-            f"its schema has a $ref to {reference[:80]!r}, by which there is no schema in it"
+        is_known = is_name or name in _NAMED | _ONE
+        is_name = not is_name and name in _NAMED
+        here = here.get(name) if is_known and isinstance(here, dict) else None
+    if start != "#" or is_name or not isinstance(here, dict):
+        raise UnsuitableTool(
+            f"its schema has a $ref to {reference[:80]!r}, which does not lead to a schema in it"
         )
     return here

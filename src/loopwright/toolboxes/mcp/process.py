@@ -1,4 +1,4 @@
-"""The process of an MCP server: lines go in and come out, no line without an end, and it is ended in any case."""
+"""The process of an MCP server: lines of limited length in and out, and a certain end."""
 
 import asyncio
 import contextlib
@@ -14,41 +14,39 @@ from collections.abc import Callable
 from ..processes import bare_environment, end
 from .servers import StdioServer
 
-PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ")
-"""Of our environment, besides the PATH, a server gets these: programs look for their files there."""
-LAST_WORDS = 2_000  # bytes of what it wrote to its standard error, for who set it up
-MAX_LINES = (
-    64  # that wait to be read, or one message's worth of bytes; then the server waits
-)
-DRAINING = 0.25  # seconds in which lines may still arrive once it has ended
-GRACE = (
-    1.0,
-    0.5,
-    1.0,
-)  # seconds to end once its input is closed, once it was asked to, once it was killed
+INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ")
+"""Variables of our environment that a server gets besides PATH: programs look up their files there."""
+MAX_ERROR_BYTES = 2_000
+"""Last bytes of its standard error that an error message quotes."""
+MAX_LINES = 64
+"""Unread lines; at that number, or at one message's worth of bytes, the server must wait."""
+DRAIN_TIMEOUT = 0.25
+"""Seconds in which lines may still arrive after its end."""
+GRACE_SECONDS = (1.0, 0.5, 1.0)
+"""Seconds to end after its input is closed, after SIGTERM, and after SIGKILL."""
 
 
 class _Stream(asyncio.Protocol):
-    """What comes out of a process, told to somebody."""
+    """Passes the output of a process to a function."""
 
     def __init__(
-        self, heard: Callable[[bytes], None], closed: Callable[[], None]
+        self, on_data: Callable[[bytes], None], on_close: Callable[[], None]
     ) -> None:
-        self._heard, self._closed = heard, closed
+        self._on_data, self._on_close = on_data, on_close
 
     def data_received(self, data: bytes) -> None:
-        self._heard(data)
+        self._on_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closed()
+        self._on_close()
 
 
 class ServerProcess(asyncio.BaseProtocol):
-    """A started server. Read it with `line`, write to it with `send`, end it with `stop`.
+    """A started server. Read it with `read_line`, write with `send`, end it with `stop`.
 
     Args:
-        server: what to start.
-        max_bytes: the longest line that is taken; a server that sends a longer one is killed.
+        server: the program.
+        max_bytes: the longest line; a server that sends a longer one is killed.
     """
 
     def __init__(self, server: StdioServer, max_bytes: int) -> None:
@@ -58,28 +56,29 @@ class ServerProcess(asyncio.BaseProtocol):
         self._outputs: list[asyncio.ReadTransport] = []
         self._lines: deque[bytes] = deque()
         self._parts: list[bytes] = []
-        self._held = self._waiting = (
-            0  # bytes of the line that is being read, and of those that wait
-        )
+        self._held = 0  # bytes of the line that is being read
+        self._unread = 0  # bytes of the lines that wait to be read
         self._errors = bytearray()
         self._fault = ""
-        self._more, self._ended, self._exited = (
-            asyncio.Event(),
-            asyncio.Event(),
-            asyncio.Event(),
-        )
+        self._more, self._ended = asyncio.Event(), asyncio.Event()
+        self._exited = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
 
     async def start(self) -> None:
-        """Start it, in a process group of its own. Raises OSError or ValueError if that cannot be done."""
+        """Start it in a new process group. Raises `OSError` or `ValueError` if that fails."""
         server, loop = self._server, asyncio.get_running_loop()
-        environment = bare_environment(PASSED_ON) | dict(server.env)
-        # Not asyncio's own: that one reaps the program at once, and then its number may be somebody else's.
-        child = self._child = subprocess.Popen(  # noqa: ASYNC220, S603 - there is no shell; who set it up named it
-            [server.command, *server.args], env=environment, cwd=server.cwd, start_new_session=True, bufsize=0,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        # Not asyncio's: that reaps the program at once, and its number may then be reused.
+        child = self._child = subprocess.Popen(  # noqa: ASYNC220, S603 - no shell; the caller named it
+            [server.command, *server.args],
+            env=bare_environment(INHERITED) | dict(server.env),
+            cwd=server.cwd,
+            start_new_session=True,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         threading.Thread(
             target=self._watch,
             args=(child, loop),
@@ -87,25 +86,25 @@ class ServerProcess(asyncio.BaseProtocol):
             daemon=True,
         ).start()
         try:
-            for pipe, heard, closed in (
-                (child.stdout, self._hear, self._end),
-                (child.stderr, self._complain, _nothing),
+            for pipe, on_data, on_close in (
+                (child.stdout, self._on_output, self._end),
+                (child.stderr, self._on_error_output, _ignore),
             ):
                 output, _ = await loop.connect_read_pipe(
-                    functools.partial(_Stream, heard, closed), pipe
+                    functools.partial(_Stream, on_data, on_close), pipe
                 )
                 self._outputs.append(output)
             self._input, _ = await loop.connect_write_pipe(lambda: self, child.stdin)
         except BaseException:
-            self._let_go(child)
+            self._release(child)
             raise
 
     def _watch(
         self, child: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Wait, in a thread, until the server has ended, and leave it a zombie: nobody else gets its number so."""
+        """Wait, in a thread, for the end of the server, and leave a zombie, so its number is not reused."""
         if hasattr(os, "waitid"):
-            with contextlib.suppress(ChildProcessError):  # it was let go of
+            with contextlib.suppress(ChildProcessError):  # it was released
                 os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         else:  # macOS
             child.wait()
@@ -114,44 +113,45 @@ class ServerProcess(asyncio.BaseProtocol):
 
     @property
     def ending(self) -> str:
-        """How it ended, and what it said last, for who set it up."""
+        """Return how it ended and its last errors, for the person who configured it."""
+        how = self._fault or self._describe_exit()
+        errors = self._errors.decode("utf-8", "replace").strip()
+        return f"{how}; it wrote: {errors}" if errors else how
+
+    def _describe_exit(self) -> str:
         code = self._child.returncode if self._child is not None else None
-        how = self._fault or (
-            f"it ended with exit code {code}"
-            if code is not None
-            else "it closed its output"
-        )
-        said = self._errors.decode("utf-8", "replace").strip()
-        return f"{how}; it wrote: {said}" if said else how
+        if code is None:
+            return "it closed its output"
+        return f"it ended with exit code {code}"
 
     @property
     def fault(self) -> str:
-        """What it did that no server may do; empty if nothing."""
+        """Return its violation of the limits; empty if there is none."""
         return self._fault
 
-    async def line(self) -> bytes | None:
-        """The next line, without its end; `None` when there will be no more."""
+    async def read_line(self) -> bytes | None:
+        """Return the next line, without its end; `None` if there will be no more."""
         while not self._lines:
             if self._ended.is_set():
                 return None
             self._more.clear()
             await self._more.wait()
         line = self._lines.popleft()
-        self._waiting -= len(line)
+        self._unread -= len(line)
         if not self._lines and not self._ended.is_set():
             self._outputs[0].resume_reading()
         return line
 
     async def send(self, line: bytes) -> None:
-        """Write a line; waits while the server is slow to read. What a server does not read any more is lost."""
+        """Write a line, and wait while the server is slow to read. Unread lines are lost at its end."""
         if self._input is not None and not self._input.is_closing():
             self._input.write(line + b"\n")
         await self._writable.wait()
 
     async def stop(self) -> None:
-        """End it: close its input, ask it, kill it; each if the one before did not do it in time.
+        """End it: close its input, then SIGTERM, then SIGKILL, each after a grace period.
 
-        What it started and did not end is killed with it, also if it ended by itself.
+        Processes that it started are killed with it, also if it ended by itself.
         """
         child = self._child
         if child is None:
@@ -160,16 +160,16 @@ class ServerProcess(asyncio.BaseProtocol):
             self._input.close()
         try:
             for grace, number in zip(
-                GRACE, (signal.SIGTERM, signal.SIGKILL, None), strict=True
+                GRACE_SECONDS, (signal.SIGTERM, signal.SIGKILL, None), strict=True
             ):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._exited.wait(), grace)
                     return
                 self._signal(number)
         finally:
-            self._let_go(child)
+            self._release(child)
 
-    def _let_go(self, child: subprocess.Popen[bytes]) -> None:
+    def _release(self, child: subprocess.Popen[bytes]) -> None:
         end(child)
         if self._input is not None:
             self._input.abort()
@@ -179,10 +179,10 @@ class ServerProcess(asyncio.BaseProtocol):
             if pipe is not None:
                 pipe.close()
 
-    # --- what asyncio tells ---
+    # --- callbacks of asyncio ---
 
-    def _hear(self, data: bytes) -> None:
-        """It wrote something to its standard output."""
+    def _on_output(self, data: bytes) -> None:
+        """Collect the lines of its standard output."""
         *complete, rest = data.split(b"\n")
         for part in complete:
             self._hold(part)
@@ -190,45 +190,45 @@ class ServerProcess(asyncio.BaseProtocol):
             self._parts, self._held = [], 0
             if line.strip() and not self._fault:
                 self._lines.append(line)
-                self._waiting += len(line)
+                self._unread += len(line)
         self._hold(rest)
         self._more.set()
-        if len(self._lines) > MAX_LINES or self._waiting > self._max_bytes:
+        if len(self._lines) > MAX_LINES or self._unread > self._max_bytes:
             self._outputs[0].pause_reading()
 
-    def _complain(self, data: bytes) -> None:
-        """It wrote something to its standard error."""
-        self._errors = (self._errors + data)[-LAST_WORDS:]
+    def _on_error_output(self, data: bytes) -> None:
+        """Keep the end of its standard error."""
+        self._errors = (self._errors + data)[-MAX_ERROR_BYTES:]
         if self._server.show_stderr:
             sys.stderr.write(data.decode("utf-8", "replace"))
 
     def _exit(self) -> None:
-        """It has ended; a child of it may still hold its output open."""
+        """Note its end; a child of it may still keep its output open."""
         self._exited.set()
-        asyncio.get_running_loop().call_later(DRAINING, self._end)
+        asyncio.get_running_loop().call_later(DRAIN_TIMEOUT, self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It closed its input."""
+        """Note that it closed its input."""
         self._input = None
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """It does not read what was sent to it."""
+        """Wait: it does not read its input."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Continue: it reads its input again."""
         self._writable.set()
 
     def _hold(self, part: bytes) -> None:
-        """Keep a part of a line, as long as the line is no longer than it may be."""
+        """Keep a part of a line; kill the server if the line is too long."""
         self._held += len(part)
         if self._held <= self._max_bytes:
             self._parts.append(part)
         elif not self._fault:
             self._fault = f"it sent a message of more than {self._max_bytes:,} bytes"
             self._lines.clear()
-            self._waiting = 0
+            self._unread = 0
             self._signal(signal.SIGKILL)
             self._end()
 
@@ -238,14 +238,12 @@ class ServerProcess(asyncio.BaseProtocol):
         self._writable.set()
 
     def _signal(self, number: signal.Signals | None) -> None:
-        if (
-            number is not None
-            and self._child is not None
-            and self._child.returncode is None
-        ):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child.pid, number)
+        child = self._child
+        if number is None or child is None or child.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
 
 
-def _nothing() -> None:
-    """That a server closes its standard error means nothing."""
+def _ignore() -> None:
+    """Ignore that a server closes its standard error."""

@@ -1,4 +1,4 @@
-"""Where an MCP server is: a program to start, or a URL; and how both are written in one line."""
+"""The address of an MCP server: a program to start, or a URL; and the notation of both in one line."""
 
 import base64
 import dataclasses
@@ -17,14 +17,14 @@ NAMED = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)=(?=\S)")
 
 @dataclasses.dataclass(frozen=True)
 class StdioServer:
-    """A server that is a program on this machine, spoken to through its standard input and output.
+    """A server that is a program on this machine, connected by its standard input and output.
 
     Args:
         command: the program, looked up in the PATH.
         args: its arguments; there is no shell.
-        env: variables that it needs besides PATH, HOME, LANG and the like; of ours it inherits no others.
-        cwd: the folder it starts in; `None` is ours.
-        show_stderr: whether what it writes to its standard error goes to ours.
+        env: variables that it needs besides PATH, HOME, LANG and the like, the only ones it inherits.
+        cwd: the directory in which it starts; `None` is ours.
+        show_stderr: whether its standard error is copied to ours.
     """
 
     command: str
@@ -38,28 +38,28 @@ class StdioServer:
     def __post_init__(self) -> None:
         if not self.command:
             raise ConfigError(
-                'command: name the program of the MCP server, like StdioServer("npx", ("-y", "..."))'
+                'command: must name the program of the MCP server, like StdioServer("npx", ("-y", "..."))'
             )
         if isinstance(self.args, str):
             raise ConfigError(
                 f"args: needs a list of arguments, got the text {self.args!r}"
             )
-        object.__setattr__(self, "args", tuple(str(argument) for argument in self.args))
+        object.__setattr__(self, "args", tuple(map(str, self.args)))
 
     @property
     def label(self) -> str:
-        """A short name for it: the program's."""
+        """Return a short name: the program's."""
         return Path(self.command).stem
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What of its arguments and variables is a secret by its name or shape."""
-        return _secrets_in(*self.env.items(), *_of_arguments(self.args))
+        """Return the arguments and variables that are secrets by name or pattern."""
+        return _find_secrets(*self.env.items(), *_argument_fields(self.args))
 
 
 @dataclasses.dataclass(frozen=True)
 class HttpServer:
-    """A server with a URL, spoken to by streamable HTTP.
+    """A server with a URL, connected by streamable HTTP.
 
     Args:
         url: its endpoint, "https://example.org/mcp".
@@ -79,22 +79,22 @@ class HttpServer:
 
     @property
     def label(self) -> str:
-        """A short name for it: its host."""
+        """Return a short name: the host."""
         return urlsplit(self.url).hostname or "server"
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What of its address and headers is a secret by its name or shape."""
-        return _secrets_in(*_of_url(self.url), *_of_headers(self.headers))
+        """Return the parts of its address and headers that are secrets by name or pattern."""
+        return _find_secrets(*_url_fields(self.url), *_header_fields(self.headers))
 
 
-def server_of(given: StdioServer | HttpServer | str) -> StdioServer | HttpServer:
-    """The server that a line names, by its URL or its command. Raises `ConfigError` if it names none."""
+def parse_server(given: StdioServer | HttpServer | str) -> StdioServer | HttpServer:
+    """Return the server that a line names, by its URL or its command. Raises `ConfigError`."""
     if isinstance(given, (StdioServer, HttpServer)):
         return given
     if not given.strip():
         raise ConfigError(
-            f'server: name an MCP server by its URL or its command, "npx -y a-server", got {given!r}'
+            f'server: must name an MCP server by its URL or its command, "npx -y a-server", got {given!r}'
         )
     if URL.match(given):
         return HttpServer(given.strip())
@@ -107,49 +107,54 @@ def server_of(given: StdioServer | HttpServer | str) -> StdioServer | HttpServer
     return StdioServer(command, tuple(args))
 
 
-def named(line: str) -> tuple[str | None, str]:
-    """What stands before and behind the `=` of "name=command" or "name=URL"; no name if there is none."""
+def split_name(line: str) -> tuple[str | None, str]:
+    """Return the name and the rest of "name=command" or "name=URL"; no name if there is none."""
     found = NAMED.match(line)
     return (found[1], line[found.end() :]) if found else (None, line)
 
 
-def _secrets_in(*fields: tuple[str, str]) -> tuple[str, ...]:
+def _find_secrets(*fields: tuple[str, str]) -> tuple[str, ...]:
     return Redactor().find_secrets(*({name: value} for name, value in fields))
 
 
-def _of_arguments(args: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """What each argument may name: what stands behind its `=`, or, of an option, the next one."""
+def _argument_fields(args: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Return the value of each argument by name: after its `=`, or the next argument of an option."""
     for argument, following in zip(args, (*args, "")[1:], strict=True):
         name, equals, value = argument.partition("=")
-        follows = argument.startswith("-") and not following.startswith("-")
-        yield name.lstrip("-"), value if equals else following if follows else ""
+        has_next = argument.startswith("-") and not following.startswith("-")
+        if not equals and has_next:
+            value = following
+        yield name.lstrip("-"), value
         yield "", argument
 
 
-def _of_url(url: str) -> Iterator[tuple[str, str]]:
+def _url_fields(url: str) -> Iterator[tuple[str, str]]:
     parts = urlsplit(url)
     yield "", url
     yield "password", unquote(parts.password or "")
     yield from parse_qsl(parts.query)
 
 
-def _of_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each header; what stands behind the scheme of a credential, which is always one; and each cookie by itself."""
+def _header_fields(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Return each header, the credential of each authorization, and the value of each cookie."""
     yield from headers.items()
     for name, value in headers.items():
         if name.lower() in ("authorization", "proxy-authorization"):
-            scheme, _, credential = value.strip().partition(" ")
-            yield "password", credential.strip() or scheme
-            if scheme.lower() == "basic":
-                yield "password", _password(credential)
+            yield from _credential_fields(value)
         elif name.lower() == "cookie":
-            yield from (
-                ("token", crumb.partition("=")[2].strip()) for crumb in value.split(";")
-            )
+            for crumb in value.split(";"):
+                yield "token", crumb.partition("=")[2].strip()
 
 
-def _password(credential: str) -> str:
-    """The password inside a credential of the scheme Basic (RFC 7617)."""
+def _credential_fields(value: str) -> Iterator[tuple[str, str]]:
+    scheme, _, credential = value.strip().partition(" ")
+    yield "password", credential.strip() or scheme
+    if scheme.lower() == "basic":
+        yield "password", _decode_password(credential)
+
+
+def _decode_password(credential: str) -> str:
+    """Return the password in a credential of the scheme Basic (RFC 7617)."""
     try:
         return base64.b64decode(credential).decode().partition(":")[2]
     except ValueError:

@@ -1,80 +1,59 @@
 """Tools of MCP servers: listed, checked, pinned, and called through one supervised connection."""
 
 import asyncio
-import collections
 import contextlib
-import dataclasses
 import functools
-import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self
 
 from ..._internal.log import logger
 from ...errors import ConfigError, ToolError, UnknownOutcome
-from ...labels import LABELS, Label
+from ...labels import Label
 from ...messages import Effect, Json
-from ...tools.base import EFFECTS, NAME, Tool, ToolContext
-from ...tools.schema import ArgumentSchema
+from ...tools.base import Tool, ToolContext
 from .connection import Connection, check_installed
-from .listing import (
-    Answer,
-    Listed,
-    Lost,
-    Refused,
-    Unfit,
-    Unreachable,
-    Unreadable,
-    arguments_schema,
-    described,
-    parts_of,
-)
-from .servers import HttpServer, StdioServer, named, server_of
+from .errors import CallRefused, ConnectionLost, ServerUnreachable, UnreadableAnswer
+from .link import Link
+from .listing import Answer, ListedTool
+from .offers import OfferOptions, OnChange, ToolOffers
+from .servers import HttpServer, StdioServer, parse_server, split_name
 
 __all__ = ["HttpServer", "McpToolbox", "StdioServer", "mcp"]
 
-OnChange: TypeAlias = Literal["refuse", "accept"]
-IDEMPOTENCY_KEY = (
-    "loopwright/idempotency-key"  # in `_meta`; the SDK puts W3C's traceparent beside it
-)
-REST = 60.0  # seconds
-AGAIN = ("read", "idempotent")  # a call with such an effect may be made a second time
-
-
-@dataclasses.dataclass(frozen=True)
-class _Offer:
-    """A tool as it is offered to models, and the pin of what its server said of it then."""
-
-    tool: Tool
-    pin: str
+IDEMPOTENCY_KEY = "loopwright/idempotency-key"
+"""The key in `_meta`; the SDK adds W3C's traceparent."""
 
 
 class McpToolbox:
     """The tools of one MCP server, for `Runtime(tools=box.tools)` inside of `async with box`.
 
-    What a server says is not believed. Descriptions are cleaned and cut, schemas are reduced to what is safe to check,
-    results are untrusted text, and a tool whose definition changes later is refused until `accept` is called. What the
-    server asks of its client (sampling, elicitation, roots) is refused.
+    The server is not trusted. Descriptions are cleaned and cut, schemas are reduced to keywords that
+    are safe to check, results are untrusted text, and a tool whose definition changes later is refused
+    until `accept` is called. Requests of the server to its client (sampling, elicitation, roots) are
+    refused.
 
-    When the connection is lost, it is made again once for each call. The call is then repeated if it had not been sent
-    or if its effect is "read" or "idempotent"; else it ends with `UnknownOutcome`.
+    If the connection is lost, each call connects once more. The call is then repeated if it had not
+    been sent or if its effect is "read" or "idempotent"; otherwise it ends with `UnknownOutcome`.
 
     Args:
         server: a `StdioServer`, an `HttpServer`, or a line: a URL, or a command with its arguments.
-        name: stands before the names of its tools: `files_read`; by default the program's or the host's.
-        trusted: whether the server's hints decide about effects; without it every tool is "destructive", which is what
-            MCP says of a tool without hints.
-        effects: the effect of some tools by the server's name for them, whatever the server says.
-        include: the only tools that are wanted, by the server's names for them; all if it is empty.
-        exclude: tools that are not wanted.
-        label: how sensitive their results are at least.
+        name: the prefix of its tools' names: `files_read`; by default the program's or the host's.
+        trusted: whether the server's hints decide about effects; by default every tool is
+            "destructive", which is MCP's default for a tool without hints.
+        effects: the effect of tools by the server's name for them, regardless of its hints.
+        include: the only tools to offer, by the server's names for them; all if it is empty.
+        exclude: tools that are not offered.
+        label: the least sensitivity of their results.
         timeout: seconds for one call, if other than the run's `tool_timeout`.
         connect_timeout: seconds to connect, and to list the tools.
-        max_bytes: the longest message that is taken from the server.
-        pins: what `box.pins` said another time; a tool that is not so any more, or not among them, is left out.
-        on_change: whether a tool whose definition changes is refused ("refuse"), or offered anew ("accept").
+        max_bytes: the longest message that is accepted from the server.
+        pins: an earlier value of `box.pins`; a tool that differs from its pin, or has none, is left
+            out.
+        on_change: whether a tool whose definition changes is refused ("refuse"), or offered anew
+            ("accept").
     """
 
     def __init__(
@@ -94,139 +73,112 @@ class McpToolbox:
         on_change: OnChange = "refuse",
     ) -> None:
         check_installed()
-        self.server = server_of(server)
-        self.name = (
-            name
-            if name is not None
-            else re.sub("[^A-Za-z0-9]+", "_", self.server.label).strip("_")[:24]
+        self.server = parse_server(server)
+        self.name = _default_name(self.server) if name is None else name
+        self._options = OfferOptions(
+            name=self.name,
+            trusted=trusted,
+            effects=dict(effects or {}),
+            include=_check_names("include", include),
+            exclude=_check_names("exclude", exclude),
+            label=label,
+            timeout=timeout,
+            secrets=self.server.secrets,
+            pins=pins,
+            on_change=on_change,
         )
-        self._trusted = trusted
-        self._secrets = self.server.secrets
-        self._effects: Mapping[str, Effect] = dict(effects or {})
-        self._include, self._exclude = (
-            _names("include", include),
-            _names("exclude", exclude),
-        )
-        self._label: Label = label
-        self._timeout, self._connect_timeout, self._max_bytes = (
-            timeout,
-            connect_timeout,
-            max_bytes,
-        )
-        self._pins, self._on_change = None if pins is None else dict(pins), on_change
-        self._check()
-        self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
-        self._offers: dict[str, _Offer] = {}
-        self._now: dict[str, Listed] = {}
-        self.doubts, self._known, self._closed = 1, 0, False
-        self.left_out: Mapping[str, str] = {}
-        """Tools of the server that are not offered, by its names for them, and why; without those not wanted."""
+        _check_positive("connect_timeout", connect_timeout)
+        _check_positive("max_bytes", max_bytes)
+        self._connect_timeout, self._max_bytes = connect_timeout, max_bytes
+        self._offers = ToolOffers(self._options, self._make_function)
+        self._links: dict[asyncio.AbstractEventLoop, Link] = {}
+        self.list_changes, self._listed, self._closed = 1, 0, False
 
-    def _check(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(
-                f"name: use letters, digits, '_' or '-', got {self.name!r}"
-            )
-        for tool, effect in self._effects.items():
-            if effect not in EFFECTS:
-                raise ConfigError(
-                    f"effects: {tool!r} must be one of {', '.join(EFFECTS)}, got {effect!r}"
-                )
-        if self._label not in LABELS:
-            raise ConfigError(
-                f"label: must be one of {', '.join(LABELS)}, got {self._label!r}"
-            )
-        if self._on_change not in ("refuse", "accept"):
-            raise ConfigError(
-                f'on_change: must be "refuse" or "accept", got {self._on_change!r}'
-            )
-        for field, value in (
-            ("connect_timeout", self._connect_timeout),
-            ("max_bytes", self._max_bytes),
-        ):
-            if not value > 0:
-                raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
+    # --- its tools ---
 
-    # --- what it has ---
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Return the wanted tools that are not offered, by the server's names, with the reasons."""
+        return self._offers.left_out
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that can be called now: without those that are gone, or that changed and were not accepted."""
-        self._must_know()
-        return tuple(
-            o.tool
-            for name, o in self._offers.items()
-            if name in self._now and self._now[name].pin == o.pin
-        )
+        """Return the tools that can be called now.
+
+        Those that are gone, or that changed and were not accepted, are left out.
+        """
+        self._check_listed()
+        return self._offers.tools
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Tools whose definition is not any more what it was when they were first offered, by the server's names."""
-        return tuple(
-            name
-            for name, o in self._offers.items()
-            if name in self._now and self._now[name].pin != o.pin
-        )
+        """Return the tools whose definition differs from the offered one, by the server's names."""
+        return self._offers.changed
 
     @property
     def pins(self) -> dict[str, str]:
-        """A hash of each tool that is offered, to be kept for another time: `McpToolbox(..., pins=...)`."""
-        self._must_know()
-        return {name: offer.pin for name, offer in self._offers.items()}
+        """Return a hash of each offered tool, to be kept for `McpToolbox(..., pins=...)`."""
+        self._check_listed()
+        return self._offers.pins
 
     @property
     def stale(self) -> bool:
-        """Whether the list is to be read again: the server said so, or it was connected anew."""
-        return self._known != self.doubts
+        """Whether the list must be read again: the server said so, or it was connected anew."""
+        return self._listed != self.list_changes
 
     def accept(self, *names: str) -> None:
-        """Offer tools that changed as they are now, all of them without names; call it when somebody has looked."""
-        for name in names or self.changed:
-            if name not in self.changed:
-                raise ConfigError(
-                    f"accept: {name!r} did not change; changed are {', '.join(self.changed) or 'none'}"
-                )
-            now = self._now[name]
-            if self._pins is not None:
-                self._pins[name] = now.pin
-            del self._offers[name]
-            try:
-                self._offers[name] = self._offer(now)
-            except Unfit as error:
-                self.left_out = {**self.left_out, name: str(error)}
+        """Offer changed tools as they are now, all of them without names.
+
+        Call it after a person has reviewed them.
+        """
+        self._offers.accept(names)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
 
     async def refresh(self) -> tuple[Tool, ...]:
-        """`tools`, after the list was read again if the server said that it changed: for use between two steps.
+        """Return `tools`, after reading the list again if it may have changed.
 
-        If it cannot be read, the tools stay as they were, and for a minute only a call connects anew.
+        If it cannot be read, the tools stay as they were, and for a minute only a call connects again.
         """
         try:
             link = self._link()
-            if not link.rests:
+            if not link.is_pausing:
                 await link.connection()
-        except (Lost, Unreachable) as error:
+        except (ConnectionLost, ServerUnreachable) as error:
             logger().warning("mcp_tools_not_listed", server=self.name, error=str(error))
         return self.tools
 
-    async def look(self) -> None:
-        """List the tools through a connection that ends at once; a call then makes one of its own."""
+    async def list_once(self) -> None:
+        """List the tools through a connection that ends at once; a call then makes another one."""
         async with self:
             pass
         self._closed = False
 
+    def take(self, listed: tuple[ListedTool, ...], list_changes: int) -> None:
+        """Use a list of tools that was requested after so many changes.
+
+        A change that happened while the list was read makes it stale again.
+        """
+        self._offers.update(listed)
+        self._listed = list_changes
+
+    def _check_listed(self) -> None:
+        if self._listed == 0:
+            raise ConfigError(
+                f"the tools of {self.name!r} are not known yet; use `async with` on the toolbox first"
+            )
+
     # --- its connections ---
 
     async def __aenter__(self) -> Self:
-        """Connect and list the tools. Raises `ConfigError` that says why that cannot be done."""
+        """Connect and list the tools. Raises `ConfigError` if that cannot be done."""
         self._closed = False
         try:
             await self._link().connection()
-            self._must_be_there("include", self._include)
-            self._must_be_there("effects", self._effects.keys())
-        except (Lost, Unreachable) as error:
+            self._offers.check_names("include", self._options.include)
+            self._offers.check_names("effects", self._options.effects.keys())
+        except (ConnectionLost, ServerUnreachable) as error:
             await self.aclose()
             raise ConfigError(
                 f"server: the MCP server {self.name!r} cannot be used: {error}"
@@ -242,11 +194,11 @@ class McpToolbox:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the server; one that was started has ended then."""
+        """Close the connections; a server that was started has ended then."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Leave the server, on every event loop that called it; calls under way are lost."""
+        """Close the connections of every event loop; calls in progress are lost."""
         self._closed = True
         links = dict(self._links)
         self._links.clear()
@@ -255,202 +207,90 @@ class McpToolbox:
             if loop is here:
                 await link.close()
             elif loop.is_running():
-                with contextlib.suppress(RuntimeError):  # it was closed in between
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                     await asyncio.wrap_future(
                         asyncio.run_coroutine_threadsafe(link.close(), loop)
                     )
 
-    def _link(self) -> "_Link":
-        """The way to the server from the event loop that runs here."""
+    def _link(self) -> Link:
+        """Return the link of the running event loop to the server."""
         if self._closed:
-            raise Unreachable(
+            raise ServerUnreachable(
                 "its toolbox is closed: call its tools inside of `async with`"
             )
         loop = asyncio.get_running_loop()
         if loop not in self._links:
-            for over in [known for known in self._links if known.is_closed()]:
-                del self._links[over]
-            self._links[loop] = _Link(self)
+            for closed in [known for known in self._links if known.is_closed()]:
+                del self._links[closed]
+            self._links[loop] = Link(self)
         return self._links[loop]
 
     def connect(self) -> Connection:
-        """A new connection, not opened yet."""
+        """Return a new connection, not yet opened."""
         return Connection(
             self.server,
             timeout=self._connect_timeout,
             max_bytes=self._max_bytes,
-            on_change=self.doubt,
+            on_change=self.mark_changed,
         )
 
-    def doubt(self) -> None:
-        """The list of tools may not be true any more: it is read again before the next call, or by `refresh`."""
-        self.doubts += 1
+    def mark_changed(self) -> None:
+        """Note that the list of tools may have changed.
 
-    # --- its list ---
-
-    def take(self, listed: tuple[Listed, ...], doubts: int) -> None:
-        """Look at what the server lists now: new tools are offered, changed ones are kept back.
-
-        `doubts` says how many there were when the list was asked for: a change while it is read counts. All of it is
-        taken, or, if that raises, nothing.
+        It is read again before the next call, or by `refresh`.
         """
-        count = collections.Counter(one.name for one in listed)
-        left_out = {
-            name: "the server lists it more than once"
-            for name, n in count.items()
-            if n > 1
-        }
-        before, parts = self._now.keys(), 0
-        now: dict[str, Listed] = {}
-        offers = dict(self._offers)
-        for one in listed:
-            if count[one.name] > 1 or not self._wanted(one.name):
-                continue
-            try:
-                parts += parts_of(one, beside=parts)
-                now[one.name], known = one, offers.get(one.name)
-                if known is None or (
-                    self._on_change == "accept" and known.pin != one.pin
-                ):
-                    offers.pop(one.name, None)
-                    offers[one.name] = self._offer(one)
-            except Unfit as error:
-                left_out[one.name] = str(error)
-        for name, why in left_out.items() - self.left_out.items():
-            logger().warning("mcp_tool_left_out", server=self.name, tool=name, why=why)
-        self._now, self._offers, self.left_out, self._known = (
-            now,
-            offers,
-            left_out,
-            doubts,
-        )
-        if before and (self.changed or before - now.keys()):
-            logger().warning(
-                "mcp_tools_changed",
-                server=self.name,
-                changed=list(self.changed),
-                gone=sorted(before - now.keys()),
-            )
-
-    def _wanted(self, name: str) -> bool:
-        return name not in self._exclude and (
-            not self._include or name in self._include
-        )
-
-    def _offer(self, one: Listed) -> _Offer:
-        """A tool made of what the server says. Raises `Unfit`."""
-        name, pin = f"{self.name}_{one.name}", one.pin
-        if self._pins is not None and self._pins.get(one.name) != pin:
-            raise Unfit(
-                "it is not as it was pinned"
-                if one.name in self._pins
-                else "it was not pinned"
-            )
-        if not NAME.fullmatch(name):
-            raise Unfit(
-                "its name has characters that no tool's name may have, or too many"
-            )
-        schema = arguments_schema(one)
-        try:
-            ArgumentSchema(name, schema, is_generated=False)
-        except ConfigError as error:
-            raise Unfit(str(error)) from None
-        except RecursionError:
-            raise Unfit("its schema is nested too deeply") from None
-        effect = (
-            self._effects[one.name]
-            if one.name in self._effects
-            else one.effect(trusted=self._trusted)
-        )
-        tool = Tool(
-            name,
-            described(one.description),
-            schema,
-            functools.partial(self._call, one.name, pin, effect in AGAIN),
-            effect=effect,
-            timeout=self._timeout,
-            label=self._label,
-            secrets=self._secrets,
-            takes_context=True,
-            third_party=True,
-        )
-        return _Offer(tool, pin)
-
-    def _must_know(self) -> None:
-        if self._known == 0:
-            raise ConfigError(
-                f"the tools of {self.name!r} are not known yet: `async with` the toolbox first"
-            )
-
-    def _must_be_there(self, field: str, names: Collection[str]) -> None:
-        missing = sorted(
-            set(names) - self._now.keys() - self.left_out.keys() - self._exclude
-        )
-        if missing:
-            known = ", ".join(self._now) or "none"
-            raise ConfigError(
-                f"{field}: the MCP server {self.name!r} has no tool {missing[0]!r}; it has {known}"
-            )
+        self.list_changes += 1
 
     # --- calls ---
+
+    def _make_function(
+        self, name: str, pin: str, is_repeatable: bool
+    ) -> Callable[..., Any]:
+        return functools.partial(self._call, name, pin, is_repeatable)
 
     async def _call(
         self,
         name: str,
         pin: str,
-        again: bool,
+        is_repeatable: bool,
         ctx: ToolContext[Any],
         /,
         **arguments: Json,
     ) -> str:
-        """Call a tool. If the connection is lost, it is made once more, and if `again` says so, the call is, too."""
+        """Call a tool.
+
+        After the loss of a connection, connect once more, and repeat the call if it is repeatable.
+        """
         meta = {IDEMPOTENCY_KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
         sent, connection = False, None
         try:
-            for last in (False, True):
+            for is_last in (False, True):
                 try:
                     connection = await self._link().connection(after=connection)
-                    self._must_stand(
-                        name, pin, "The call was not made" + (" again" if sent else "")
+                    again = " again" if sent else ""
+                    self._offers.check_unchanged(
+                        name, pin, f"The call was not made{again}"
                     )
-                    return _text(await connection.call(name, arguments, meta))
-                except Lost as lost:
+                    return _read_text(await connection.call(name, arguments, meta))
+                except ConnectionLost as lost:
                     sent = sent or lost.sent
-                    if last or (sent and not again):
+                    if is_last or (sent and not is_repeatable):
                         raise
             raise AssertionError("the second turn returns or raises")
-        except Refused as error:
+        except CallRefused as error:
             kind = "" if error.code is None else f" (JSON-RPC error {error.code})"
             raise ToolError(
                 f"The server {self.name} refused the call{kind}: {error}"
             ) from None
-        except (Lost, Unreachable, Unreadable) as error:
-            raise self._failure(
-                name, error, sent=sent or isinstance(error, Unreadable), again=again
-            ) from None
-
-    def _must_stand(self, name: str, pin: str, otherwise: str) -> None:
-        """Raise `ToolError`, which says `otherwise`, unless the tool is there as it was when it was offered."""
-        now = self._now.get(name)
-        if now is None:
-            raise ToolError(
-                f"The server {self.name} has no tool {name!r} any more. {otherwise}."
-            )
-        if now.pin != pin:
-            offer = self._offers.get(name)
-            cure = (
-                "propose the call again"
-                if offer and offer.pin == now.pin
-                else "somebody has to look at it first"
-            )
-            raise ToolError(
-                f"The server {self.name} changed what {name!r} is. {otherwise}: {cure}."
-            )
+        except UnreadableAnswer as error:
+            raise self._failure(name, error, is_repeatable, sent=True) from None
+        except (ConnectionLost, ServerUnreachable) as error:
+            raise self._failure(name, error, is_repeatable, sent=sent) from None
 
     def _failure(
-        self, name: str, error: Exception, *, sent: bool, again: bool
+        self, name: str, error: Exception, is_repeatable: bool, *, sent: bool
     ) -> Exception:
-        if again:  # an error that a Retry is for, and that a circuit breaker counts
+        if is_repeatable:  # an error for `Retry`, which a circuit breaker counts
             return ConnectionError(
                 f"the server {self.name} gave no answer to {name!r}: {error}"
             )
@@ -463,83 +303,38 @@ class McpToolbox:
         )
 
 
-class _Link:
-    """The one connection of an event loop to a server, made when it is needed."""
-
-    def __init__(self, box: McpToolbox) -> None:
-        self._box, self._lock = box, asyncio.Lock()
-        self._connection: Connection | None = None
-        self._seen = (
-            0  # doubts about the list of tools that this connection has settled
-        )
-        self._failed = -math.inf  # when, by the loop's clock, it was tried in vain to connect, or to list the tools
-
-    @property
-    def rests(self) -> bool:
-        """Whether no connection could be made a short while ago, so that only a call needs to try again."""
-        return asyncio.get_running_loop().time() < self._failed + REST
-
-    async def connection(self, after: Connection | None = None) -> Connection:
-        """The connection, another one than `after`, which was lost; with a list of tools that nobody doubts.
-
-        Raises `Unreachable`, or `Lost` if it was lost again.
-        """
-        async with self._lock:  # nobody calls a tool while the list is read
-            known, self._failed = self._connection, asyncio.get_running_loop().time()
-            if known is None or not known.alive or known is after:
-                self._drop()
-                known = self._box.connect()
-                await known.open()
-                self._connection = known
-                self._box.doubt()  # what is listed now may be something else
-            if self._seen != self._box.doubts:
-                await self._list(known)
-            self._failed = -math.inf
-            return known
-
-    async def _list(self, connection: Connection) -> None:
-        doubts = self._box.doubts
-        try:
-            self._box.take(await connection.list(), doubts)
-        except Lost:
-            self._drop()
-            raise
-        self._seen = doubts
-
-    def _drop(self) -> None:
-        known, self._connection = self._connection, None
-        if known is not None:
-            known.retire()
-
-    async def close(self) -> None:
-        async with self._lock:
-            known, self._connection = self._connection, None
-        if known is not None:
-            await known.close()
-
-
 def mcp(line: str) -> list[Tool]:
-    """The tools of the MCP server that a line names, like "npx -y a-server", "https://example.org/mcp", or either with
-    a name for it: "files=npx -y a-server".
+    """Return the tools of the MCP server that a line names.
 
-    They are listed through a connection that ends at once. Each event loop that calls one then gets a connection of its
-    own, which ends with the loop. Raises `ConfigError` that says why the server cannot be used.
+    That is "npx -y a-server" or "https://example.org/mcp", or either with a name for it:
+    "files=npx -y a-server". The tools are listed through a connection that ends at once. Each event
+    loop that calls one then gets a connection, which ends with the loop. Raises `ConfigError` if the
+    server cannot be used.
     """
-    name, server = named(line)
+    name, server = split_name(line)
     box = McpToolbox(server, name=name)
-    # A thread of its own: that of the caller may have an event loop that runs.
+    # In another thread, since that of the caller may have a running event loop.
     with ThreadPoolExecutor(1, "loopwright-mcp-list") as thread:
-        thread.submit(asyncio.run, box.look()).result()
+        thread.submit(asyncio.run, box.list_once()).result()
     return list(box.tools)
 
 
-def _names(field: str, names: Collection[str]) -> frozenset[str]:
+def _default_name(server: StdioServer | HttpServer) -> str:
+    return re.sub("[^A-Za-z0-9]+", "_", server.label).strip("_")[:24]
+
+
+def _check_names(field: str, names: Collection[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise ConfigError(f"{field}: needs a list of names, got the text {names!r}")
     return frozenset(names)
 
 
-def _text(answer: Answer) -> str:
+def _check_positive(field: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
+
+
+def _read_text(answer: Answer) -> str:
     if answer.is_error:
         raise ToolError(answer.text or "The tool says that it failed, and not why.")
     return answer.text or "done"

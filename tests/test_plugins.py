@@ -254,7 +254,7 @@ def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
     assert load_engine_class("react") is ReActEngine
 
 
-def test_an_empty_switch_turns_all_foreign_plug_ins_off(
+def test_an_empty_switch_turns_all_third_party_plug_ins_off(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
@@ -309,7 +309,7 @@ def test_an_engine_under_another_name_than_its_own_is_refused(install: Install) 
         load_engine_class("parrot")
 
 
-def test_an_unknown_name_is_met_with_near_ones(install: Install) -> None:
+def test_an_unknown_name_is_answered_with_near_ones(install: Install) -> None:
     install("echo-engine", ECHO_ENTRY, echo_module=ECHO)
 
     assert refusal("engines", "ecco").startswith(

@@ -56,7 +56,7 @@ def refusal(build: Any) -> str:
 # --- engines and options ---
 
 
-def test_an_unknown_engine_is_met_with_near_names_and_the_installed_ones() -> None:
+def test_an_unknown_engine_is_answered_with_near_names_and_the_installed_ones() -> None:
     words = refusal(lambda: runtime().engine("raect"))
 
     assert words.startswith("engines: there is no 'raect'; did you mean react?")
@@ -126,7 +126,7 @@ def test_something_else_in_the_place_of_the_provider_is_named(given: Any) -> Non
     )
 
 
-def test_a_model_without_the_name_of_its_provider_is_told_how_to_write_it() -> None:
+def test_a_model_without_the_name_of_its_provider_names_the_right_form() -> None:
     words = refusal(lambda: Runtime("gpt-4.1-mini"))
 
     assert words.startswith(
@@ -376,13 +376,13 @@ def test_a_conversation_of_something_else_is_named(given: Any, said: str) -> Non
     assert refusal(lambda: Conversation(given)).startswith(said)
 
 
-def test_an_engine_of_a_provider_is_told_to_take_a_runtime() -> None:
+def test_an_engine_of_a_provider_asks_for_a_runtime() -> None:
     words = refusal(lambda: ReActEngine(ScriptedProvider([])))  # type: ignore[arg-type]
 
     assert "runtime: needs a Runtime, like ReActEngine(Runtime(provider))" in words
 
 
-def test_a_journal_by_its_path_is_told_what_to_write() -> None:
+def test_a_journal_by_its_path_names_the_right_form() -> None:
     assert "like SQLiteJournal('runs.db')" in refusal(
         lambda: runtime(journal="runs.db")
     )

@@ -532,7 +532,7 @@ async def test_a_waiting_run_that_could_not_be_claimed_when_answered_is_claimed_
     assert result.answer == "done"
 
 
-async def test_a_word_that_cannot_be_read_is_told_to_the_run_that_waits_for_one():
+async def test_an_unreadable_command_is_reported_to_the_run_that_waits_for_one():
     @tool(effect="write")
     async def pay() -> str:
         """Pay."""

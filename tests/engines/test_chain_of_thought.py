@@ -214,7 +214,7 @@ async def test_a_reply_of_another_type_goes_back_once_with_the_reason() -> None:
     ]
 
 
-async def test_a_reply_of_which_nothing_came_is_asked_for_again_without_an_empty_message() -> (
+async def test_a_reply_without_content_is_asked_for_again_without_an_empty_message() -> (
     None
 ):
     runtime = parts(["Some thoughts.", cut(""), "3.5"])
@@ -441,7 +441,7 @@ async def test_a_continuation_that_ends_with_the_answer_needs_no_second_call() -
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-async def test_reasoning_that_stays_cut_is_said_to_be_cut_and_never_read_as_an_answer(
+async def test_reasoning_that_stays_cut_is_marked_cut_and_never_read_as_an_answer(
     most: int,
 ) -> None:
     runtime = parts([*[cut("FINAL ANSWER: 4")] * (1 + most), "42"])
@@ -454,7 +454,7 @@ async def test_reasoning_that_stays_cut_is_said_to_be_cut_and_never_read_as_an_a
     assert roles_and_contents(asked(runtime)[-1])[-1] == ("user", trigger)
 
 
-async def test_reasoning_of_which_nothing_came_leaves_no_empty_message() -> None:
+async def test_reasoning_without_content_leaves_no_empty_message() -> None:
     runtime = parts([cut(""), cut(" "), "42"])
     result = await ChainOfThoughtEngine(runtime).run("Q?")
 
@@ -479,7 +479,7 @@ async def test_the_majority_of_the_samples_wins_and_the_agreement_is_noted() -> 
     ]
 
 
-async def test_of_equals_the_answer_that_came_first_wins() -> None:
+async def test_of_equals_the_first_answer_wins() -> None:
     result, vote = await voted(parts(final("b", "a", "a", "b")), samples=4)
 
     assert (result.answer, vote) == ("b", Vote({"b": 2, "a": 2}, "b", 0.5, 4, 4))
@@ -625,7 +625,7 @@ class Watched(ScriptedProvider):
 # --- when a vote is decided ---
 
 
-def test_votes_are_counted_by_value_in_the_spelling_and_the_order_in_which_they_came() -> (
+def test_votes_are_counted_by_value_in_the_wording_and_the_order_of_occurrence() -> (
     None
 ):
     vote = Vote.of(["18.0", "17", None, "18", "36/2"], "number", 9)
@@ -902,7 +902,7 @@ class Beside(LoopEngine):
 @pytest.mark.parametrize(
     "samples", [2, 4]
 )  # the vote is decided, or there would be one more wave
-async def test_a_limit_that_others_met_leaves_the_majority(samples: int) -> None:
+async def test_a_limit_that_others_reached_leaves_the_majority(samples: int) -> None:
     held = Held(lambda _: "FINAL ANSWER: 7")
     held.asked_twice, held.let = asyncio.Event(), asyncio.Event()
     vote = ChainOfThoughtEngine(

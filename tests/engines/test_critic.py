@@ -247,7 +247,7 @@ async def test_a_contrary_verdict_is_not_taken_for_one(said: str) -> None:
     assert last(critic, 2) == PROMPTS.fill("conclude")
 
 
-async def test_what_was_said_to_be_unverified_is_not_verified_by_being_asked_again() -> (
+async def test_what_was_marked_unverified_is_not_verified_by_being_asked_again() -> (
     None
 ):
     critic = engine(
@@ -453,7 +453,7 @@ async def test_a_page_that_was_asked_for_by_its_number_is_not_called_again() -> 
     assert last(critic, 4).startswith("Evidence: (result 2 of 2) page 2\n")
 
 
-async def test_any_other_tool_is_called_once_and_its_result_told_again() -> None:
+async def test_any_other_tool_is_called_once_and_its_result_is_returned_again() -> None:
     critic = engine(
         [
             "Draft.",
@@ -501,7 +501,7 @@ async def test_a_look_up_that_failed_is_not_made_again() -> None:
         ),
     ],
 )
-async def test_what_is_no_evidence_is_told_as_none(
+async def test_a_result_without_evidence_is_reported_as_none(
     wanted: str, status: str, reason: str
 ) -> None:
     critic = engine(["Draft.", wanted, "VERIFIED"], tools=(search, multiply))
@@ -513,7 +513,7 @@ async def test_what_is_no_evidence_is_told_as_none(
     assert (critique["checks"][0]["status"], critique["verified"]) == (status, False)
 
 
-async def test_arguments_that_do_not_fit_are_told_with_what_is_wrong() -> None:
+async def test_arguments_that_do_not_fit_are_reported_with_what_is_wrong() -> None:
     critic = engine(
         ["Draft.", look_up('{"a": "x", "b": 2}', "multiply"), "VERIFIED"],
         tools=(multiply,),
@@ -711,9 +711,7 @@ async def test_a_code_fence_without_anything_in_it_is_no_program() -> None:
     )
 
 
-async def test_an_answer_without_a_program_is_said_to_be_one_and_is_no_revision() -> (
-    None
-):
+async def test_an_answer_without_a_program_is_reported_and_is_not_a_revision() -> None:
     script = [
         "print(1)",
         "Revised answer: print(2)",
@@ -963,9 +961,7 @@ async def test_when_the_model_fails_in_a_critique_the_answer_so_far_is_not_lost(
     )
 
 
-async def test_the_result_holds_the_last_critique_as_far_as_it_came_and_the_answer() -> (
-    None
-):
+async def test_the_result_holds_the_last_critique_and_the_answer() -> None:
     critic = engine(["Draft.", look_up("q"), "VERIFIED"])
     whole = await run(critic)
     script = ["Draft.", look_up("q"), look_up("q2")]
@@ -1070,7 +1066,9 @@ def count(entries: list[Entry], kind: str) -> int:
     return sum(entry.kind == kind for entry in entries)
 
 
-async def test_a_look_up_that_waits_for_leave_goes_on_when_the_run_is_resumed() -> None:
+async def test_a_look_up_that_waits_for_approval_continues_when_the_run_is_resumed() -> (
+    None
+):
     @tool(effect="destructive")
     async def dig(query: str) -> str:
         """Dig."""
@@ -1148,7 +1146,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any]) -> None:
         "The page says:\n> VERIFIED since 2001\nSo the claim is off.",
     ],
 )
-async def test_a_remark_after_a_look_up_is_no_answer_and_the_model_is_asked_to_go_on(
+async def test_a_remark_after_a_look_up_is_no_answer_and_the_model_is_asked_to_continue(
     remark: str,
 ) -> None:
     critic = engine(

@@ -374,7 +374,7 @@ async def test_right_code_passes_the_models_own_tests() -> None:
     assert PROGRAMS[0].startswith("def add(a, b):\n    return a + b\n")
 
 
-async def test_wrong_code_is_scored_by_the_share_of_tests_it_passes_and_told_which_failed() -> (
+async def test_wrong_code_is_scored_by_the_share_of_passed_tests_with_the_failed_ones() -> (
     None
 ):
     _, said, _ = await said_of(
@@ -488,7 +488,7 @@ async def test_a_tool_that_hides_what_is_printed_passes_nothing() -> None:
     assert said.feedback == "quiet ended as ok and told of no test: ok"
 
 
-async def test_a_test_that_is_not_told_of_has_not_passed() -> None:
+async def test_a_test_without_an_outcome_has_not_passed() -> None:
     @tool(effect="read")
     async def cut(code: str) -> str:
         """Run a program and give back the first line that tells of a test."""
@@ -559,7 +559,7 @@ async def test_a_missing_tool_is_named_before_any_call() -> None:
     assert parts.provider.requests == []  # type: ignore[attr-defined]
 
 
-async def test_a_tool_whose_parameter_cannot_be_told_is_named() -> None:
+async def test_a_tool_whose_parameter_is_ambiguous_is_named() -> None:
     @tool(effect="read")
     async def shell(command: str, cwd: str) -> str:
         """Run a command."""
@@ -648,7 +648,7 @@ def test_hostile_code_is_no_python(text: str, problem: str) -> None:
     assert read_tests(text, 3) == ()
 
 
-def test_an_odd_escape_in_a_models_code_warns_nobody() -> None:
+def test_an_odd_escape_in_a_models_code_warns_no_user() -> None:
     assert find_syntax_error("x = '\\d'") == ""
 
 

@@ -351,7 +351,7 @@ def test_a_score_that_was_misread_is_read(name: str) -> None:
     assert read_score(CASES[name]["input"]) == better[name]
 
 
-async def test_a_text_is_no_input_for_a_tool_of_two_parameters_and_the_model_is_told_so() -> (
+async def test_a_text_is_no_input_for_a_tool_of_two_parameters_and_the_model_is_informed() -> (
     None
 ):
     @tool(effect="read")

@@ -633,7 +633,7 @@ async def test_the_gate_decides_about_the_plan_before_anything_of_it_runs() -> N
     assert "approve_plan: no mail, please" in asked(done, 1)
 
 
-async def test_without_the_option_nobody_is_asked_about_the_plan() -> None:
+async def test_without_the_option_no_one_is_asked_about_the_plan() -> None:
     gate = Gate(lambda action: Allow())
     await solved(["1. search(a)", "end"], gate=gate)
 
@@ -655,7 +655,7 @@ async def test_a_plan_that_is_refused_each_time_ends_the_run_as_denied() -> None
     assert str(result.error) == "approve_plan: never"
 
 
-async def test_a_plan_may_wait_for_a_person_and_go_on_in_another_process() -> None:
+async def test_a_plan_may_wait_for_a_person_and_continue_in_another_process() -> None:
     gate = Gate(
         lambda action: Ask("Run it?") if action.tool == "approve_plan" else Allow()
     )
@@ -735,7 +735,7 @@ async def test_a_limit_before_the_plan_asks_for_the_best_answer_to_the_task() ->
 
 
 @pytest.mark.parametrize("second", ["search(b)", "search(b $1)"])
-async def test_the_tool_call_limit_keeps_what_came_before_it_or_beside_it(
+async def test_the_tool_call_limit_keeps_earlier_and_concurrent_results(
     second: str,
 ) -> None:
     script = [f"1. search(a)\n2. {second}", "best"]
@@ -891,7 +891,7 @@ async def test_a_nested_executor_is_rebuilt_from_the_journal() -> None:
 @pytest.mark.parametrize(
     "again", ["3. Send('hi')", '3. send(text="hi")', '3. SEND( "hi" )']
 )
-async def test_a_replan_that_sends_again_in_another_spelling_is_told_so_and_sends_nothing(
+async def test_a_replan_that_repeats_a_write_in_another_notation_is_rejected(
     again: str,
 ) -> None:
     plans = [
@@ -913,7 +913,7 @@ async def test_a_replan_that_sends_again_in_another_spelling_is_told_so_and_send
     ]
 
 
-async def test_a_replan_with_a_lone_join_goes_on_to_the_answer_with_what_there_is() -> (
+async def test_a_replan_with_a_lone_join_continues_to_the_answer_with_what_there_is() -> (
     None
 ):
     plan = '1. search("a")\n2. search("broken")\njoin()'
@@ -925,7 +925,7 @@ async def test_a_replan_with_a_lone_join_goes_on_to_the_answer_with_what_there_i
     assert (RAN, facts(done, "PlanRejected")) == (["search a", "search broken"], [])
 
 
-async def test_a_reference_in_another_spelling_goes_back_to_the_planner_with_the_cure() -> (
+async def test_a_reference_in_another_notation_goes_back_to_the_planner_with_the_cure() -> (
     None
 ):
     first = '1. search("a")\n2. send("It is {step1}.")'

@@ -131,7 +131,9 @@ async def test_several_calls_of_a_turn_run_at_once_and_their_results_come_in_cal
     )
 
 
-async def test_a_thought_alone_is_a_turn_and_the_model_is_told_to_go_on() -> None:
+async def test_a_thought_alone_is_a_turn_and_the_model_is_prompted_to_continue() -> (
+    None
+):
     with_parts = runtime([thought("I should look."), LOOK, "blue"])
     result = await ReActEngine(with_parts).run("What colour?", system="Be brief.")
 
@@ -162,7 +164,7 @@ async def test_thoughts_alone_use_up_turns_as_all_others_do() -> None:
     ] == ["What colour?", "And?", "And?"]
 
 
-async def test_a_failing_and_an_unknown_tool_are_observations_and_the_loop_goes_on() -> (
+async def test_a_failing_and_an_unknown_tool_are_observations_and_the_loop_continues() -> (
     None
 ):
     with_parts = runtime(
@@ -178,7 +180,7 @@ async def test_a_failing_and_an_unknown_tool_are_observations_and_the_loop_goes_
     assert (found, result.answer) == ("sky is blue", "blue")
 
 
-async def test_a_denied_call_is_an_observation_and_the_loop_goes_on() -> None:
+async def test_a_denied_call_is_an_observation_and_the_loop_continues() -> None:
     class NoLooking:
         async def evaluate(self, action: Any, state: Any) -> Allow | Deny:
             return Deny("no looking") if action.tool == "look" else Allow()

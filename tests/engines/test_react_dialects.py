@@ -125,7 +125,7 @@ async def test_the_raw_reply_of_a_dialect_is_no_thought() -> None:
 @pytest.mark.parametrize(
     "dialect", ["react", "react-bracket", "react-numbered", "json"]
 )
-async def test_an_unreadable_reply_is_sent_back_and_mended(dialect: str) -> None:
+async def test_an_unreadable_reply_is_sent_back_and_repaired(dialect: str) -> None:
     parts, model = runtime(
         dialect, [said("I think I should add them."), *SCRIPTS[dialect]]
     )
@@ -184,7 +184,7 @@ async def test_the_numbered_form_stops_before_its_own_observation() -> None:
     assert again.answer == "It was 3."
 
 
-async def test_several_calls_of_a_turn_are_told_as_numbered_steps_of_their_own() -> (
+async def test_several_calls_of_a_turn_are_rendered_as_separate_numbered_steps() -> (
     None
 ):
     calls = (
@@ -291,7 +291,7 @@ async def test_a_thought_alone_asks_for_its_action_where_the_dialect_demands_one
     assert (result.answer, result.iterations, result.llm_calls) == ("3", 2, 3)
 
 
-async def test_half_a_call_in_tags_is_sent_back_and_mended() -> None:
+async def test_half_a_call_in_tags_is_sent_back_and_repaired() -> None:
     parts, model = runtime(
         "xml",
         [said('<tool_call>{"name": "add", "arguments": {"a": 1'), *SCRIPTS["xml"]],

@@ -887,7 +887,7 @@ async def test_a_recalled_reflection_counts_in_the_window(store: Any) -> None:
     ]
 
 
-async def test_a_run_goes_on_without_a_store_that_fails() -> None:
+async def test_a_run_continues_without_a_store_that_fails() -> None:
     class Full(MemoryReflections):
         async def recall(self, task: str) -> Sequence[str]:
             raise OSError("no such disk")

@@ -210,7 +210,7 @@ async def check(recorded: dict[str, Any]) -> None:
     assert len(replaying.said) == lines
 
 
-async def test_an_episode_that_was_halted_is_told_from_a_wrong_one() -> None:
+async def test_an_episode_that_was_halted_is_distinguished_from_a_wrong_one() -> None:
     _, _, episodes = await replayed(MADE_UP[1])
 
     assert [(episode["outcome"], episode["stop_reason"]) for episode in episodes] == [

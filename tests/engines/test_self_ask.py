@@ -200,7 +200,7 @@ async def test_a_search_result_is_no_system_text_and_cannot_speak_for_the_model(
 # --- several at once ---
 
 
-async def test_follow_ups_of_one_reply_are_answered_together_and_told_in_their_order() -> (
+async def test_follow_ups_of_one_reply_are_answered_together_and_reported_in_their_order() -> (
     None
 ):
     parts = runtime("Follow up: Who is A?\nFollow up: When was A born?", FINAL)
@@ -314,7 +314,7 @@ async def test_plain_text_without_a_marker_forces_the_final_answer_once() -> Non
     ]  # fmt: skip
 
 
-async def test_an_empty_reply_is_not_said_again_to_the_model() -> None:
+async def test_an_empty_reply_is_not_repeated_to_the_model() -> None:
     parts = runtime("", "4")
     result = await ran(parts)
 
@@ -461,7 +461,7 @@ async def test_a_search_that_policy_denies_again_and_again_ends_the_run_as_stuck
 @pytest.mark.parametrize(
     "reply", ["", "Follow up: C?", Completion("b and", finish_reason="length")]
 )
-async def test_where_nobody_has_an_answer_the_model_is_told_so(reply: Any) -> None:
+async def test_without_any_answer_the_model_is_informed(reply: Any) -> None:
     parts = runtime("Follow up: B?", reply, FINAL, tools=())
     result = await ran(parts)
 
@@ -605,7 +605,7 @@ async def test_the_model_may_name_a_tool_and_its_input() -> None:
     ]
 
 
-async def test_a_call_that_cannot_be_made_is_told_to_the_model_and_counts() -> None:
+async def test_a_call_that_cannot_be_made_is_reported_to_the_model_and_counts() -> None:
     parts = runtime(
         "Tool: web\nTool Input: x",
         "Tool: distance\nTool Input: Berlin",
@@ -626,7 +626,7 @@ async def test_a_call_that_cannot_be_made_is_told_to_the_model_and_counts() -> N
     ]
 
 
-async def test_the_model_is_told_of_tools_only_if_there_are_others_than_the_search() -> (
+async def test_the_model_is_shown_tools_only_if_there_are_others_than_the_search() -> (
     None
 ):
     alone, several = runtime(FINAL), runtime(FINAL, tools=[search, distance])
@@ -762,7 +762,7 @@ async def test_a_model_that_knows_text_only_asks_as_well() -> None:
     assert (result.answer, RAN) == ("1906", ["Who is A?"])
 
 
-async def test_a_search_that_must_be_approved_waits_and_goes_on() -> None:
+async def test_a_search_that_must_be_approved_waits_and_continues() -> None:
     @tool(effect="destructive")
     async def dig(query: str) -> str:
         """Dig."""

@@ -990,7 +990,7 @@ async def test_at_a_limit_the_best_finished_state_so_far_is_the_answer() -> None
     )
 
 
-async def test_at_a_limit_without_a_finished_state_the_best_one_is_told_to_the_model() -> (
+async def test_at_a_limit_without_a_finished_state_the_best_one_is_reported_to_the_model() -> (
     None
 ):
     mind = Mind({START: ["a", "b"]}, {"b": "8"})

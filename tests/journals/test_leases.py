@@ -122,7 +122,7 @@ def test_an_orphan_is_a_running_run_that_nobody_can_be_at_work_on(
     assert is_orphaned(info, NOW) is is_orphan
 
 
-def test_an_end_beyond_all_dates_can_be_told() -> None:
+def test_an_end_beyond_all_dates_can_be_shown() -> None:
     with pytest.raises(RunBusy, match="until 9999-12-31 23:59:59 UTC"):
         ensure_claimable(replace(INFO, lease_until=1e300), False, NOW)
 

@@ -24,7 +24,7 @@ async def test_the_oldest_finished_runs_are_forgotten_first() -> None:
 
 
 @pytest.mark.parametrize("status", [None, "running", "suspended", "waiting"])
-async def test_a_run_that_can_go_on_is_never_forgotten(status: str | None) -> None:
+async def test_a_run_that_can_continue_is_never_forgotten(status: str | None) -> None:
     journal = MemoryJournal(keep_runs=2)
     entries = await write(
         journal, journal.create(header("live")), b"1", b"2", status=status

@@ -297,7 +297,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("changed", OTHERS)
-async def test_a_change_of_anything_that_a_model_is_told_is_a_miss(
+async def test_a_change_of_anything_that_a_model_reads_is_a_miss(
     tmp_path: Path, changed: str
 ) -> None:
     others = [request for name, request in OTHERS.items() if name != changed]
@@ -454,7 +454,7 @@ async def test_a_miss_ends_a_run_as_failed_without_another_try_and_says_why(
     assert len(replaying.misses) == 1
 
 
-async def test_several_models_share_a_cassette_and_are_told_apart(
+async def test_several_models_share_a_cassette_and_are_distinguished(
     tmp_path: Path,
 ) -> None:
     shared = Cassette(tmp_path / "c")

@@ -95,7 +95,9 @@ def test_every_check_of_a_contract_says_what_it_holds_and_is_a_plain_function(
     assert "journal" not in inspect.signature(check).parameters  # type: ignore[arg-type]
 
 
-async def test_half_of_a_pair_in_a_call_is_streamed_as_it_is_told_whole() -> None:
+async def test_half_of_a_surrogate_pair_in_a_call_is_streamed_as_in_a_whole_reply() -> (
+    None
+):
     turn = call("look", what="\ud800", more=["ü", 1.5])
     request = Request(Conversation.of("a"))
     deltas = [delta async for delta in ScriptedProvider([turn]).stream(request)]

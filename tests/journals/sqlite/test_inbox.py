@@ -169,7 +169,7 @@ async def test_an_inbox_needs_no_writer_thread(
         ("at = 1", "it does not follow"),
     ],
 )
-async def test_a_command_that_was_changed_says_so_in_its_place_and_hides_no_other(
+async def test_a_changed_command_is_returned_with_its_damage_and_hides_no_other(
     journal: SQLiteJournal, path: Path, change_of_2: str, message: str
 ) -> None:
     for text in ("left", "right"):
@@ -252,7 +252,7 @@ async def test_a_file_that_is_no_inbox_of_this_version_is_a_journal_error(
         journal.inbox("r1")
 
 
-async def test_a_file_of_somebody_else_in_its_place_is_left_alone(
+async def test_a_third_party_file_that_replaces_it_is_left_alone(
     journal: SQLiteJournal, path: Path
 ) -> None:
     inbox = Path(f"{path}.inbox")
@@ -266,7 +266,7 @@ async def test_a_file_of_somebody_else_in_its_place_is_left_alone(
     assert inbox.read_text() == "dear diary" * 500
 
 
-async def test_a_folder_in_its_place_is_an_error(
+async def test_a_directory_that_replaces_it_is_an_error(
     journal: SQLiteJournal, path: Path
 ) -> None:
     Path(f"{path}.inbox").mkdir()

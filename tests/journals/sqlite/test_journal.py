@@ -504,7 +504,7 @@ async def test_nothing_is_kept_after_a_refused_entry_and_the_first_error_is_rais
     assert journal.read("r1") == kept
 
 
-async def test_a_run_that_the_journal_does_not_hold_cannot_be_taken_up(
+async def test_a_run_that_the_journal_does_not_hold_cannot_be_claimed(
     journal: SQLiteJournal,
 ) -> None:
     await write(journal, journal.create(header()), b"1")
@@ -593,7 +593,7 @@ async def test_a_cancelled_barrier_leaves_the_journal_at_work(
     assert problems == []
 
 
-def test_an_event_loop_that_is_gone_when_its_barrier_comes_hurts_nobody(
+def test_an_event_loop_that_is_gone_when_its_barrier_comes_affects_no_other(
     path: Path,
 ) -> None:
     journal = SQLiteJournal(path)

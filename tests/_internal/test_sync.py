@@ -145,7 +145,7 @@ async def test_on_its_own_thread_it_is_an_error_that_leaves_the_run_alone() -> N
 # --- threads ---
 
 
-def test_several_threads_have_their_runs_at_work_at_once() -> None:
+def test_several_threads_run_concurrently() -> None:
     together = asyncio.Barrier(6)
 
     @tool(effect="read")
@@ -452,7 +452,7 @@ def test_tools_that_run_in_threads_work_after_a_fork() -> None:
     assert complaints == ""
 
 
-def test_a_journal_that_was_open_before_a_fork_says_so_and_blocks_nobody(
+def test_journal_opened_before_a_fork_raises_and_blocks_no_caller(
     tmp_path: Path,
 ) -> None:
     said, complaints = python(FORKED, str(tmp_path / "runs.db")).communicate(timeout=60)

@@ -89,9 +89,7 @@ def test_the_newest_turn_stays_although_it_is_too_long_by_itself() -> None:
     ]
 
 
-def test_the_task_is_the_latest_text_of_the_caller_s_in_a_conversation_that_goes_on() -> (
-    None
-):
+def test_task_is_the_latest_caller_message_of_a_continued_conversation() -> None:
     talk = [
         Message("user", "First question."),
         Message("assistant", "First answer. " + "y" * 2000, origin="model"),
@@ -218,7 +216,7 @@ async def test_without_a_limit_everything_is_sent() -> None:
     assert MASK not in contents(provider.requests[-1].conversation)
 
 
-async def test_a_conversation_that_a_model_finds_too_long_is_compacted_once_and_goes_on() -> (
+async def test_conversation_too_long_for_a_model_is_compacted_once_and_continues() -> (
     None
 ):
     script = [
@@ -278,9 +276,7 @@ async def test_the_call_that_was_too_long_counts_too() -> None:
     assert result.llm_calls == len(provider.requests)
 
 
-async def test_a_run_that_was_compacted_goes_on_after_a_crash_and_sees_the_same() -> (
-    None
-):
+async def test_compacted_run_resumes_after_a_crash_and_sees_the_same() -> None:
     script = [*(call("look", n=n) for n in range(8)), "done"]
     result, before, runtime = await run(*script, limits=Limits(context_tokens=500))
     entries = runtime.journal.read(result.run_id)

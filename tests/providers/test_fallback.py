@@ -234,9 +234,7 @@ async def test_a_provider_that_raises_another_error_is_skipped_and_asked_next_ti
     assert (await streamed(provider))[-1].completion == reply("streamed", "b", why)
 
 
-async def test_what_a_stranger_raised_is_a_provider_error_that_cannot_be_tried_again() -> (
-    None
-):
+async def test_third_party_exception_becomes_a_final_provider_error() -> None:
     seen: list[ProviderError] = []
 
     def keep(error: ProviderError) -> bool:
@@ -507,7 +505,7 @@ async def test_closing_the_stream_closes_the_one_inside() -> None:
     assert inside.closed
 
 
-async def test_cancelling_a_call_asks_nobody_else() -> None:
+async def test_cancelled_call_asks_no_other_provider() -> None:
     class Endless(Breaking):
         async def complete(self, request: Request) -> Completion:
             await asyncio.Event().wait()

@@ -75,7 +75,7 @@ async def test_it_holds_the_reply_to_a_schema_and_counts_its_tokens(
 
 
 @needs_the_model
-async def test_the_same_request_gets_the_same_words_whatever_was_said_between(
+async def test_same_request_gets_the_same_reply_whatever_came_between(
     model: LocalProvider,
 ) -> None:
     request = short("Name three colours.", 24)
@@ -152,7 +152,7 @@ async def test_a_schema_that_is_none_is_a_provider_error_that_names_it(
 
 
 @needs_the_model
-async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(
+async def test_cancelled_call_returns_immediately_and_frees_the_model(
     model: LocalProvider,
 ) -> None:
     call = asyncio.create_task(model.complete(ANSWER_AT_LENGTH))
@@ -168,7 +168,7 @@ async def test_a_call_that_is_cancelled_returns_at_once_and_frees_the_model(
 
 
 @needs_the_model
-async def test_a_stream_tells_the_words_one_by_one_and_ends_with_what_a_call_returns(
+async def test_stream_yields_each_token_and_ends_with_the_completion(
     model: LocalProvider,
 ) -> None:
     request = short("Name three colours.", 24)
@@ -237,7 +237,7 @@ def test_an_event_loop_that_ends_in_the_middle_of_a_stream_leaves_the_model_free
 
 
 @needs_the_model
-async def test_in_the_json_dialect_its_answer_is_told_as_it_is_written(
+async def test_json_dialect_streams_its_answer_as_it_is_written(
     model: LocalProvider,
 ) -> None:
     request = Request(
@@ -361,7 +361,7 @@ def test_the_file_is_imported_without_its_runtime() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_missing_model_is_told_with_the_command_that_brings_it(
+def test_missing_model_raises_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -370,7 +370,7 @@ def test_a_missing_model_is_told_with_the_command_that_brings_it(
         local.default_model()
 
 
-def test_a_missing_runtime_is_told_with_the_command_that_brings_it(
+def test_missing_runtime_raises_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "some.gguf"

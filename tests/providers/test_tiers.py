@@ -116,7 +116,7 @@ async def test_an_engine_plans_with_a_heavy_model_and_does_the_rest_with_a_mediu
     assert asked == ["heavy", "medium"]
 
 
-def test_a_name_that_is_no_tier_is_told_the_names() -> None:
+def test_unknown_tier_raises_with_the_known_names() -> None:
     tiers = Tiers(medium=model("a"))
     runtime = Runtime(tiers["medium"], providers=tiers)
 

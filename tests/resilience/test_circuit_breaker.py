@@ -258,7 +258,7 @@ def test_the_wall_clock_has_no_say(jump: int) -> None:
     assert breaker.acquire().probe
 
 
-def test_a_listener_hears_each_change_and_may_look_at_the_breaker(
+def test_listener_receives_each_change_and_may_read_the_breaker(
     breaker: CircuitBreaker, clock: FakeClock
 ) -> None:
     heard: list[tuple[str, str, str, str]] = []
@@ -464,7 +464,7 @@ def test_calls_that_work_but_take_too_long_open_it_too(clock: FakeClock) -> None
     )
 
 
-def test_how_long_a_call_took_may_be_told(clock: FakeClock) -> None:
+def test_call_duration_may_be_passed(clock: FakeClock) -> None:
     breaker = CircuitBreaker(
         "tool/x", slow_seconds=10, slow_rate=1, min_calls=3, window=3, clock=clock
     )
@@ -551,7 +551,9 @@ def test_a_cool_down_is_never_shortened_and_never_endless(
 
 @pytest.mark.parametrize("seconds", [0.1, 1 / 3, 17.7, 59.99, 299.123456789])
 @pytest.mark.parametrize("now", [0.3, 1e3 / 7, 123_456.789])
-def test_who_waits_as_long_as_told_is_let_through(seconds: float, now: float) -> None:
+def test_caller_that_waits_as_long_as_asked_is_admitted(
+    seconds: float, now: float
+) -> None:
     clock = FakeClock()
     clock.advance(now)
     cooling, broken = (
@@ -593,7 +595,7 @@ def test_an_open_breaker_that_also_cools_down_rejects_for_the_longer_time(
     assert breaker.acquire().probe
 
 
-def test_a_probe_that_is_told_to_wait_gives_its_place_back(
+def test_probe_that_must_wait_releases_its_place(
     breaker: CircuitBreaker, clock: FakeClock
 ) -> None:
     opened(breaker)
@@ -676,7 +678,7 @@ def test_of_several_probes_only_the_lost_ones_make_room(
     assert state_of(three) == "closed"
 
 
-def test_a_pass_that_is_handed_back_twice_counts_once_where_it_was_a_probe(
+def test_probe_pass_returned_twice_counts_once(
     three: CircuitBreaker,
 ) -> None:
     first, _, _ = three.acquire(), three.acquire(), three.acquire()
@@ -748,7 +750,7 @@ def test_a_cool_down_after_a_reset_is_not_lengthened_by_the_wait_of_before(
     assert rejection.retry_after == pytest.approx(2)
 
 
-def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(
+def test_only_the_next_call_with_a_listener_receives_operator_changes(
     breaker: CircuitBreaker,
 ) -> None:
     heard: list[tuple[str, ...]] = []
@@ -774,7 +776,7 @@ def test_the_next_call_with_a_listener_is_told_what_people_did_and_no_other(
     ]
 
 
-def test_of_many_changes_that_nobody_is_told_the_last_ones_are_kept(
+def test_of_many_unreported_changes_the_last_ones_are_kept(
     breaker: CircuitBreaker,
 ) -> None:
     heard: list[str] = []
@@ -855,7 +857,7 @@ def test_a_listener_may_use_the_breaker_from_another_thread(
 # --- the registry ---
 
 
-def test_a_breaker_that_somebody_holds_is_the_same_when_it_is_asked_for_again(
+def test_breaker_held_by_a_caller_is_returned_again(
     clock: FakeClock,
 ) -> None:
     breakers = CircuitBreakers(keep=1, clock=clock)
@@ -883,7 +885,7 @@ def test_a_breaker_that_cools_down_is_not_forgotten(clock: FakeClock) -> None:
     assert list(breakers.states()) == ["c", "d"]
 
 
-def test_the_registry_keeps_as_many_as_it_is_told_and_a_thousand_if_it_is_not() -> None:
+def test_registry_keeps_as_many_as_configured_and_a_thousand_by_default() -> None:
     one, many = CircuitBreakers(keep=1), CircuitBreakers()
     for number in range(1001):
         one.get(f"tool/{number}")
@@ -935,7 +937,7 @@ def one_breaker(**options: Any) -> CircuitBreaker:
         ({"treshold": 3}, "treshold"),
     ],
 )
-def test_a_bad_option_is_named_at_once(
+def test_bad_breaker_option_raises_at_construction_by_name(
     make: Callable[..., object], options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"\b{field}: "):
@@ -1317,7 +1319,7 @@ async def test_what_a_person_switched_off_is_not_called_and_one_run_has_it_in_it
     assert changes(runtime, second) == []
 
 
-async def test_a_tool_that_is_switched_on_again_runs_and_its_run_is_told(
+async def test_tool_reset_by_an_operator_runs_and_its_run_records_that(
     clock: FakeClock,
 ) -> None:
     breakers = CircuitBreakers(clock=clock)

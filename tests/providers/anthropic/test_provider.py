@@ -275,7 +275,7 @@ async def test_usage_is_the_whole_input_and_unknown_where_the_server_does_not_sa
         b'{"choices": []}',
     ],
 )
-async def test_a_reply_that_is_none_names_url_status_and_its_first_words(
+async def test_unreadable_reply_raises_with_url_status_and_excerpt(
     body: bytes,
 ) -> None:
     error = await failure(Answer(body, content_type="text/html"))
@@ -362,7 +362,7 @@ async def test_the_server_may_say_whether_to_retry() -> None:
         (413, "request_too_large", "Request exceeds the maximum size"),
     ],
 )
-async def test_a_conversation_that_does_not_fit_is_told_apart(
+async def test_conversation_that_does_not_fit_raises_context_too_long(
     status: int, kind: str, message: str
 ) -> None:
     error = await failure(Answer.json(refused(kind, message), status))
@@ -399,7 +399,7 @@ async def test_a_key_that_is_not_accepted_is_named_by_its_variable_only(
     )
 
 
-async def test_a_missing_key_is_told_as_such() -> None:
+async def test_missing_key_is_reported_as_missing() -> None:
     error = await failure(
         Answer.json(
             refused("authentication_error", "x-api-key header is required"), 401
@@ -633,7 +633,7 @@ def test_quirks_are_taken_from_the_name_of_the_model(
     )
 
 
-def test_nothing_is_taken_from_the_name_of_a_stranger() -> None:
+def test_quirks_of_an_unknown_model_are_the_defaults() -> None:
     assert (
         MessagesQuirks.guess("https://api.z.ai/api/anthropic", "glm-5")
         == MessagesQuirks()

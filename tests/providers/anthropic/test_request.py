@@ -239,7 +239,7 @@ async def test_call_ids_that_the_api_does_not_take_are_changed_alike_on_both_sid
     )
 
 
-async def test_ids_that_come_twice_are_told_apart() -> None:
+async def test_repeated_call_ids_are_made_unique() -> None:
     call = ToolCall("add", {}, "c")
     two = [
         Message("assistant", "", (call, call)),
@@ -331,7 +331,7 @@ async def test_each_message_and_tool_is_encoded_once() -> None:
     assert again[1].body["messages"][0]["content"] == [text("x"), {**text("y"), **KEPT}]  # type: ignore[index,call-overload]
 
 
-async def test_images_and_documents_come_before_the_words() -> None:
+async def test_images_and_documents_come_before_the_text() -> None:
     png = Attachment.image(b"\x89PNG\r\n\x1a\n", name="plan.png")
     sent = (
         png,
@@ -552,7 +552,7 @@ class Node(BaseModel):
     inner: list["Node"]
 
 
-async def test_a_schema_is_sent_closed_and_its_bounds_are_told() -> None:
+async def test_schema_is_sent_closed_and_describes_its_bounds() -> None:
     output = OutputSchema("City", City.model_json_schema())
 
     body = await asked(

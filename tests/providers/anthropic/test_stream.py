@@ -121,7 +121,7 @@ def test_every_recording_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-async def test_a_streamed_reply_and_its_twin_in_one_piece_are_equal(name: str) -> None:
+async def test_streamed_reply_equals_the_same_reply_whole(name: str) -> None:
     events, whole = recorded(name)
 
     deltas = await streamed(Answer.events(events))
@@ -148,9 +148,7 @@ async def test_a_text_comes_word_by_word() -> None:
     ]
 
 
-async def test_parallel_calls_come_piece_by_piece_and_are_counted_apart_from_other_blocks() -> (
-    None
-):
+async def test_parallel_calls_stream_by_fragment_and_are_counted_separately() -> None:
     deltas = await streamed(Answer.events(recorded("two_tools")[0]))
 
     weather, clock = "toolu_01T1x1fJ34qAmk2tNTrN7Up6", "toolu_01K9Qe1B2c3D4e5F6g7H8i9J"
@@ -179,7 +177,7 @@ async def test_parallel_calls_come_piece_by_piece_and_are_counted_apart_from_oth
     ]
 
 
-async def test_thinking_is_told_and_kept_with_its_signature() -> None:
+async def test_thinking_is_streamed_and_kept_with_its_signature() -> None:
     deltas = await streamed(Answer.events(recorded("thinking_and_tool")[0]))
 
     thought = "Two plus three: the tool knows."
@@ -255,7 +253,7 @@ async def test_a_stream_that_was_read_to_its_end_leaves_its_connection_to_the_ne
 
 
 @pytest.mark.parametrize("name", ["text", "two_tools"])
-async def test_a_server_that_does_not_stream_is_heard_in_one_piece(name: str) -> None:
+async def test_server_that_does_not_stream_gives_one_delta(name: str) -> None:
     whole = recorded(name)[1]
 
     deltas = await streamed(Answer.json(whole))
@@ -275,7 +273,7 @@ async def test_blocks_that_a_gateway_numbers_alike_stay_apart() -> None:
     )
 
 
-async def test_arguments_that_a_gateway_gives_at_once_are_read_too() -> None:
+async def test_arguments_that_a_gateway_sends_whole_are_read_too() -> None:
     events = recorded("thinking_and_tool")[0].replace(b'"input":{}', b'"input":{"a":1}')
     max_concurrency = b"\n\n".join(
         [event for event in events.split(b"\n\n") if b"partial_json" not in event]
@@ -342,7 +340,7 @@ async def outcome(events: bytes) -> Completion | tuple[str, bool]:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-async def test_it_does_not_matter_where_the_network_cuts_a_stream_into_pieces(
+async def test_stream_is_read_alike_wherever_the_network_cuts_it(
     name: str,
 ) -> None:
     events = recorded(name)[0]
@@ -443,9 +441,7 @@ async def test_a_call_without_arguments_is_one_only_where_its_block_ends() -> No
     assert error.retryable
 
 
-async def test_a_refusal_is_an_error_with_its_explanation_in_a_stream_and_in_one_piece() -> (
-    None
-):
+async def test_refusal_raises_its_explanation_streamed_and_whole() -> None:
     events, whole = recorded("refusal")
 
     streaming = await failure(Answer.events(events))
@@ -458,7 +454,7 @@ async def test_a_refusal_is_an_error_with_its_explanation_in_a_stream_and_in_one
     ] * 2
 
 
-async def test_a_status_of_an_error_is_told_as_in_one_piece() -> None:
+async def test_error_status_of_a_stream_raises_as_a_whole_reply_does() -> None:
     error = await failure(
         Answer.json(
             {"type": "error", "error": {"message": "wait"}}, 429, "retry-after: 3"
@@ -471,7 +467,7 @@ async def test_a_status_of_an_error_is_told_as_in_one_piece() -> None:
 @pytest.mark.parametrize(
     "data", ["{", "[]", "7", '{"type":"content_block_delta","delta":{"text":{}}}']
 )
-async def test_an_event_that_cannot_be_read_is_told_with_its_first_words(
+async def test_unreadable_event_raises_with_an_excerpt(
     data: str,
 ) -> None:
     error = await failure(Answer.events(f"data: {data}\n\n".encode()))

@@ -290,7 +290,7 @@ def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> 
         ),
     ],
 )
-def test_each_form_says_in_its_own_words_what_to_do(
+def test_each_form_explains_what_to_do_in_its_own_syntax(
     form: ReActDialect, text: str, problem: str
 ) -> None:
     assert form.parse(text, TOOLS).problem == problem
@@ -356,7 +356,7 @@ def test_react_without_tools_asks_for_an_answer_only() -> None:
     assert parsed.thought == "hm"
 
 
-def test_names_that_differ_by_case_alone_are_told_apart() -> None:
+def test_names_that_differ_only_in_case_are_distinguished() -> None:
     pair = (spec("get", "a"), spec("GET", "b"))
 
     assert REACT.parse("Action: GET[x]", pair) == called("GET", {"b": "x"})
@@ -424,7 +424,7 @@ def test_a_word_that_is_too_long_for_a_name_is_none(length: int) -> None:
         ({"properties": {}, "required": "a"}, None),
     ],
 )
-def test_parameters_are_told_in_short_or_whole_where_that_would_lose_something(
+def test_parameters_are_written_short_unless_that_loses_something(
     schema: dict[str, Any], told: str | None
 ) -> None:
     assert format_parameters(schema) == (json.dumps(schema) if told is None else told)
@@ -714,7 +714,7 @@ TALK = Conversation(
 )
 
 
-def test_react_tells_calls_results_and_answers_as_turns() -> None:
+def test_react_writes_calls_results_and_answers_as_turns() -> None:
     rendered = REACT.render(
         Request(TALK, TOOLS, sampling=Sampling(temperature=0.5, stop=("END",)))
     )
@@ -742,7 +742,7 @@ def test_react_tells_calls_results_and_answers_as_turns() -> None:
     assert all(t.name in system and json.dumps(t.schema) in system for t in TOOLS)
 
 
-def test_the_bracket_form_tells_calls_and_answers_as_the_paper_does() -> None:
+def test_bracket_form_writes_calls_and_answers_as_the_paper_does() -> None:
     rendered = BRACKET.render(Request(TALK, TOOLS))
 
     assert roles_and_contents(rendered)[1:8] == [
@@ -864,7 +864,7 @@ TEXT_INPUTS = st.dictionaries(
     name=st.sampled_from(["search", "write_file", "now", "list"]),
     answer=TEXTS,
 )
-def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
+def test_any_call_is_written_so_that_it_is_read_back_unchanged(
     arguments: dict[str, Any], name: str, answer: str
 ) -> None:
     call = ToolCall(name, arguments, "1")
@@ -890,7 +890,7 @@ def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
             assert form.parse(told[4][1], TOOLS).answer == answer
 
 
-def test_an_answer_that_does_not_fit_in_brackets_is_told_behind_its_marker() -> None:
+def test_answer_that_does_not_fit_in_brackets_follows_its_marker() -> None:
     talk = Conversation.of("q").assistant("a ] b", origin="model").user("And?")
 
     assert roles_and_contents(NUMBERED.render(Request(talk, TOOLS)))[2] == (
@@ -899,7 +899,7 @@ def test_an_answer_that_does_not_fit_in_brackets_is_told_behind_its_marker() -> 
     )
 
 
-def test_thoughts_that_stood_alone_are_told_as_thoughts() -> None:
+def test_thoughts_alone_are_written_as_thoughts() -> None:
     talk = TALK.add(
         Message("assistant", "I should\nsearch.", origin="model"),
         Message("user", "OK.", origin="runtime"),
@@ -976,7 +976,7 @@ def test_the_bracket_forms_ask_for_the_answer_in_their_own_way(
     )
 
 
-def test_json_tells_calls_results_and_answers_as_objects() -> None:
+def test_json_writes_calls_results_and_answers_as_objects() -> None:
     rendered = JSON.render(Request(TALK, TOOLS))
 
     assert roles_and_contents(rendered)[2:8] == [
@@ -994,7 +994,7 @@ def test_json_tells_calls_results_and_answers_as_objects() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_what_a_dialect_tells_it_reads_back(dialect: Dialect) -> None:
+def test_dialect_reads_back_what_it_writes(dialect: Dialect) -> None:
     turns = [
         text
         for role, text in roles_and_contents(dialect.render(Request(TALK, TOOLS)))
@@ -1007,7 +1007,7 @@ def test_what_a_dialect_tells_it_reads_back(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_a_request_without_tools_only_has_its_turns_told(dialect: Dialect) -> None:
+def test_request_without_tools_only_has_its_turns_written(dialect: Dialect) -> None:
     request = Request(
         TALK,
         (),
@@ -1023,7 +1023,7 @@ def test_a_request_without_tools_only_has_its_turns_told(dialect: Dialect) -> No
 @pytest.mark.parametrize(
     "dialect", [*DIALECTS, XmlDialect()], ids=lambda dialect: dialect.name
 )
-def test_images_stay_with_the_words_of_users_that_become_one_turn(
+def test_images_stay_with_the_text_of_merged_user_turns(
     dialect: Dialect,
 ) -> None:
     one, two = (
@@ -1050,7 +1050,7 @@ def test_react_asks_for_the_answer_where_no_tool_may_be_called() -> None:
     )
 
 
-def test_react_tells_the_schema_of_the_answer() -> None:
+def test_react_describes_the_schema_of_the_answer() -> None:
     rendered = REACT.render(
         Request(
             Conversation.of("q"), TOOLS, schema=OutputSchema("x", {"type": "array"})
@@ -1173,7 +1173,7 @@ def test_json_moves_the_definitions_of_a_tools_schema_where_they_are_found() -> 
     )
 
 
-def test_what_the_model_is_told_can_be_overridden() -> None:
+def test_prompts_can_be_overridden() -> None:
     mine = REACT.prompts.override(answer_now="Antworte jetzt.")
 
     assert roles_and_contents(

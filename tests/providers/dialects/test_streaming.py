@@ -103,7 +103,7 @@ def text_of(deltas: Sequence[Delta]) -> str:
 # ---------------------------------------------------------------------------------------------------- what is told
 
 
-async def test_react_tells_the_thought_and_then_the_answer_as_it_is_said() -> None:
+async def test_react_stream_shows_the_thought_then_the_answer_as_it_arrives() -> None:
     deltas = await told(
         "react",
         "Thought: I",
@@ -135,9 +135,7 @@ async def test_a_step_result_behind_the_final_answer_is_part_of_it() -> None:
     ]
 
 
-async def test_react_tells_nothing_of_a_call_and_of_what_the_model_makes_up_behind_it() -> (
-    None
-):
+async def test_react_stream_hides_a_call_and_invented_text_behind_it() -> None:
     deltas = await told(
         "react",
         "I look.\nAction",
@@ -151,7 +149,7 @@ async def test_react_tells_nothing_of_a_call_and_of_what_the_model_makes_up_behi
     assert deltas[-1].completion.calls == (ToolCall("search", {"query": "a"}),)
 
 
-async def test_json_tells_the_thought_and_the_string_of_the_answer() -> None:
+async def test_json_stream_shows_the_thought_and_the_string_of_the_answer() -> None:
     deltas = await told(
         "json",
         '{"thought": "I kn',
@@ -172,7 +170,7 @@ async def test_json_tells_the_thought_and_the_string_of_the_answer() -> None:
     assert deltas[-1].completion.answer == "It's\n42"
 
 
-async def test_json_tells_the_thought_before_a_call_and_nothing_of_the_call() -> None:
+async def test_json_stream_shows_the_thought_before_a_call_and_not_the_call() -> None:
     text = (
         '{"thought": "I look.", "action": "search", "action_input": {"query": "Final"}}'
     )
@@ -180,7 +178,7 @@ async def test_json_tells_the_thought_before_a_call_and_nothing_of_the_call() ->
     assert parts(await told("json", *text)) == [("", letter) for letter in "I look."]
 
 
-async def test_xml_tells_the_thought_when_its_call_begins_and_an_answer_when_it_has_ended() -> (
+async def test_xml_stream_shows_a_thought_at_its_call_and_an_answer_at_its_end() -> (
     None
 ):
     called = await told(
@@ -197,7 +195,7 @@ async def test_xml_tells_the_thought_when_its_call_begins_and_an_answer_when_it_
     assert parts(answer) == [("It is `<tool_call>`.", "")]
 
 
-async def test_xml_tells_an_answer_as_it_is_said_where_no_tool_may_be_called() -> None:
+async def test_xml_stream_shows_an_answer_as_it_arrives_if_no_tool_is_allowed() -> None:
     assert parts(await told("xml", " It ", "is <", "b>42", "</b>", ".", request=ANSWER_NOW)) == [
         ("It", ""), (" is", ""), (" <b>42", ""), ("</b>", ""), (".", ""),
     ]  # fmt: skip
@@ -253,7 +251,7 @@ async def test_a_dialect_that_cannot_be_watched_is_held_back_whole() -> None:
     assert [delta.completion is not None for delta in deltas] == [True]
 
 
-async def test_a_provider_that_cannot_stream_tells_the_answer_at_once() -> None:
+async def test_provider_without_stream_yields_the_answer_as_one_delta() -> None:
     class Mute(Pieces):
         stream: Any = None
 
@@ -265,7 +263,7 @@ async def test_a_provider_that_cannot_stream_tells_the_answer_at_once() -> None:
     ]
 
 
-async def test_thinking_that_the_wrapped_provider_told_is_told_once() -> None:
+async def test_thinking_of_the_wrapped_provider_is_shown_once() -> None:
     class Mute(Pieces):
         stream: Any = None
 
@@ -275,9 +273,7 @@ async def test_thinking_that_the_wrapped_provider_told_is_told_once() -> None:
     assert parts(deltas) == [("", "Hm."), ("42", "")]
 
 
-async def test_of_a_provider_that_cannot_stream_the_words_are_told_and_not_its_protocol() -> (
-    None
-):
+async def test_provider_without_stream_shows_the_answer_without_protocol() -> None:
     class Mute(Pieces):
         stream: Any = None
 
@@ -454,7 +450,7 @@ def check(dialect: Dialect, choice: ToolChoice, pieces: Sequence[str]) -> None:
 @pytest.mark.parametrize("choice", ["auto", "none"])
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 @given(text=TEXTS, places=SPLITS)
-def test_what_is_told_of_any_text_is_its_answer(
+def test_streamed_text_of_any_reply_is_a_prefix_of_its_answer(
     dialect: Dialect, choice: ToolChoice, text: str, places: list[int]
 ) -> None:
     check(dialect, choice, cut(text, places))
@@ -491,7 +487,7 @@ def test_what_is_told_of_any_text_is_its_answer(
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_what_is_told_of_a_text_that_is_hard_to_tell_is_its_answer(
+def test_streamed_text_of_a_hostile_reply_is_a_prefix_of_its_answer(
     dialect: Dialect, text: str
 ) -> None:
     for choice in ("auto", "none"):
@@ -509,7 +505,7 @@ def test_what_is_told_of_a_text_that_is_hard_to_tell_is_its_answer(
         ('{"action": "final_answer", "action_input": "a", "b": 1}', "a"),
     ],
 )
-async def test_an_object_that_cannot_be_read_is_told_up_to_where_that_shows(
+async def test_unreadable_object_is_shown_up_to_the_error(
     text: str, begun: str
 ) -> None:
     deltas = await told("json", *text)
@@ -519,9 +515,7 @@ async def test_an_object_that_cannot_be_read_is_told_up_to_where_that_shows(
     assert deltas[-1].completion.problem is not None
 
 
-async def test_where_only_an_answer_will_do_nothing_that_may_be_a_call_is_told() -> (
-    None
-):
+async def test_stream_of_a_required_answer_hides_what_may_be_a_call() -> None:
     bare = '{"name": "now", "arguments": {}}'
     for pieces in ([bare], [", ", bare], [*f"; \n\xa0,{bare}"]):
         assert text_of(await told("xml", *pieces, request=ANSWER_NOW)) == ""
@@ -548,7 +542,7 @@ async def test_where_only_an_answer_will_do_nothing_that_may_be_a_call_is_told()
         "The page says:\n> ",
     ],
 )
-async def test_words_before_a_call_that_is_only_quoted_are_no_thought(
+async def test_text_before_a_quoted_call_is_not_a_thought(
     before: str,
 ) -> None:
     assert (
@@ -557,9 +551,7 @@ async def test_words_before_a_call_that_is_only_quoted_are_no_thought(
     )
 
 
-async def test_what_was_told_is_not_taken_back_where_the_end_shows_that_it_was_thinking() -> (
-    None
-):
+async def test_shown_text_is_not_revoked_if_it_proves_to_be_thinking() -> None:
     deltas = await told(
         "react", "Final Answer: a\n", "</think>\nFinal Answer: It is another one."
     )
@@ -571,7 +563,7 @@ async def test_what_was_told_is_not_taken_back_where_the_end_shows_that_it_was_t
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 @given(text=TEXTS, places=SPLITS)
-def test_letter_by_letter_is_told_what_is_told_in_larger_pieces(
+def test_stream_by_character_shows_the_same_as_larger_chunks(
     dialect: Dialect, text: str, places: list[int]
 ) -> None:
     letters, pieces = (
@@ -622,7 +614,7 @@ def feed(dialect: Dialect, choice: ToolChoice, text: str) -> None:
     ],
     ids=["react", "json", "xml", "xml answer"],
 )
-def test_four_times_the_text_takes_about_four_times_as_long_letter_by_letter(
+def test_parsing_by_character_takes_linear_time(
     dialect: Dialect, choice: ToolChoice, shape: str
 ) -> None:
     start, unit = SHAPES[shape]

@@ -185,9 +185,7 @@ async def test_without_tools_the_request_and_the_reply_pass_untouched() -> None:
     assert model.asked == [plain]
 
 
-async def test_without_tools_calls_and_results_are_told_as_text_and_the_reply_is_plain() -> (
-    None
-):
+async def test_without_tools_calls_are_written_as_text_and_the_reply_is_plain() -> None:
     model = Model("Action: search[a]")
 
     completion = await TextTools(model).complete(
@@ -287,9 +285,7 @@ async def test_a_call_that_closed_before_the_reply_was_cut_short_is_a_call() -> 
         assert completion.calls == (ToolCall("search", {"query": "a"}),)
 
 
-async def test_examples_are_told_as_turns_between_the_system_message_and_the_conversation() -> (
-    None
-):
+async def test_examples_become_turns_behind_the_system_message() -> None:
     model = Model("Final Answer: 42")
     example = Conversation(
         [

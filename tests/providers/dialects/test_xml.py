@@ -502,7 +502,7 @@ def test_no_tool_result_can_end_its_tag_or_be_read_as_a_call(result: str) -> Non
     arguments=st.dictionaries(st.text(), TEXTS, max_size=3),
     name=st.sampled_from(["search", "now", "fly"]),
 )
-def test_whatever_was_called_is_told_so_that_it_is_read_back_as_the_same(
+def test_any_call_is_written_so_that_it_is_read_back_unchanged(
     arguments: dict[str, Any], name: str
 ) -> None:
     calls = (ToolCall(name, arguments, "1"), ToolCall("now", {}, "2"))
@@ -563,9 +563,7 @@ def test_calls_of_a_turn_are_written_together_and_results_in_their_order() -> No
     )
 
 
-def test_the_answer_is_asked_for_where_no_tool_may_be_called_and_its_schema_is_told() -> (
-    None
-):
+def test_answer_is_requested_with_its_schema_if_no_tool_is_allowed() -> None:
     now = XML.render(Request(Conversation.of("q"), TOOLS, "none"))
     fits = XML.render(
         Request(
@@ -582,7 +580,7 @@ def test_the_answer_is_asked_for_where_no_tool_may_be_called_and_its_schema_is_t
     )
 
 
-def test_a_request_without_tools_only_has_its_turns_told() -> None:
+def test_request_without_tools_only_has_its_turns_written() -> None:
     talk = Conversation(
         [Message("user", "q"), *exchange("r", ToolCall("now", {}, "1"))]
     )
@@ -604,7 +602,7 @@ def test_its_prompts_can_be_overridden() -> None:
     assert "deine Antwort" in (mine.parse("", TOOLS).problem or "")
 
 
-def test_several_examples_in_code_are_words_of_an_answer() -> None:
+def test_several_examples_in_code_are_text_of_an_answer() -> None:
     text = f"```\n{BLOCK}\n```\nor\n```\n{BLOCK}\n```"
 
     assert XML.parse(text, TOOLS) == answered(text)

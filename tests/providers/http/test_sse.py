@@ -65,7 +65,7 @@ def test_a_stream_is_read_the_same_whole_and_byte_by_byte(
         assert events(stream[:place], b"", stream[place:]) == expected
 
 
-def test_an_event_is_told_as_soon_as_its_blank_line_is_there() -> None:
+def test_event_is_returned_as_soon_as_its_blank_line_arrives() -> None:
     reader = EventReader()
 
     assert reader.feed(b"data: one\r\n\r") == said("one")

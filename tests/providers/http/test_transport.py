@@ -123,7 +123,7 @@ async def test_calls_one_after_another_share_a_connection() -> None:
     assert (len(server.requests), server.connections) == (5, 1)
 
 
-async def test_sixty_calls_at_once_take_sixty_connections_and_the_next_sixty_take_the_same() -> (
+async def test_sixty_concurrent_calls_open_connections_that_the_next_sixty_reuse() -> (
     None
 ):
     waiting = asyncio.Event()
@@ -518,9 +518,7 @@ THREE = [
 ]
 
 
-async def test_an_open_answer_tells_its_head_and_then_its_events_and_keeps_the_connection() -> (
-    None
-):
+async def test_streaming_response_gives_head_then_events_and_keeps_connection() -> None:
     async with connected(EVENTS) as (server, transport):
         for _ in range(2):
             async with await transport.open(b"{}") as reply:
@@ -910,9 +908,7 @@ def test_the_callers_own_mistake_is_not_retryable_unless_the_server_says_so(
     assert is_retryable(Response(status, ((b"x-should-retry", b"true"),), b""))
 
 
-async def test_an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() -> (
-    None
-):
+async def test_unrequested_response_is_never_given_to_the_next_request() -> None:
     """Not even where the event loop has read it already: the connection is dropped."""
     spoken = asyncio.Event()
 

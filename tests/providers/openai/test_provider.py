@@ -625,7 +625,7 @@ async def test_a_cut_or_empty_reply_is_a_problem_never_an_answer(
         ),
     ],
 )
-async def test_a_refusal_is_an_error_that_carries_its_words(
+async def test_refusal_raises_an_error_with_its_text(
     message: JsonValue, finish_reason: str, text: str
 ) -> None:
     error = await failure(choice(message, finish_reason))
@@ -719,7 +719,7 @@ NO_COMPLETIONS = [
 
 
 @pytest.mark.parametrize("body", NO_COMPLETIONS)
-async def test_a_reply_that_is_no_completion_names_url_status_and_its_first_words(
+async def test_unreadable_reply_raises_with_url_status_and_excerpt(
     body: bytes,
 ) -> None:
     error = await failure(
@@ -809,7 +809,9 @@ async def test_the_server_may_say_whether_to_retry() -> None:
         {"error": "the request exceeds the available context size, try increasing it"},
     ],
 )
-async def test_a_conversation_that_does_not_fit_is_told_apart(body: JsonValue) -> None:
+async def test_conversation_that_does_not_fit_raises_context_too_long(
+    body: JsonValue,
+) -> None:
     error = await failure(httpx.Response(400, json=body))
 
     assert (type(error), error.status, error.retryable) == (ContextTooLong, 400, False)
@@ -842,7 +844,7 @@ async def test_a_key_that_is_not_accepted_is_named_by_its_variable_only(
     )
 
 
-async def test_a_missing_key_is_told_as_such() -> None:
+async def test_missing_key_is_reported_as_missing() -> None:
     error = await failure(
         httpx.Response(401, json={"detail": "Unauthorized"}), api_key=""
     )

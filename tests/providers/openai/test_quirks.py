@@ -273,7 +273,7 @@ async def test_images_and_documents_come_before_the_text(tmp_path: Path) -> None
     ]
 
 
-async def test_an_attachment_needs_no_words_beside_it() -> None:
+async def test_attachment_needs_no_text_beside_it() -> None:
     wire = await messages(looking_at(Attachment.image(PIXEL), text=""))
 
     assert wire == [

@@ -255,7 +255,7 @@ async def test_a_recorded_stream_gives_its_deltas_and_its_completion(name: str) 
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_the_same_reply_in_one_piece_is_the_same_completion(name: str) -> None:
+async def test_the_same_reply_whole_is_the_same_completion(name: str) -> None:
     body = (STREAMS / f"{name}.json").read_bytes()
     whole = httpx.Response(
         200, content=body, headers={"content-type": "application/json"}
@@ -442,7 +442,7 @@ async def calls(*pieces: bytes) -> tuple[ToolCall, ...]:
     return (await completion(*pieces, chunk({}, "tool_calls"), DONE)).calls
 
 
-async def test_pieces_of_two_calls_may_alternate() -> None:
+async def test_fragments_of_two_calls_may_alternate() -> None:
     assert await calls(
         call_chunk(index=0, id="a", name="add", arguments=""),
         call_chunk(index=1, id="b", name="mul", arguments=""),
@@ -494,7 +494,7 @@ async def test_arguments_with_a_made_up_id_belong_to_the_call_at_their_index() -
     "names",
     [["get_", "wea", "ther"], ["get_weather"] * 3, ["get_", "weather", "get_weather"]],
 )
-async def test_a_name_comes_in_pieces_or_is_said_again_whole(names: list[str]) -> None:
+async def test_call_name_may_come_in_fragments_or_be_repeated(names: list[str]) -> None:
     pieces = [call_chunk(index=0, id="a", name=name) for name in names]
 
     assert await calls(*pieces, call_chunk(index=0, arguments="{}")) == (
@@ -589,7 +589,7 @@ PIECE = st.fixed_dictionaries(
     pieces=st.lists(PIECE, max_size=6),
     finish=st.sampled_from(["stop", "tool_calls", "length", None]),
 )
-async def test_whatever_pieces_come_there_is_one_completion_with_calls_of_known_form(
+async def test_any_fragments_give_one_completion_with_well_formed_calls(
     pieces: list[dict[str, JsonValue]], finish: str | None
 ) -> None:
     said = await completion(
@@ -612,7 +612,7 @@ async def test_a_name_without_end_is_no_name_and_is_not_said_back_whole() -> Non
     assert len(said.problem or "") < 1_200
 
 
-async def test_thinking_in_thousands_of_pieces_is_put_together() -> None:
+async def test_thinking_in_thousands_of_fragments_is_joined() -> None:
     detail: JsonValue = {
         "reasoning_details": [
             {"type": "reasoning.text", "text": "x " * 500, "index": 0}
@@ -644,7 +644,7 @@ async def test_thinking_in_thousands_of_pieces_is_put_together() -> None:
         (["<think>never </thi"], "", "never </thi", ""),
     ],
 )
-async def test_a_think_block_is_told_as_reasoning(
+async def test_think_block_is_yielded_as_reasoning(
     pieces: list[str], words: str, thinking: str, whole: str
 ) -> None:
     told = await deltas(
@@ -697,7 +697,7 @@ async def test_blocks_of_reasoning_are_put_together_whatever_order_their_parts_c
     assert [thought.text for thought in said.reasoning] == ["abc", "d", "", "", "gh"]
 
 
-async def test_reasoning_that_is_told_in_two_fields_is_told_once() -> None:
+async def test_reasoning_in_two_fields_is_shown_once() -> None:
     told = await deltas(
         chunk({"reasoning": "hm", "reasoning_content": "hm"}),
         chunk({"content": "x"}, "stop"),
@@ -712,7 +712,7 @@ async def test_reasoning_that_is_told_in_two_fields_is_told_once() -> None:
 # Ends
 
 
-async def test_a_stream_may_end_with_a_finish_reason_or_with_its_mark_alone() -> None:
+async def test_stream_may_end_with_a_finish_reason_or_an_end_marker_alone() -> None:
     assert await completion(chunk({"content": "hi"}), chunk({}, "stop")) == Completion(
         "hi", answer="hi"
     )
@@ -721,7 +721,7 @@ async def test_a_stream_may_end_with_a_finish_reason_or_with_its_mark_alone() ->
     )
 
 
-async def test_what_comes_after_the_mark_is_not_read() -> None:
+async def test_data_after_the_end_marker_is_not_read() -> None:
     assert (
         await completion(chunk({"content": "hi"}, "stop"), DONE, b"data: {\n\n", DONE)
     ).answer == "hi"
@@ -735,7 +735,7 @@ async def test_a_connection_that_breaks_after_the_end_of_the_reply_takes_nothing
     assert told[-1].completion == Completion("hi", answer="hi")
 
 
-async def test_other_alternatives_empty_events_and_foreign_objects_are_passed_over() -> (
+async def test_other_alternatives_empty_events_and_unknown_objects_are_ignored() -> (
     None
 ):
     other = b'data: {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]}\n\n'
@@ -955,7 +955,7 @@ async def test_a_body_of_another_type_is_an_error_that_names_it(kind: str) -> No
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_a_status_of_an_error_is_told_as_without_a_stream(
+async def test_error_status_of_a_stream_raises_as_complete_does(
     status: int, kind: str
 ) -> None:
     def refused() -> httpx.Response:
@@ -1040,9 +1040,7 @@ async def test_a_stream_that_stands_still_is_a_timeout() -> None:
     assert caught.value.retryable
 
 
-async def test_a_server_that_says_it_is_done_but_goes_on_talking_keeps_nobody_waiting() -> (
-    None
-):
+async def test_server_that_sends_after_its_end_delays_no_caller() -> None:
     async def chatty(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: JsonValue
     ) -> None:
@@ -1179,7 +1177,7 @@ async def test_a_watched_run_and_a_plain_one_write_the_same_journal() -> None:
     assert "".join(delta.reasoning for delta in told) == "Hm."
 
 
-async def test_words_that_come_with_a_forgiven_failure_are_told() -> None:
+async def test_text_that_comes_with_a_tolerated_failure_is_shown() -> None:
     told = await deltas(chunk({"content": "Hello."}, "stop") + b"data: not JSON\n\n")
 
     assert [delta.text for delta in told] == ["Hello.", ""]

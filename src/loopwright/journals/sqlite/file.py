@@ -15,9 +15,10 @@ from ...errors import ConfigError, JournalError
 try:
     import fcntl
 except ImportError:  # the system has no such locks
-    _flock, _LOCK, _UNLOCK = None, 0, 0
+    _flock, _lock_flags, _unlock_flags = None, 0, 0
 else:
-    _flock, _LOCK, _UNLOCK = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+    _flock = fcntl.flock
+    _lock_flags, _unlock_flags = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
@@ -294,12 +295,12 @@ class ProcessLock:
     def release(self) -> None:
         """Release the lock."""
         if _flock is not None:
-            _flock(self._descriptor, _UNLOCK)
+            _flock(self._descriptor, _unlock_flags)
 
     def _try_lock(self) -> bool:
         try:
             if _flock is not None:
-                _flock(self._descriptor, _LOCK)
+                _flock(self._descriptor, _lock_flags)
         except BlockingIOError:
             return False
         return True

@@ -90,11 +90,10 @@ def _read_entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry:
 
 def _read_blob(connection: sqlite3.Connection, reference: str) -> bytes:
     digest = reference.removeprefix(REFERENCE)
-    found = connection.execute(_BLOB, (digest,)).fetchone()
-    is_blob = found is not None and isinstance(found[0], bytes)
-    if not is_blob or not reference.startswith(REFERENCE):
+    found: tuple[object] | None = connection.execute(_BLOB, (digest,)).fetchone()
+    body = None if found is None else found[0]
+    if not isinstance(body, bytes) or not reference.startswith(REFERENCE):
         raise ValueError(f"its body {reference[:80]!r} is not in the table blobs")
-    body: bytes = found[0]
     return body
 
 

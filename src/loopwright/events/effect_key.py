@@ -11,7 +11,7 @@ from ..errors import JournalError
 call_key: Callable[[str, int], str] = "{}#{}".format
 """Return the key of a call of a proposal, by its index."""
 is_substitute: Callable[[str], bool] = operator.methodcaller("__contains__", "~")
-"""Return whether a key is that of a call made in place of a failed one."""
+"""Return whether a key is that of a substitute call."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class EffectKey:
 
     - `2.0.1` is effect 1 of the scope `2.0`, which is branch 0 of effect 2 of the root scope.
     - `2.0.1#3` is call 3 of the proposal `2.0.1`.
-    - `2.0.1#3~1` is the call that recovery step 1 makes in its place.
+    - `2.0.1#3~1` is its substitute: the call that recovery step 1 makes.
     - `2.0.1#3~1m0` is model call 0 of that recovery step.
     - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
 
@@ -118,7 +118,7 @@ def is_inside(path: str, outer: str) -> bool:
 
 
 def substitute_key(call: str, step: int) -> str:
-    """Return the key of the call that a recovery step makes in place of a failed one."""
+    """Return the key of the substitute call that a recovery step makes."""
     return f"{call}~{step}"
 
 

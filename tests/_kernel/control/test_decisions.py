@@ -30,7 +30,7 @@ from loopwright import (
 from loopwright._kernel.phases import gate as gate_phase
 from loopwright.events import GateDecided
 from loopwright.gates import RESPOND, Deny, InstantGate
-from loopwright.messages import arguments_hash
+from loopwright.messages import hash_arguments
 from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
@@ -79,7 +79,7 @@ async def test_an_answer_is_decided_about_once_wherever_the_process_dies() -> No
     await whole.run("Go.", run_id="r")
     entries = whole.runtime.journal.read("r")
     [decided] = decisions(whole.runtime.journal)  # type: ignore[arg-type]
-    assert decided.arguments_hash == arguments_hash(
+    assert decided.arguments_hash == hash_arguments(
         {"answer": "42", "status": "completed", "stop_reason": "answered"}
     )
     gate = Saying(lambda action: Deny("not any more"), answers=True)

@@ -112,7 +112,7 @@ class CommandLog:
         """Return the last decision about the call that entry `question` asks about at a key.
 
         It must be about arguments with that hash, be they the call's own or those that the person
-        gave in their place; an approval holds for `holds` seconds, under that policy version alone.
+        substituted; an approval holds for `holds` seconds, under that policy version alone.
         """
         command = self._about.get((key, question))
         if command is None:

@@ -21,34 +21,36 @@ def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
         return ()
     if isinstance(last, RunSuspended) and last.reason == "waiting":
         return last.pending  # what it asked before may be decided
-    replay, asked = Replay(entries), dict[str, Question]()
-    for entry in entries:
-        if isinstance(entry.event, RunSuspended):
-            asked.update({question.key: question for question in entry.event.pending})
-    found = [
-        _current_question(asked.get(key), key, known, replay)
-        for key, known in replay.approvals.open_approvals().items()
+    replay = Replay(entries)
+    approvals = replay.approvals
+    asked = [
+        _current_question(key, decision, replay)
+        for key, decision in approvals.open_approvals().items()
     ]
-    found += [asked[key] for key in replay.approvals.question_entries if key in asked]
-    return tuple(
-        question for question in found if not replay.is_cancelled(question.key)
-    )
+    asked += [approvals.questions[key] for key in approvals.question_entries]
+    return tuple(known for known in asked if not replay.is_cancelled(known.key))
 
 
-def _current_question(
-    asked: Question | None, key: str, known: GateDecided, replay: Replay
-) -> Question:
+def _current_question(key: str, decision: GateDecided, replay: Replay) -> Question:
     """Return the question as the run asked it when it was suspended, unless it asks another now.
 
-    A run that never was suspended has it as a decision alone, and its arguments as proposed.
+    A run that was not suspended since has it as a decision alone, and its arguments as proposed.
     """
-    current = known.arguments_hash, known.policy_version, known.until
-    if asked is not None:
-        told = asked.arguments_hash, asked.policy_version, asked.expires
-        if told == current:
-            return asked
     proposed = replay.effects.proposed(key)
-    return build_question(key, known, {} if proposed is None else proposed.arguments)
+    arguments: JsonObject = {} if proposed is None else proposed.arguments
+    question = build_question(key, decision, arguments)
+    asked = replay.approvals.questions.get(key)
+    return asked if asked is not None and _is_same(asked, question) else question
+
+
+def _is_same(asked: Question, question: Question) -> bool:
+    """Whether two questions are about the same arguments, under the same policy, for as long."""
+    shown = asked.arguments_hash, asked.policy_version, asked.expires
+    return shown == (
+        question.arguments_hash,
+        question.policy_version,
+        question.expires,
+    )
 
 
 def build_question(key: str, known: GateDecided, proposed: JsonObject) -> Question:
@@ -76,12 +78,11 @@ def choose_question(
 
 def _describe_asked(asked: list[Question], key: str | None) -> str:
     """Say that a run does not ask one question with that key, and what it does ask."""
-    if not asked:
-        named = "asks nothing" if key is None else f"does not ask {key!r}"
-        return f"{named} of the kind"
+    problem = f"does not ask {key!r}"
+    if key is None:
+        problem = "asks more than one question" if asked else "asks nothing"
     keys = ", ".join(repr(known.key) for known in asked)
-    named = "asks more than one question" if key is None else f"does not ask {key!r}"
-    return f"{named}; it asks {keys}"
+    return f"{problem}; it asks {keys}" if asked else f"{problem} of the kind"
 
 
 def build_resolve_body(

@@ -11,7 +11,7 @@ from ...events.control import (
 from ...events.effects import CallsProposed, GateDecided
 from ...events.entry import Entry
 from ...events.recovery import UnknownOutcomeResolved
-from ...events.run import RunFinished, RunSuspended
+from ...events.run import Question, RunFinished, RunSuspended
 from .effects import OUTCOMES, Effects, Readers
 
 ALLOWED = ("allow", "modify")
@@ -29,6 +29,8 @@ class Approvals:
         """The entry since which a person is asked to approve a call as it stands, by its key."""
         self.question_entries: dict[str, int] = {}
         """The entry since which a person is asked another question, by its key."""
+        self.questions: dict[str, Question] = {}
+        """The questions as they were asked last when the run was suspended, by their keys."""
         self.expiries: dict[int, float] = {}
         """When the question of an entry can no longer be answered, wall clock, by its number."""
         self._cancelled: set[str] = set()
@@ -75,6 +77,7 @@ class Approvals:
 
     def _read_suspension(self, entry: Entry, event: RunSuspended) -> None:
         for question in event.pending:
+            self.questions[question.key] = question
             if question.about != "approval":
                 self.question_entries.setdefault(question.key, entry.seq)
 

@@ -1,4 +1,4 @@
-"""The effects that a journal holds: what began at each key, what came out, what is used."""
+"""The effects that a journal holds: what began at each key, its outcome, what is used."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias

@@ -38,7 +38,7 @@ class Recoveries:
             RecoveryTriggered: self._read_recovery,
             UnknownOutcomeResolved: self._read_resolution,
             ToolFinished: self._read_result,
-            CallDeadLettered: self._read_dead_letter,
+            CallDeadLettered: self._read_dead_lettered,
             UndoBegun: self._read_undo,
             UndoStarted: self._read_undo_started,
             UndoFinished: self._read_undo_finished,
@@ -63,7 +63,7 @@ class Recoveries:
         if isinstance(started, ToolStarted) and not started.sealed:
             self.good_results[event.tool, started.arguments_hash] = entry.at, event
 
-    def _read_dead_letter(self, entry: Entry, event: CallDeadLettered) -> None:
+    def _read_dead_lettered(self, entry: Entry, event: CallDeadLettered) -> None:
         self.dead_lettered.add(entry.key)
 
     def _read_undo(self, entry: Entry, event: UndoBegun) -> None:

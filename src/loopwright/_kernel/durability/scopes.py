@@ -46,7 +46,7 @@ class Scopes:
             self._reached[place.path] = max(reached, place.number)
 
     def reopen(self, key: str) -> None:
-        """Let the engine at a key go on: its outcome does not count any more."""
+        """Let the engine at a key continue: its outcome does not count any more."""
         self._ended.discard(EffectKey.parse(key).child_path)
 
     def first_entry(self, key: str) -> int:

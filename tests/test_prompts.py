@@ -206,9 +206,9 @@ def test_a_whole_set_may_be_given_too() -> None:
             r"prompt 'first': there is no placeholder \{more\}; it has task",
         ),
         ({"first": "{task"}, "a prompt has a single brace"),
-        ({"first": 3}, "prompts: .*must be a PromptSet, texts by name, or a folder"),
-        (3, "prompts: .*must be a PromptSet, texts by name, or a folder"),
-        (None, "prompts: .*must be a PromptSet, texts by name, or a folder"),
+        ({"first": 3}, "prompts: .*must be a PromptSet, texts by name, or a directory"),
+        (3, "prompts: .*must be a PromptSet, texts by name, or a directory"),
+        (None, "prompts: .*must be a PromptSet, texts by name, or a directory"),
         ("/no/such/folder", "prompts of '/no/such/folder' cannot be read"),
     ],
 )

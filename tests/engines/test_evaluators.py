@@ -437,11 +437,11 @@ async def test_a_run_with_self_tests_cut_after_any_entry_resumes_and_repeats_not
     [
         (
             "def add(a, b) return a",
-            "The answer cannot be run: the code is not Python: SyntaxError",
+            "The answer cannot be run: the code is no Python: SyntaxError",
         ),
         (
             "I cannot write that.",
-            "The answer cannot be run: the code is not Python: SyntaxError",
+            "The answer cannot be run: the code is no Python: SyntaxError",
         ),
     ],
 )
@@ -637,9 +637,9 @@ def test_tests_that_parse_are_kept_each_once(text: str, tests: tuple[str, ...]) 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("(" * 40_000, "the code is not Python: "),
-        ("assert " + "-" * 40_000 + "1", "the code is not Python: "),
-        ("\0", "the code is not Python: "),
+        ("(" * 40_000, "the code is no Python: "),
+        ("assert " + "-" * 40_000 + "1", "the code is no Python: "),
+        ("\0", "the code is no Python: "),
         ("a" * 50_001, "the code is longer than 50000 characters"),
     ],
 )

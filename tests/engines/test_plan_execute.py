@@ -933,6 +933,6 @@ async def test_a_reference_in_another_notation_goes_back_to_the_planner_with_the
 
     assert (result.answer, RAN) == ("end", ["search a", "send It is <a>."])
     assert (
-        "Step 2: '{step1}' is not a reference; write `$k` for the result of step k."
+        "Step 2: '{step1}' is no reference; write `$k` for the result of step k."
         in asked(done, 1)
     )

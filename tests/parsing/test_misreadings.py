@@ -151,7 +151,7 @@ def test_listed_follow_ups_are_asked_and_never_the_answer() -> None:
 def test_a_reference_in_another_spelling_is_sent_back(written: str) -> None:
     plan = read_plan(f'1. search("x")\n2. send("bob", "It is {written}.")', NAMES)
 
-    with pytest.raises(ValueError, match=r"is not a reference; write `\$k`"):
+    with pytest.raises(ValueError, match=r"is no reference; write `\$k`"):
         check_plan(plan, TOOLS, 10)
 
 

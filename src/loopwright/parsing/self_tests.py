@@ -124,7 +124,7 @@ def _parse(code: str) -> ast.Module:
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(
-            f"the code is not Python: {type(error).__name__}: {error}"
+            f"the code is no Python: {type(error).__name__}: {error}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The parts of a reply with calls in tags: thoughts, what stands in `<tool_call>`, and results the model made up."""
+"""Replies with calls in tags: their thoughts, the calls in `<tool_call>`, and results that the model made up."""
 
 import dataclasses
 import itertools
@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..messages import Json
-from .fences import read_fence
+from .fences import FENCE_STARTS, read_fence
 from .json_text import read_object
 
-MAX_CALLS = 32  # in one reply; each costs a look at what is left of the text
-MAX_PARAMETERS = 64  # of a call that is not JSON
+MAX_CALLS = 32  # in one reply; each costs a search of the rest of the text
+MAX_PARAMETERS = 64  # of a call that is not in JSON
 MAX_TOKENS = 10_000
-MAX_TAG = 200  # letters; what begins like a tag and is longer is not looked at while a reply comes
-WORDS = ("tool_call", "tool_response", "tool_result", "function=")
-FENCES = ("```", "~~~")
+MAX_TAG = (
+    200  # characters; a longer text that begins like a tag is not held back in a stream
+)
+TAG_NAMES = ("tool_call", "tool_response", "tool_result", "function=")
 NO_CALL = "There is something else than a call in JSON where one must stand."
 TOO_MANY = f"There are more than {MAX_CALLS} calls in the reply."
 QUOTED = (
@@ -27,15 +28,15 @@ CODE_INDENT = (
 )
 QUOTES = "\"'\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2039\u203a(>"  # also a parenthesis, and what ends in `>`
 
-# The three words are also read in capitals, with blanks beside them and with attributes; a tag that the text ends in is
-# one, so that half a tag is not taken for prose.
+# The names are also read in capitals, with blanks beside them and with attributes; a tag that is cut by the end of the
+# text counts, so that half a tag is not taken for prose.
 _TAG = (
     r"<\s*+(?P<closing>/)?+\s*+(?:(?P<kind>tool_call|tool_response|tool_result)(?:[\s/][^<>]*+)?+"
     r"|(?P<function>function=[^<>]*+))(?:>|\Z)"
 )
 _ANY_TAG = re.compile(_TAG, re.IGNORECASE)
-# What begins a stretch that is not said to anybody, or ends it: thinking, comments, and code in HTML, which begins at
-# the end of a line, since in a line its tags may be words about HTML.
+# What begins or ends an aside, in which no call is meant: thinking, comments, and code in HTML, which begins at the end
+# of a line, since in a line its tags may be words about HTML.
 _ASIDE = (
     r"(?P<begins><(?:(?:think|thinking)>|!--|(?:pre|code)(?:\s[^<>]*+)?+>(?=[^\S\n]*+\n)))"
     r"|(?P<ends></(?:think|thinking|pre|code)\s*+>|-->)"
@@ -64,7 +65,7 @@ class TaggedCall(NamedTuple):
     values: Mapping[str, str]
 
 
-Written: TypeAlias = dict[str, Json] | TaggedCall
+WrittenCall: TypeAlias = dict[str, Json] | TaggedCall
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +73,14 @@ class TaggedReply:
     """What a reply says outside of code.
 
     Args:
-        calls: what stands between its tags, in order.
+        calls: the calls between its tags, in order.
         thought: the text before the last call.
-        rest: the text behind it, or all of it where there is none.
-        invented: whether it goes on with a tool's result that the model wrote itself; that is cut off.
+        rest: the text behind it, or the whole text without a call.
+        invented: whether it continues with a tool's result that the model wrote itself, which is cut off.
         only_code: whether it is one stretch of code, with a call in it.
     """
 
-    calls: tuple[Written, ...] = ()
+    calls: tuple[WrittenCall, ...] = ()
     thought: str = ""
     rest: str = ""
     invented: bool = False
@@ -87,75 +88,68 @@ class TaggedReply:
 
 
 def has_tag(text: str) -> bool:
-    """Whether there is a whole tag in a text, in code or not."""
+    """Return whether there is a whole tag in a text, in code or not."""
     return any(tag[0].endswith(">") for tag in _ANY_TAG.finditer(text))
 
 
 def may_become_tag(text: str) -> bool:
-    """Whether a text that starts with `<` is a tag so far."""
-    word = text[1:].lstrip().removeprefix("/").lstrip().casefold()
-    return any(full.startswith(word) or word.startswith(full) for full in WORDS)
+    """Return whether a text that starts with `<` may be the beginning of a tag."""
+    name = text[1:].lstrip().removeprefix("/").lstrip().casefold()
+    return any(known.startswith(name) or name.startswith(known) for known in TAG_NAMES)
 
 
 def read_thought_before_call(text: str) -> str | None:
-    """What stands before the first tag of a text that goes on; `None` where more text may show the tag to be code."""
+    """Return the text before the first tag of an unfinished reply; `None` if more text may show the tag to be code."""
     try:
-        start = next((tag.start() for tag in _Tags(text)), None)
+        tag = next(iter(_TagScanner(text)), None)
     except ValueError:
         return None
-    if (
-        start is None
-        or "`" in text[text.rfind("\n\n", 0, start) + 1 : start]
-        or _begins_as_value(text)
-    ):
+    if tag is None or _begins_as_value(text):
         return None
-    return text[:start].strip()
+    thought = text[: tag.start()]
+    paragraph = thought[thought.rfind("\n\n") + 1 :]
+    return None if "`" in paragraph else thought.strip()
 
 
 def read_tagged_reply(text: str) -> TaggedReply:
-    """What a reply says; ValueError with a cure for a tag that is never closed, out of place, or holds no call.
+    """Return what a reply says.
 
     A tag means something only outside of code: fences, and stretches between backticks that end in the same paragraph.
     One that is quoted is out of place: behind a quote, `(` or `>` on its line, in an indented example, in thinking or a
     comment, with more words behind it on its line, or in a string of a reply that is one JSON value.
+
+    Raises ValueError with a cure for a tag that is never closed, out of place, or holds no call.
     """
     if _ANY_TAG.search(text) is None:
         return TaggedReply(rest=text)
     if _is_value(text):
         raise ValueError(QUOTED)
-    calls: list[Written] = []
+    calls: list[WrittenCall] = []
     thoughts: list[str] = []
     position = 0
-    tags = _Tags(text)
+    tags = _TagScanner(text)
     for tag in tags:
-        if tag["kind"] is not None and tag["kind"].casefold() != "tool_call":
-            return _reply(calls, thoughts, text[position : tag.start()], invented=True)
-        if tag["closing"] or tag["function"] is not None:
+        before = text[position : tag.start()]
+        if _is_result(tag):
+            return TaggedReply(tuple(calls), _join(thoughts), before, invented=True)
+        if not _opens_call(tag):
             raise ValueError(f"`{tag[0][:80]}` stands outside of `<tool_call>`.")
-        thoughts.append(text[position : tag.start()].strip())
+        thoughts.append(before.strip())
         inside, position = _read_block(text, tag.end())
         if _NOTHING_MORE.match(text, position) is None:
             raise ValueError(QUOTED)
         calls += inside
         if len(calls) > MAX_CALLS:
             raise ValueError(TOO_MANY)
-        tags.go_on_at(position)
-    return _reply(
-        calls, thoughts, text[position:], only_code=not calls and tags.only_code
-    )
-
-
-def _reply(
-    calls: list[Written],
-    thoughts: list[str],
-    rest: str,
-    *,
-    invented: bool = False,
-    only_code: bool = False,
-) -> TaggedReply:
+        tags.continue_at(position)
+    only_code = not calls and tags.only_code
     return TaggedReply(
-        tuple(calls), "\n".join(filter(None, thoughts)), rest, invented, only_code
+        tuple(calls), _join(thoughts), text[position:], only_code=only_code
     )
+
+
+def _join(thoughts: Sequence[str]) -> str:
+    return "\n".join(filter(None, thoughts))
 
 
 def _begins_as_value(text: str) -> bool:
@@ -163,7 +157,7 @@ def _begins_as_value(text: str) -> bool:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text is one JSON value or Python literal, in which tags can stand in strings alone.
+    """Return whether a text is one JSON value or Python literal, in which tags can stand in strings alone.
 
     White space counts as blanks: some models break lines inside a string.
     """
@@ -171,42 +165,54 @@ def _is_value(text: str) -> bool:
         return False
     wrapped = '{"reply": ' + re.sub(r"\s", " ", text) + "}"
     try:
-        return read_object(wrapped)[1] == len(wrapped)
+        _, end = read_object(wrapped)
     except ValueError:
         return False
+    return end == len(wrapped)
 
 
 def _is_tag(token: re.Match[str]) -> bool:
     return token["kind"] is not None or token["function"] is not None
 
 
-class _Tags:
-    """Finds the tags outside of code, one after another; what a block was read from is passed over.
+def _is_call_tag(tag: re.Match[str]) -> bool:
+    return tag["kind"] is not None and tag["kind"].casefold() == "tool_call"
 
-    Raises ValueError for a call whose place shows that it is only quoted.
+
+def _is_result(tag: re.Match[str]) -> bool:
+    """Return whether a tag begins or ends a tool's result."""
+    return tag["kind"] is not None and not _is_call_tag(tag)
+
+
+def _opens_call(tag: re.Match[str]) -> bool:
+    return _is_call_tag(tag) and not tag["closing"]
+
+
+class _TagScanner:
+    """Finds the tags outside of code, one after another; the text that a block was read from is skipped.
+
+    Raises ValueError for a call whose context shows that it is only quoted.
     """
 
     def __init__(self, text: str) -> None:
         self._text, self._position = text, 0
-        self._tokens: Sequence[re.Match[str]] = list(
-            itertools.islice(_TOKEN.finditer(text), MAX_TOKENS)
-        )
+        found = itertools.islice(_TOKEN.finditer(text), MAX_TOKENS)
+        self._tokens: Sequence[re.Match[str]] = list(found)
         self._line_end = -1
-        self._aside = ""  # the name of the tag that began a stretch of thinking, a comment or code
-        self._quoting: list[
-            tuple[int, int]
-        ] = []  # where there is code that holds a tag
+        self._aside = ""  # the name of the tag that began thinking, a comment or code
+        self._code_with_tag: list[tuple[int, int]] = []
 
     @property
     def only_code(self) -> bool:
         """Whether the text is one stretch of code that holds a tag."""
-        if len(self._quoting) != 1:
+        if len(self._code_with_tag) != 1:
             return False
-        start, end = self._quoting[0]
-        return not self._text[:start].strip() and not self._text[end:].strip()
+        start, end = self._code_with_tag[0]
+        outside = self._text[:start] + self._text[end:]
+        return not outside.strip()
 
-    def go_on_at(self, position: int) -> None:
-        """Pass over what stands before `position`."""
+    def continue_at(self, position: int) -> None:
+        """Skip the text before `position`."""
         self._position = position
 
     def __iter__(self) -> Iterator[re.Match[str]]:
@@ -217,20 +223,26 @@ class _Tags:
             if token.start() < self._position or token["gap"] is not None:
                 continue
             if _is_tag(token):
-                self._check_place(token)
+                self._check_context(token)
                 yield token
             elif token["begins"] or token["ends"]:
-                self._take_aside(token)
+                self._read_aside(token)
             else:
-                index = self._behind_code(index - 1)
-        if len(self._tokens) == MAX_TOKENS:
-            behind = self._tokens[-1].end()
-            if _ANY_TAG.search(self._text, max(behind, self._position)) is not None:
-                raise ValueError(
-                    "The reply has too many paragraphs and stretches of code before a tag."
-                )
+                index = self._skip_code(index - 1)
+        self._check_unread()
 
-    def _take_aside(self, token: re.Match[str]) -> None:
+    def _check_unread(self) -> None:
+        """Raise ValueError if there is a tag behind the tokens that were read."""
+        if len(self._tokens) < MAX_TOKENS:
+            return
+        start = max(self._tokens[-1].end(), self._position)
+        if _ANY_TAG.search(self._text, start) is not None:
+            raise ValueError(
+                "The reply has too many paragraphs and stretches of code before a tag."
+            )
+
+    def _read_aside(self, token: re.Match[str]) -> None:
+        """Note where an aside begins and ends."""
         found = _NAME.search(token[0])
         name = found[0].casefold() if found else ""
         if token["begins"]:
@@ -238,188 +250,199 @@ class _Tags:
         elif name == self._aside:
             self._aside = ""
 
-    def _check_place(self, token: re.Match[str]) -> None:
-        """Raise ValueError for a call that is quoted, as far as what stands before it shows."""
-        if token["closing"] or (token["kind"] or "").casefold() != "tool_call":
+    def _check_context(self, tag: re.Match[str]) -> None:
+        """Raise ValueError for a call that is quoted, as far as the text before it shows."""
+        if not _opens_call(tag):
             return
-        line = max(self._text.rfind("\n", 0, token.start()) + 1, self._position)
-        before = self._text[line : token.start()].rstrip()
-        if (
-            self._aside
-            or before.endswith(tuple(QUOTES))
-            or self._is_indented_code(line)
-        ):
+        line = max(self._text.rfind("\n", 0, tag.start()) + 1, self._position)
+        before = self._text[line : tag.start()].rstrip()
+        is_quoted = before.endswith(tuple(QUOTES))
+        if self._aside or is_quoted or self._is_indented_code(line):
             raise ValueError(QUOTED)
 
     def _is_indented_code(self, line: int) -> bool:
-        """Whether the line that starts here is indented, as are all those between it and an empty line."""
-        while line > self._position and self._indent(line) >= CODE_INDENT:
+        """Return whether the line that starts here is indented, as are all those between it and an empty line."""
+        while line > self._position and self._measure_indent(line) >= CODE_INDENT:
             above = self._text.rfind("\n", 0, line - 1) + 1
             if not self._text[above:line].strip():
                 return True
             line = above
         return False
 
-    def _indent(self, line: int) -> int:
+    def _measure_indent(self, line: int) -> int:
         found = _INDENT.match(self._text, line)
         return len(found[0].expandtabs(CODE_INDENT)) if found else 0
 
-    def _behind_code(self, opening: int) -> int:
-        """The token behind the code that opens here; the next one if it is no code after all."""
-        run = self._tokens[opening][0]
+    def _skip_code(self, opening: int) -> int:
+        """Return the index behind the code that opens here, or of the next token if it is not code after all."""
+        is_fence = len(self._tokens[opening][0]) > 2
         closing = (
-            self._end_of_fence(opening) if len(run) > 2 else self._end_of_span(opening)
+            self._find_fence_end(opening) if is_fence else self._find_span_end(opening)
         )
         if closing is not None:
             if any(map(_is_tag, self._tokens[opening:closing])):
-                self._quoting.append(
-                    (self._tokens[opening].start(), self._tokens[closing].end())
-                )
+                start, end = self._tokens[opening].start(), self._tokens[closing].end()
+                self._code_with_tag.append((start, end))
             return closing + 1
-        if len(run) > 2 and any(map(_is_tag, self._tokens[opening:])):
+        if not is_fence:
+            return opening + 1
+        if any(map(_is_tag, self._tokens[opening:])):
             raise ValueError("A code fence is never closed, and there is a tag in it.")
-        return len(self._tokens) if len(run) > 2 else opening + 1
+        return len(self._tokens)
 
-    def _end_of_fence(self, opening: int) -> int | None:
-        start, run = self._tokens[opening].start(), self._tokens[opening][0]
+    def _find_fence_end(self, opening: int) -> int | None:
+        start, delimiter = self._tokens[opening].start(), self._tokens[opening][0]
         if self._line_end < start:
             end = self._text.find("\n", start)
             self._line_end = len(self._text) if end < 0 else end
         for index in range(opening + 1, len(self._tokens)):
             token = self._tokens[index]
-            same_line = token.start() < self._line_end
-            if token[0].startswith(run) and (
-                same_line or _BLANK_REST.match(self._text, token.end())
-            ):
+            if token[0].startswith(delimiter) and self._can_close(token):
                 return index
         return None
 
-    def _end_of_span(self, opening: int) -> int | None:
-        run = self._tokens[opening][0]
+    def _can_close(self, token: re.Match[str]) -> bool:
+        """Return whether a run stands on the line of the opening fence, or at the end of its line."""
+        if token.start() < self._line_end:
+            return True
+        return _BLANK_REST.match(self._text, token.end()) is not None
+
+    def _find_span_end(self, opening: int) -> int | None:
+        delimiter = self._tokens[opening][0]
         for index in range(opening + 1, len(self._tokens)):
-            if self._tokens[index]["gap"] is not None:
+            token = self._tokens[index]
+            if token["gap"] is not None:
                 return None
-            if self._tokens[index][0] == run:
+            if token[0] == delimiter:
                 return index
         return None
 
 
-def read_calls(text: str) -> list[Written]:
-    """The calls in JSON that a text without tags consists of, in a code fence or not; none if there is more in it.
+def read_calls(text: str) -> list[WrittenCall]:
+    """Return the calls in JSON that a text without tags consists of, in a code fence or not; none for other text.
 
     Raises ValueError for a call that cannot be read.
     """
     body = text.strip()
-    if body.startswith(FENCES):
-        body, end = _inside_fence(body, 0)
-        if text.strip()[end:].strip():
-            return []
-    return _only_calls(body)
+    if not body.startswith(FENCE_STARTS):
+        return _read_only_calls(body)
+    contents, end = _read_fenced_calls(body, 0)
+    return [] if body[end:].strip() else _read_only_calls(contents)
 
 
-def _only_calls(text: str) -> list[Written]:
-    items = _Items(text, 0)
-    items.read()
-    return items.calls if items.position == len(text) else []
+def _read_only_calls(text: str) -> list[WrittenCall]:
+    """Return the calls that a text consists of; none if it holds anything else."""
+    reader = _CallReader(text, 0)
+    reader.read()
+    return reader.calls if reader.position == len(text) else []
 
 
-def _inside_fence(text: str, start: int) -> tuple[str, int]:
+def _read_fenced_calls(text: str, start: int) -> tuple[str, int]:
+    """Return the contents of the code fence at `start`, and where it ends."""
     try:
         return read_fence(text, start)
     except ValueError as error:
         raise ValueError(f"A call cannot be read: {error}.") from None
 
 
-def _read_block(text: str, start: int) -> tuple[list[Written], int]:
-    """The calls between an opening tag that ends at `start` and its closing tag, and where that ends."""
-    items = _Items(text, start)
-    items.read()
-    while text.startswith(FENCES, items.position):
-        contents, items.position = _inside_fence(text, items.position)
-        inside = _only_calls(contents)
+def _read_block(text: str, start: int) -> tuple[list[WrittenCall], int]:
+    """Return the calls between an opening tag that ends at `start` and its closing tag, and where that ends."""
+    reader = _CallReader(text, start)
+    reader.read()
+    while text.startswith(FENCE_STARTS, reader.position):
+        contents, reader.position = _read_fenced_calls(text, reader.position)
+        inside = _read_only_calls(contents)
         if not inside:
             raise ValueError(NO_CALL)
-        items.calls += inside
-        items.read()
-    closing = _CLOSING.match(text, items.position)
+        reader.calls += inside
+        reader.read()
+    closing = _CLOSING.match(text, reader.position)
     if closing is None:
-        never_closed = (
-            items.position == len(text)
-            or _ANY_TAG.match(text, items.position) is not None
-        )
-        raise ValueError("`<tool_call>` is never closed." if never_closed else NO_CALL)
-    if not items.calls:
+        is_at_end = reader.position == len(text)
+        is_cut = is_at_end or _ANY_TAG.match(text, reader.position) is not None
+        raise ValueError("`<tool_call>` is never closed." if is_cut else NO_CALL)
+    if not reader.calls:
         raise ValueError(NO_CALL)
-    return items.calls, closing.end()
+    return reader.calls, closing.end()
 
 
-class _Items:
-    """Reads calls one after another: objects, in a list or not, and calls in tags of their own."""
+class _CallReader:
+    """Reads calls one after another: objects, in a list or not, and calls whose name is a tag itself."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text, self.position = text, start
-        self.calls: list[Written] = []
-        self._in_list, self._before_list = False, 0
+        self.calls: list[WrittenCall] = []
+        self._in_list = False
+        self._before_list = 0  # number of calls before the list
 
     def read(self) -> None:
-        """Read on to what is no call; ValueError for one that cannot be read, or for too many."""
+        """Read until the next text is not a call; raise ValueError for one that cannot be read, or for too many."""
         while True:
-            between = _BETWEEN.match(self._text, self.position)
-            self.position = between.end() if between else self.position
+            self._skip_separators()
             if len(self.calls) > MAX_CALLS:
                 raise ValueError(TOO_MANY)
-            if not self._take():
+            if not self._read_next():
                 break
         if self._in_list:
             raise ValueError("The `[` before a call is never closed.")
 
-    def _take(self) -> bool:
-        """Whether there was one more."""
-        ahead = self._text[self.position : self.position + 1]
-        if ahead == "{":
-            self._take_object()
-            return True
-        if ahead == "[" and not self._in_list:
-            self._in_list, self._before_list = True, len(self.calls)
-            self.position += 1
-            return True
-        if ahead == "]" and self._in_list:
-            if len(self.calls) == self._before_list:
-                raise ValueError(NO_CALL)
-            self._in_list = False
-            self.position += 1
-            return True
-        opening = _FUNCTION.match(self._text, self.position)
-        if opening is not None:
-            self._take_function(opening)
-        return opening is not None
+    def _skip_separators(self) -> None:
+        between = _BETWEEN.match(self._text, self.position)
+        if between is not None:
+            self.position = between.end()
 
-    def _take_object(self) -> None:
+    def _read_next(self) -> bool:
+        """Read one call, or a bracket of a list; return whether there was one."""
+        match self._text[self.position : self.position + 1]:
+            case "{":
+                self._read_object()
+            case "[" if not self._in_list:
+                self._open_list()
+            case "]" if self._in_list:
+                self._close_list()
+            case _:
+                return self._read_function()
+        return True
+
+    def _open_list(self) -> None:
+        self._in_list, self._before_list = True, len(self.calls)
+        self.position += 1
+
+    def _close_list(self) -> None:
+        if len(self.calls) == self._before_list:
+            raise ValueError(NO_CALL)
+        self._in_list = False
+        self.position += 1
+
+    def _read_object(self) -> None:
         try:
             found, self.position = read_object(self._text, self.position)
         except ValueError as error:
             raise ValueError(f"The JSON of a call cannot be read: {error}.") from None
         self.calls.append(found)
 
-    def _take_function(self, opening: re.Match[str]) -> None:
+    def _read_function(self) -> bool:
+        """Read `<function=name>` with its parameters; return whether there is one."""
+        opening = _FUNCTION.match(self._text, self.position)
+        if opening is None:
+            return False
+        function, position = opening[1].strip(), opening.end()
         values: dict[str, str] = {}
-        position, function = opening.end(), opening[1].strip()
         while (parameter := _PARAMETER.match(self._text, position)) is not None:
             name = parameter[1].strip()
             end = _END_OF_PARAMETER.search(self._text, parameter.end())
             if end is None:
                 raise ValueError(f"The parameter {name} of {function} is never closed.")
-            if name in values or len(values) == MAX_PARAMETERS:
-                fault = "is given twice" if name in values else "is one too many"
-                raise ValueError(f"The parameter {name} of {function} {fault}.")
-            values[name] = (
-                self._text[parameter.end() : end.start()]
-                .removeprefix("\n")
-                .removesuffix("\n")
-            )
+            if name in values:
+                raise ValueError(f"The parameter {name} of {function} is given twice.")
+            if len(values) == MAX_PARAMETERS:
+                raise ValueError(f"The parameter {name} of {function} is one too many.")
+            value = self._text[parameter.end() : end.start()]
+            values[name] = value.removeprefix("\n").removesuffix("\n")
             position = end.end()
         closing = _END_OF_FUNCTION.match(self._text, position)
         if closing is None:
             raise ValueError(f"`<function={function}>` is never closed.")
         self.calls.append(TaggedCall(function, values))
         self.position = closing.end()
+        return True

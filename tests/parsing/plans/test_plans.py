@@ -749,7 +749,7 @@ def test_what_is_meant_as_a_reference_and_is_none_never_reaches_a_tool(
 
     assert (
         problem(text)
-        == f"Step 2: {meant!r} is not a reference; write `$k` for the result of step k."
+        == f"Step 2: {meant!r} is no reference; write `$k` for the result of step k."
     )
 
 

@@ -87,7 +87,7 @@ def _find_call_problem(step: PlanStep, tools: Sequence[Signature]) -> str | None
     placeholder = find_placeholder(step.arguments, step.id)
     if placeholder:
         return (
-            f"Step {step.id}: {placeholder!r} is not a reference; "
+            f"Step {step.id}: {placeholder!r} is no reference; "
             "write `$k` for the result of step k."
         )
     try:

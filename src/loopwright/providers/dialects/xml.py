@@ -18,7 +18,7 @@ from ...parsing.xml_text import (
     MAX_TAG,
     TaggedCall,
     TaggedReply,
-    Written,
+    WrittenCall,
     has_tag,
     may_become_tag,
     read_calls,
@@ -194,7 +194,7 @@ def _read_untagged(reply: TaggedReply, tools: Sequence[Signature]) -> Parsed:
     return Parsed("", (), answer, None)
 
 
-def _read_call(written: Written, tools: Sequence[Signature]) -> ToolCall:
+def _read_call(written: WrittenCall, tools: Sequence[Signature]) -> ToolCall:
     if isinstance(written, TaggedCall):
         name = _read_tool_name(written.name, tools)
         tool = find_tool(name, tools)
@@ -272,7 +272,7 @@ def _read_bare_calls(text: str, tools: Sequence[Signature]) -> tuple[ToolCall, .
     return tuple([_read_call(written, tools) for written in calls])
 
 
-def _is_meant_as_call(written: Written, tools: Sequence[Signature]) -> bool:
+def _is_meant_as_call(written: WrittenCall, tools: Sequence[Signature]) -> bool:
     """Return whether JSON without tags is a call: it names a registered tool and is not merely an object with a name."""
     if isinstance(written, TaggedCall):
         return False

@@ -1,4 +1,4 @@
-"""Run a tool once: permit, slots, breaker, intent, deadline. No other module calls a tool."""
+"""Run a tool once, which no other module does: permit, slots, breaker, intent, deadline."""
 
 import asyncio
 import contextlib

@@ -1,0 +1,249 @@
+"""Execution: one process's work on a run, from the start of its engine to its closing entry."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, NoReturn
+
+from pydantic import BaseModel
+
+from ...errors import (
+    Aborted,
+    AskFailed,
+    Fenced,
+    InvalidOutput,
+    JournalError,
+    LoopwrightError,
+    ReplayDivergence,
+)
+from ...events.run import ErrorRecord, Question, RunFinished, RunSuspended
+from ...messages import Conversation, Json
+from ...providers.base import Sampling
+from ...result import Result, RunOutcome, build_outcome
+from ..session.cancellation import finish_despite_cancellation
+from ..session.session import SUSPEND_REASON
+from .cycle import Cycle
+from .human import permit_answer, take_follow_up
+from .reason import settle
+from .saga import (
+    Compensation,
+    find_registries,
+    needs_compensation,
+    restore_outcome,
+)
+from .structured_output import ask_model, read_model
+
+
+class Execution:
+    """Executes a run: solve, output, policy about the answer, compensation, closing entry.
+
+    Args:
+        cycle: the phases of the root scope.
+        output: the model class of the answer, if one is wanted.
+        solve: lets the engine solve, and returns how it ended.
+    """
+
+    def __init__(
+        self,
+        cycle: Cycle,
+        output: type[BaseModel] | None,
+        solve: Callable[[], Awaitable[RunOutcome]],
+    ) -> None:
+        self._cycle, self._session = cycle, cycle.session
+        self._output, self._solve = output, solve
+        self.is_closing = False
+        """Whether the engine has ended: an abort comes too late."""
+
+    async def run(self) -> Result[Any]:
+        """Return the result; suspend the run if this task is cancelled, or its code diverged."""
+        outcome, output = await self._solve_or_abort()
+        outcome, output = self._override_ending(outcome, output)
+        self.is_closing = True
+        if needs_compensation(self._session, outcome):
+            try:
+                outcome = await self._compensate(outcome)
+            except asyncio.CancelledError as error:  # a resumed run continues it
+                await self._leave(error)
+        return await self._close(outcome, output)
+
+    async def _solve_or_abort(self) -> tuple[RunOutcome, Any]:
+        session, signals = self._session, self._session.signals
+        try:
+            return await self._finish_solving()
+        except asyncio.CancelledError as error:
+            if not signals.aborting or isinstance(signals.fatal, Fenced):
+                await self._leave(error)
+        except ReplayDivergence:
+            # An aborted run ends without its replay, unless a saga must know what it did.
+            if session.saga or not session.command_log.aborting:
+                await self._suspend("diverged")
+                raise
+        return self._abort(), None
+
+    def _override_ending(
+        self, outcome: RunOutcome, output: Any
+    ) -> tuple[RunOutcome, Any]:
+        """Return how the run ends: as before it was undone, as aborted, or as its engine ended."""
+        session, begun = self._session, self._session.replay.recoveries.undo
+        if begun is not None:
+            return restore_outcome(begun), None
+        if session.signals.aborting or session.command_log.aborting:
+            return self._abort(outcome.answer), None
+        return outcome, output
+
+    async def _finish_solving(self) -> tuple[RunOutcome, Any]:
+        """Let the engine solve until people have no more to say; return its outcome and output."""
+        session = self._session
+        if session.replay.recoveries.undo is not None:
+            await self._replay_for_undo()
+            return restore_outcome(session.replay.recoveries.undo), None
+        if session.command_log.aborting:  # sent while no process worked on the run
+            session.intake.stop_signal()
+        while True:
+            outcome, output = await self._solve(), None
+            if outcome.status != "completed":
+                break
+            outcome, output = await self._read_output(outcome)
+            is_complete = outcome.status == "completed"
+            if is_complete and take_follow_up(self._cycle, outcome.answer or ""):
+                continue  # it was sent while the output was made
+            session.signals.check_unused()
+            break
+        return await self._permit_answer(outcome, output)
+
+    async def _replay_for_undo(self) -> None:
+        """Let an engine that had ended replay its calls, which are to be undone."""
+        signals = self._session.signals
+        signals.stick(Aborted("the run has ended"))
+        try:
+            await self._solve()
+        except ReplayDivergence:  # the journal has what is to be undone, in any case
+            signals.fatal = None
+
+    async def _read_output(self, outcome: RunOutcome) -> tuple[RunOutcome, Any]:
+        """Return the answer as the output model; if it is not one, the model is asked for it."""
+        if self._output is None or outcome.answer is None:
+            return outcome, None
+        try:
+            return outcome, read_model(outcome.answer, self._output)
+        except ValueError:
+            answered = self._cycle.latest.assistant(outcome.answer, origin="model")
+            asked = answered.user("Give that answer as JSON.")
+        try:
+            return outcome, await self._ask_for_output(asked, self._output)
+        except AskFailed as error:
+            return build_outcome(InvalidOutput(str(error)), outcome.answer), None
+        except (Fenced, ReplayDivergence):
+            raise
+        except LoopwrightError as error:
+            return build_outcome(error, outcome.answer), None
+
+    async def _ask_for_output(
+        self, asked: Conversation, output: type[BaseModel]
+    ) -> BaseModel:
+        settled = functools.partial(settle, self._cycle)
+        provider = self._cycle.services.provider
+        with self._cycle.scope.enter("ask"):
+            return await ask_model(
+                settled, asked, output, Sampling(), provider, "output"
+            )
+
+    async def _permit_answer(
+        self, outcome: RunOutcome, output: BaseModel | None
+    ) -> tuple[RunOutcome, Any]:
+        """Return the outcome as gates permit it; an answer that they changed is read again."""
+        permitted = await permit_answer(self._cycle, outcome, _dump(output))
+        if self._output is None or permitted.answer == outcome.answer:
+            return permitted, output
+        if permitted.answer is None:
+            return permitted, None
+        try:
+            return permitted, read_model(permitted.answer, self._output)
+        except ValueError as error:
+            invalid = InvalidOutput(f"the gate changed the answer: {error}")
+            return build_outcome(invalid, permitted.answer), None
+
+    def _abort(self, answer: str | None = None) -> RunOutcome:
+        """Return the outcome of an aborted run, with what it offered unless a gate must see answers."""
+        if answer is None and not self._cycle.clearance.judges_answers:
+            answer = self._cycle.offered
+        return build_outcome(Aborted("the run was aborted"), answer)
+
+    async def _leave(self, cancelled: asyncio.CancelledError) -> NoReturn:
+        """Stop, since the host cancelled this task or another worker took the run over."""
+        fatal = self._session.signals.fatal
+        if isinstance(fatal, Fenced):
+            raise fatal from None
+        await self._suspend(SUSPEND_REASON.get())
+        raise cancelled
+
+    async def _suspend(
+        self, reason: Literal["cancelled", "diverged", "released"]
+    ) -> None:
+        """Leave the run so that it can be resumed."""
+        writer, waited = self._session.writer, self._session.active.take_waited()
+        writer.close(RunSuspended(reason, waited=waited))
+        status = "released" if reason == "released" else "suspended"
+        cancelled: asyncio.CancelledError | None = None
+        with contextlib.suppress(JournalError):  # then the owner's end releases it
+            cancelled = await finish_despite_cancellation(
+                lambda: writer.barrier(status)
+            )
+        if cancelled is not None:
+            raise cancelled
+
+    async def _compensate(self, outcome: RunOutcome) -> RunOutcome:
+        registries = find_registries(self._cycle.engine)
+        saga = Compensation(self._session, registries, self._cycle.permit_undo)
+        try:
+            return await saga.undo_calls(outcome)
+        except Fenced:
+            raise
+        except JournalError as failure:
+            return build_outcome(failure, outcome.answer)
+
+    async def _close(
+        self, outcome: RunOutcome, output: BaseModel | None
+    ) -> Result[Any]:
+        """Write the closing entry, and return the result."""
+        session, budget = self._session, self._session.budget
+        conversation = self._cycle.latest
+        if outcome.answer is not None:
+            conversation = conversation.assistant(outcome.answer, origin="model")
+        pending: tuple[Question, ...] = ()
+        if outcome.status == "waiting":
+            pending = tuple(session.pending)
+            waited = session.active.take_waited()
+            session.writer.close(RunSuspended("waiting", pending, waited))
+        elif not isinstance(outcome.error, JournalError):
+            session.writer.close(self._finished(outcome, output, conversation))
+        try:
+            # A cancellation that comes now comes too late.
+            await finish_despite_cancellation(
+                lambda: session.writer.barrier(outcome.status)
+            )
+        except Fenced:
+            raise
+        except JournalError as failure:
+            outcome, output = build_outcome(failure, outcome.answer), None
+        turns, head_hash = self._cycle.scope.turns, session.writer.claim.head_hash
+        return Result(
+            outcome.answer, outcome.status, outcome.stop_reason, budget.usage, turns, session.run_id,
+            outcome.error, pending, head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
+            session.facts_below(),
+        )  # fmt: skip
+
+    def _finished(
+        self, outcome: RunOutcome, output: BaseModel | None, conversation: Conversation
+    ) -> RunFinished:
+        budget, turns = self._session.budget, self._cycle.scope.turns
+        error = None if outcome.error is None else ErrorRecord.of(outcome.error)
+        return RunFinished(
+            outcome.status, outcome.stop_reason, outcome.answer, _dump(output), error,
+            budget.usage, budget.llm_calls, budget.tool_calls, turns, conversation.messages,
+        )  # fmt: skip
+
+
+def _dump(output: BaseModel | None) -> Json:
+    return None if output is None else output.model_dump(mode="json", round_trip=True)

@@ -342,7 +342,7 @@ def test_an_option_that_is_code_must_be_given_again(invoke: Invoke) -> None:
 
     assert without.exit_code == 2
     assert without.stderr.endswith(
-        "give it again, --option evaluator=@package.module:object\n"
+        "pass it again: --option evaluator=@package.module:object\n"
     )
     assert (given.exit_code, given.stdout) == (0, "It is Paris.\n")
 

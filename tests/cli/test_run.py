@@ -487,7 +487,7 @@ def test_a_run_that_waits_is_5_and_says_how_to_go_on(invoke: Invoke) -> None:
         (("--dialect", "klingon"), "error: dialect: there is no 'klingon'"),
         (
             ("--price", "cheap"),
-            "error: --price: write what a million tokens sent and received cost",
+            "error: --price: must be the price of a million input and output tokens",
         ),
         (
             ("--price", "-1,2"),

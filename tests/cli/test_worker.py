@@ -214,7 +214,7 @@ def test_an_option_that_is_code_is_given_to_the_worker_and_a_run_without_it_is_l
     killed(start, log, *SLOW, "-e", "reflexion", *code, begun="slow")
 
     _, told = start("worker", "--once", *SLOW, env=quick()).communicate()
-    assert "give it again, --option evaluator=@package.module:object" in told
+    assert "pass it again: --option evaluator=@package.module:object" in told
     assert statuses(folder) == {"r1": "running"}
 
     again = ("worker", "--once", *SLOW, *code, "-q")

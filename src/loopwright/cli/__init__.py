@@ -9,11 +9,9 @@ INSTALL_COMMAND = "pip install 'loopwright[cli]'"
 
 
 def main() -> Never:
-    """Do what the command line says, and exit with its status; without the extra `cli`, say how to install it."""
+    """Run the command line and exit with its status; without the extra `cli`, say how to install it."""
     try:
-        app = import_module(
-            ".app", __package__
-        )  # late, because it is what needs the extra
+        app = import_module(".app", __package__)  # it needs the extra
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in REQUIRED:

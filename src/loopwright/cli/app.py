@@ -1,4 +1,4 @@
-"""The command line itself, with typer: commands, their options, and what their `--help` teaches."""
+"""The commands of `loopwright`, with typer: arguments, options and the texts of `--help`."""
 
 import sys
 from collections.abc import Sequence
@@ -14,11 +14,78 @@ from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_err
 from .inspect_runs import list_runs, show_run, verify_runs
 from .options import Journal, Run, SharedOptions, end, with_shared_options
 from .plugins import list_engines, list_plugins, show_engine
-from .run import Question, copy_to_fork, resume_run, start_run
+from .run import Task, copy_to_fork, resume_run, start_run
 from .worker import parse_resolution, send_resolution, serve
 
 LinesOfJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="A line of JSON for each.")
+    bool, typer.Option("--json", help="Print a line of JSON for each.")
+]
+
+TaskText: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUESTION", help="The task; - reads it from standard input."
+    ),
+]
+Attachments: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE", help="An image or a document: a file or a URL. Repeatable."
+    ),
+]
+Saga: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--saga",
+        help="Undo the tool calls that can be undone unless the run completes.",
+    ),
+]
+NewRunId: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="The id of the run; by default a new one."),
+]
+Lease: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="A run whose worker does not renew its lease for so long is taken over.",
+    ),
+]
+MaxConcurrency: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", help="The largest number of concurrent runs.")
+]
+Poll: TypeAlias = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", help="The interval at which the journal is read."),
+]
+Once: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--once",
+        help="Resume the runs that there are, print each with its status (--json: its result), and exit.",
+    ),
+]
+CallKey: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="The key of the call; see `loopwright show RUN`."
+    ),
+]
+DoneText: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--done",
+        metavar="TEXT",
+        help="The call took effect; the model reads this result.",
+    ),
+]
+NotDone: TypeAlias = Annotated[
+    bool,
+    typer.Option("--not-done", help="The call took no effect: make it (again)."),
+]
+Unknown: TypeAlias = Annotated[
+    bool,
+    typer.Option("--unknown", help="The outcome is not known; the model reads that."),
 ]
 
 
@@ -32,7 +99,7 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str]) -> Never:
-    """Do what the arguments say, and exit."""
+    """Run the command that the arguments name, and exit with its status."""
     try:
         ensure_streams()
     except ConfigError as error:
@@ -61,19 +128,19 @@ def top(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error comes from.")
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
-    """Run published agent loops from a shell, durably: every run is kept in a journal and can be resumed.
+    """Run published agent loops from a shell. Every run is recorded in a journal and can be resumed.
 
     \b
-    loopwright engines                       what can be run
-    loopwright run "..." --provider ...      run it
-    loopwright runs; loopwright show RUN     what happened
-    loopwright resume RUN --provider ...     go on after a crash, Ctrl-C or a question
-    loopwright approvals                     what runs ask people; approve, deny, answer
-    loopwright steer RUN "..."               a control on a run at work; pause, stop, abort
-    loopwright worker --provider ...         go on with all that was left
+    loopwright engines                       list the engines
+    loopwright run "..." --provider ...      run an engine
+    loopwright runs; loopwright show RUN     list runs, show what happened in one
+    loopwright resume RUN --provider ...     resume a run after a crash, Ctrl-C or a question
+    loopwright approvals                     list the decisions that runs wait for; approve, deny, answer
+    loopwright steer RUN "..."               control a run while it runs; pause, stop, abort
+    loopwright worker --provider ...         resume all runs that no process works on
     """
 
 
@@ -84,7 +151,7 @@ def engines(
         str | None, typer.Argument(metavar="[NAME]", help="Show this engine's options.")
     ] = None,
 ) -> None:
-    """List the installed engines, or show the options of one with types, defaults and meanings.
+    """List the installed engines, or show the options of one with types, defaults and descriptions.
 
     \b
     Example: loopwright engines react
@@ -97,44 +164,28 @@ def engines(
 @with_shared_options
 def run(
     context: typer.Context,
-    question: Annotated[
-        str,
-        typer.Argument(
-            metavar="QUESTION", help="The task; - reads it from standard input."
-        ),
-    ],
+    question: TaskText,
     engine: Annotated[
         str,
         typer.Option(
-            "--engine", "-e", metavar="NAME", help="See `loopwright engines`."
+            "--engine",
+            "-e",
+            metavar="NAME",
+            help="The engine; see `loopwright engines`.",
         ),
     ] = "react",
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A system message.")
     ] = None,
-    attach: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="An image or document, or its URL. Repeatable."
-        ),
-    ] = None,
-    run_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="The run's name; a fresh one without it."),
-    ] = None,
-    saga: Annotated[
-        bool,
-        typer.Option(
-            "--saga",
-            help="Undo what tools did, where they can, unless the run completes.",
-        ),
-    ] = False,
+    attach: Attachments = None,
+    run_id: NewRunId = None,
+    saga: Saga = False,
     *,
     given: SharedOptions,
 ) -> None:
-    """Run an engine on a question: the answer goes to standard output, progress to standard error.
+    """Run an engine on a task: the answer goes to standard output, progress to standard error.
 
-    Ctrl-C suspends the run, so that `loopwright resume` can go on with it.
+    Ctrl-C suspends the run, so that `loopwright resume` can continue it.
 
     \b
     Examples:
@@ -145,9 +196,9 @@ def run(
     Exit status: 0 completed, 1 failed, 2 wrong usage or configuration, 3 a limit was reached,
       4 stuck, 5 waiting for a decision, 6 aborted, 130 interrupted by Ctrl-C.
     """
-    asked = Question(question, engine, system, tuple(attach or ()), run_id, saga)
+    task = Task(question, engine, system, tuple(attach or ()), run_id, saga)
     interaction = given.interaction(context)
-    end(context, lambda: start_run(asked, given.chosen(), interaction))
+    end(context, lambda: start_run(task, given.chosen(), interaction))
 
 
 @app.command()
@@ -158,27 +209,27 @@ def resume(
     engine: Annotated[
         str | None,
         typer.Option(
-            "--engine", "-e", metavar="NAME", help="The run's own engine without it."
+            "--engine", "-e", metavar="NAME", help="By default the engine of the run."
         ),
     ] = None,
     take_over: Annotated[
         bool,
         typer.Option(
             "--take-over",
-            help="Even if its owner may be alive, which is then fenced off.",
+            help="Resume it even if its owner may be alive; the owner is fenced off.",
         ),
     ] = False,
     *,
     given: SharedOptions,
 ) -> None:
-    """Go on with a run where its journal ends: after a crash, after Ctrl-C, or to answer what it waits for.
+    """Resume a run where its journal ends: after a crash, after Ctrl-C, or once it has the decision it waits for.
 
-    Nothing that is recorded is done or paid for again. Model and tools are given again, since a journal holds no code;
-    options and limits are those of the run, unless given. A finished run gives its recorded result.
+    No recorded effect is repeated or paid for again. Pass model and tools again, since a journal holds no code; options
+    and limits are those of the run unless you pass others. A finished run prints its recorded result.
 
     \b
     Example: loopwright resume run-1f2e3d4c --provider openai:gpt-4.1-mini --tools my_tools:weather
-    Exit status: as of `loopwright run`.
+    Exit status: as for `loopwright run`.
     """
     interaction = given.interaction(context)
     end(
@@ -193,36 +244,20 @@ def resume(
 @with_shared_options
 def worker(
     context: typer.Context,
-    lease: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="A run that its worker leaves alone for so long is taken over.",
-        ),
-    ] = 30.0,
-    max_concurrency: Annotated[
-        int, typer.Option(metavar="N", help="Runs at work at the same time.")
-    ] = 10,
-    poll: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Between two looks into the journal."),
-    ] = 1.0,
-    once: Annotated[
-        bool,
-        typer.Option(
-            "--once",
-            help="Take up what there is, print each run with its status (--json: its result), and end.",
-        ),
-    ] = False,
+    lease: Lease = 30.0,
+    max_concurrency: MaxConcurrency = 10,
+    poll: Poll = 1.0,
+    once: Once = False,
     *,
     given: SharedOptions,
 ) -> None:
-    """Take up the runs of a journal that nobody works on, until Ctrl-C or SIGTERM, which leaves them to other workers.
+    """Resume the runs of a journal that no process works on, until Ctrl-C or SIGTERM releases them to other workers.
 
-    Those are runs whose process died or let its lease pass, that another worker released, or that were told what they
-    wait for (`loopwright approve`, `deny`, `answer`, `resolve`) or to end. What Ctrl-C suspended is left alone. Model
-    and tools are given as for `loopwright resume`; a run keeps its options and limits. Start as many workers on one
-    journal as you like, on one machine. Calls that need a yes wait for `loopwright approve`, unless --yes.
+    Those are runs whose process died or whose lease expired, that another worker released, or that received the
+    decision they wait for (`loopwright approve`, `deny`, `answer`, `resolve`) or a command to end. A run that Ctrl-C
+    suspended is not resumed. Pass model and tools as for `loopwright resume`; a run keeps its options and limits. Start
+    as many workers on one journal as you like, on one machine. Calls that need approval wait for `loopwright approve`,
+    unless you pass --yes.
 
     \b
     Example: loopwright worker --journal runs.db --provider openai:gpt-4.1-mini --tools my_tools:weather
@@ -246,36 +281,20 @@ def worker(
 def resolve(
     context: typer.Context,
     run: Run,
-    key: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY", help="The place of the call; see `loopwright show RUN`."
-        ),
-    ],
-    done: Annotated[
-        str | None,
-        typer.Option(
-            "--done",
-            metavar="TEXT",
-            help="It took effect; the model is told this result.",
-        ),
-    ] = None,
-    not_done: Annotated[
-        bool, typer.Option("--not-done", help="It took no effect: make it (again).")
-    ] = False,
-    unknown: Annotated[
-        bool, typer.Option("--unknown", help="Nobody knows: the model is told so.")
-    ] = False,
+    key: CallKey,
+    done: DoneText = None,
+    not_done: NotDone = False,
+    unknown: Unknown = False,
     journal: Journal = None,
 ) -> None:
-    """Say what came of a call that was interrupted or failed; it counts once, when the run is resumed.
+    """Resolve a call that was interrupted or failed: say its outcome; that counts once, when the run is resumed.
 
-    A run asks with --on-unknown ask, or because its tool says so (Escalate). `loopwright show RUN` ends with what it
-    asks. A worker takes the run up by itself then.
+    A run asks for it with --on-unknown ask, or because of its tool's recovery (Escalate). `loopwright show RUN` ends
+    with the question. A worker resumes the run by itself then.
 
     \b
     Example: loopwright resolve run-1f2e3d4c '3#0' --done 'invoice 17 was paid at noon'
-    Exit status: 0, 1 if the journal failed, or 2 for a run or a call that is not there, or a word that is missing.
+    Exit status: 0, 1 if the journal failed, or 2 for an unknown run or call, or a missing resolution.
     """
     end(
         context,
@@ -297,20 +316,20 @@ def fork(
         typer.Option(
             "--at",
             metavar="N",
-            help="The last entry that both have; see `loopwright show`.",
+            help="The last entry to copy; see `loopwright show`.",
         ),
     ],
     new_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The new run's id; a fresh one without it."),
+        typer.Option(metavar="ID", help="The id of the new run; by default a new one."),
     ] = None,
     journal: Journal = None,
 ) -> None:
-    """Copy a run's entries 1 to N into a new run, to go another way from there; prints the new run's id.
+    """Copy a run's entries 1 to N into a new run, which continues from there; prints the id of the new run.
 
     \b
     Example: loopwright resume "$(loopwright fork run-1f2e3d4c --at 7)" --provider openai:gpt-4.1
-    Exit status: 0, 1 if the journal failed, or 2 for a run or an entry that is not there.
+    Exit status: 0, 1 if the journal failed, or 2 for an unknown run or entry.
     """
     end(context, lambda: copy_to_fork(run, at, new_id, CommandOptions(journal=journal)))
 
@@ -323,7 +342,7 @@ def runs(
         str | None,
         typer.Option(
             metavar="STATUS",
-            help="Only these: running, released, suspended, waiting, completed, stuck, limit, aborted, failed.",
+            help="Only runs that are running, released, suspended, waiting, completed, stuck, limit, aborted or failed.",
         ),
     ] = None,
     json: LinesOfJson = False,
@@ -345,18 +364,18 @@ def show(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="Texts in full, not cut to the width of the screen."
+            "--full", help="Print texts in full, not cut to the width of the screen."
         ),
     ] = False,
     json: LinesOfJson = False,
 ) -> None:
-    """Show what happened in a run: model calls, thoughts, tool calls with the gate's verdict, results, facts, the end.
+    """Show the timeline of a run: model calls, thoughts, tool calls with the gate's decision, results, facts, the end.
 
-    A line begins with the number of its entry (for `loopwright fork --at`) and its place in the program.
+    A line begins with the number of its entry (for `loopwright fork --at`) and its key, the place in the program.
 
     \b
     Example: loopwright show run-1f2e3d4c --full | less
-    Exit status: 0, 1 if the journal cannot be read, 2 for a run that is not there.
+    Exit status: 0, 1 if the journal cannot be read, 2 for an unknown run.
     """
     end(context, lambda: show_run(run, journal, as_json=json, full=full))
 
@@ -368,28 +387,28 @@ def verify(
         str | None, typer.Argument(metavar="[RUN]", help="The run's id.")
     ] = None,
     all_runs: Annotated[
-        bool, typer.Option("--all", help="Every run of the journal.")
+        bool, typer.Option("--all", help="Check every run of the journal.")
     ] = False,
     head: Annotated[
         str | None,
         typer.Option(
-            metavar="HASH", help="The head hash that you kept: finds a cut end."
+            metavar="HASH", help="The head hash that you kept: finds a truncated end."
         ),
     ] = None,
     journal: Journal = None,
 ) -> None:
-    """Check that nothing in a run's journal was changed, cut off or lost.
+    """Verify that no entry of a run was changed, truncated or lost.
 
     \b
     Example: loopwright verify --all
-    Exit status: 0 all is whole, 1 something is damaged (entry and problem are printed), 2 wrong usage.
+    Exit status: 0 all intact, 1 a run is damaged (entry and problem are printed), 2 wrong usage.
     """
 
     def work() -> int:
         if (run is None) != all_runs:
-            raise ConfigError("verify: name one run, or say --all")
+            raise ConfigError("verify: pass the id of one run, or --all")
         if all_runs and head is not None:
-            raise ConfigError("--head: belongs to one run; name it")
+            raise ConfigError("--head: belongs to one run; pass its id")
         return verify_runs(run, journal, head=head)
 
     end(context, work)
@@ -401,14 +420,14 @@ def plugins(
     no_load: Annotated[
         bool,
         typer.Option(
-            "--no-load", help="Import nothing; what is broken is not found then."
+            "--no-load", help="Import nothing; broken entry points are not found then."
         ),
     ] = False,
 ) -> None:
     """List every installed entry point: engines, providers, toolboxes, gates, journals.
 
-    The state is ok, broken (with the error), conflict (two distributions claim a name), shadowing (a built-in has the
-    name) or off (LOOPWRIGHT_PLUGINS does not name its distribution).
+    The state is ok, broken (with the error), conflict (two distributions have the same name), shadowing (the name is a
+    built-in's) or off (LOOPWRIGHT_PLUGINS does not name its distribution).
 
     \b
     Example: loopwright plugins --no-load

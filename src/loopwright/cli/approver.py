@@ -1,4 +1,4 @@
-"""Who decides about calls that the gate asks about: the person at the terminal, everything yes, or somebody later."""
+"""Approvers of the command line: the person at the terminal, approve all, or a person later."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ NO_TERMINAL = (
 
 
 def choose_approver(approval: Approval | None, watcher: Watcher) -> Approver | Suspend:
-    """Who answers. Without a choice, the person at the terminal is asked; where there is none, the answer is no."""
+    """Return the approver. Without a choice the person at the terminal is asked; without a terminal calls are denied."""
     if approval == "yes":
         return _approve_all
     if approval == "wait":
@@ -44,7 +44,7 @@ async def _refuse_all(action: Action, question: str) -> Deny:
 
 
 def _asking_terminal() -> int | None:
-    """The file descriptor that a person types on; also if standard input is a file."""
+    """Return the file descriptor that a person types on, also if standard input is a file."""
     if not is_terminal(sys.stderr):
         return None
     if sys.stdin.isatty():
@@ -56,19 +56,18 @@ def _asking_terminal() -> int | None:
 
 
 class TerminalApprover:
-    """Asks the person at a terminal, one question at a time; whatever is no yes is a no."""
+    """Ask the person at a terminal, one question at a time; any answer but yes denies."""
 
     def __init__(self, terminal: int, screen: TextIO, watcher: Watcher) -> None:
         self._terminal, self._screen, self._watcher = terminal, screen, watcher
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, action: Action, question: str) -> Allow | Deny:
-        """Show the call and wait for a line; words that are neither yes nor no are the reason of a no."""
+        """Show the call and wait for a line; a text that is neither yes nor no denies, as the reason."""
         async with self._one_at_a_time:
             with self._watcher.paused():
-                termios.tcflush(
-                    self._terminal, termios.TCIFLUSH
-                )  # what is typed already answers nothing
+                # Input typed before the question is not an answer to it.
+                termios.tcflush(self._terminal, termios.TCIFLUSH)
                 self._screen.write(
                     f"\n{one_line(question)}\n  {exact_call(action.tool, action.arguments)}  [{action.effect}]\n"
                     "y approves it; n or a reason denies it: "
@@ -82,19 +81,19 @@ class TerminalApprover:
 
 
 async def read_line(descriptor: int) -> str:
-    """The next line that is typed; empty at the end of the input. Can be cancelled, as a thread's read could not."""
+    """Return the next line typed; empty at the end of the input. It can be cancelled, unlike a thread's read."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[bytes] = loop.create_future()
-    so_far = bytearray()
+    received = bytearray()
 
     def readable() -> None:
         try:
-            piece = os.read(descriptor, 4096)
+            chunk = os.read(descriptor, 4096)
         except OSError:  # the terminal is gone
-            piece = b""
-        so_far.extend(piece)
-        if (not piece or b"\n" in piece) and not typed.done():
-            typed.set_result(bytes(so_far))
+            chunk = b""
+        received.extend(chunk)
+        if (not chunk or b"\n" in chunk) and not typed.done():
+            typed.set_result(bytes(received))
 
     loop.add_reader(descriptor, readable)
     try:

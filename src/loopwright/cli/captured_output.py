@@ -1,4 +1,4 @@
-"""What tools and plug-ins print while a run is watched: whole lines for its watcher, and nothing on standard output."""
+"""Capture what tools and plug-ins print: whole lines for the watcher of a run, nothing on standard output."""
 
 import contextlib
 import io
@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, TextIO
 
-MAX_LINE_BYTES = 65_536  # bytes that are kept for a line that does not end
+MAX_LINE_BYTES = 65_536
+"""Bytes kept of a line that has not ended; a longer one is broken."""
 
 
 @contextlib.contextmanager
-def capture_output(tell: Callable[[str], None]) -> Generator[None]:
-    """Hands what is printed to a function in whole lines; what started programs print goes to standard error."""
-    printed = CapturedOutput(tell, sys.stderr)
+def capture_output(write_text: Callable[[str], None]) -> Generator[None]:
+    """Pass what is printed to a function in whole lines; output of child processes goes to standard error."""
+    printed = CapturedOutput(write_text, sys.stderr)
     # A wrapper has a `buffer`, for tools that write bytes.
     stream = io.TextIOWrapper(
         printed,
@@ -36,7 +37,7 @@ def capture_output(tell: Callable[[str], None]) -> Generator[None]:
 
 @contextlib.contextmanager
 def _descriptor_to(target: TextIO, stream: TextIO) -> Generator[None]:
-    """Meanwhile the stream's file descriptor, which started programs inherit, leads where that of the target does."""
+    """Redirect the stream's file descriptor, which child processes inherit, to that of the target."""
     try:
         descriptor, other = stream.fileno(), target.fileno()
     except OSError:  # kept in memory, not by the system
@@ -47,59 +48,59 @@ def _descriptor_to(target: TextIO, stream: TextIO) -> Generator[None]:
     os.dup2(other, descriptor)
     with (
         contextlib.ExitStack() as back
-    ):  # the last one first, each even if another fails
+    ):  # undone in reverse, each even if another fails
         back.callback(os.close, saved)
         back.callback(os.dup2, saved, descriptor)
         back.callback(
             stream.flush
-        )  # what was printed past `sys.stdout`, on the stream itself
+        )  # output written to the stream itself, not to sys.stdout
         yield
 
 
 class CapturedOutput(io.BufferedIOBase):
-    """Bytes that are handed over as text, in whole lines; a line that is too long is broken."""
+    """A stream that passes bytes on as text, in whole lines; a line that is too long is broken."""
 
     name = "<printed>"
 
-    def __init__(self, tell: Callable[[str], None], behind: TextIO) -> None:
+    def __init__(self, write_text: Callable[[str], None], behind: TextIO) -> None:
         super().__init__()
-        self._hand_over, self._behind = tell, behind
+        self._write_text, self._behind = write_text, behind
         self._lock = threading.Lock()  # tools print from threads, too
-        self._begun: list[bytes] = []
+        self._pending: list[bytes] = []
         self._size = 0
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return that it can be written to."""
         return True
 
     def fileno(self) -> int:
-        """That of the stream behind it, for programs that are started with it as their output."""
+        """Return that of the stream behind it, for child processes that get it as their output."""
         return self._behind.fileno()
 
     def write(self, data: Any, /) -> int:
-        """Hand over what is complete, keep the rest for the next time."""
-        piece = bytes(data)
-        end = piece.rfind(b"\n") + 1
+        """Pass on complete lines, keep the rest for the next call."""
+        chunk = bytes(data)
+        end = chunk.rfind(b"\n") + 1
         with self._lock:
-            if not end and self._size + len(piece) > MAX_LINE_BYTES:
-                end = len(piece)
+            if not end and self._size + len(chunk) > MAX_LINE_BYTES:
+                end = len(chunk)
             if not end:
-                self._begun.append(piece)
-                self._size += len(piece)
-                return len(piece)
-            whole = b"".join([*self._begun, piece[:end]])
-            self._begun, self._size = [piece[end:]], len(piece) - end
+                self._pending.append(chunk)
+                self._size += len(chunk)
+                return len(chunk)
+            whole = b"".join([*self._pending, chunk[:end]])
+            self._pending, self._size = [chunk[end:]], len(chunk) - end
         self._pass_on(whole)
-        return len(piece)
+        return len(chunk)
 
     def finish(self) -> None:
-        """Hand over a last line that has no end."""
+        """Pass on a last line without an end."""
         with self._lock:
-            rest = b"".join(self._begun)
-            self._begun, self._size = [], 0
+            rest = b"".join(self._pending)
+            self._pending, self._size = [], 0
         if rest:
             self._pass_on(rest)
 
     def _pass_on(self, lines: bytes) -> None:
         text = lines.decode("utf-8", "backslashreplace")
-        self._hand_over(text if text.endswith("\n") else text + "\n")
+        self._write_text(text if text.endswith("\n") else text + "\n")

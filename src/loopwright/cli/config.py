@@ -1,4 +1,4 @@
-"""What was chosen on the command line, made into the parts of a runtime; every complaint names the option."""
+"""The services of a runtime, made from the options of the command line; every error names its option."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
 
 @dataclasses.dataclass(frozen=True)
 class CommandOptions:
-    """The options of `run`, `resume` and `worker`, as they were typed; `None` and empty is what was left out."""
+    """The options of `run`, `resume` and `worker` as they were typed; `None` or empty if left out."""
 
     provider: str | None = None
     tools: tuple[str, ...] = ()
@@ -49,55 +49,41 @@ class CommandOptions:
     output: str | None = None
     on_unknown: OnUnknown | None = None
 
-    def again(self) -> list[str]:
-        """The words that choose the same for another command about the run."""
-        one = {
-            "--journal": self.journal,
-            "--provider": self.provider,
-            "--gate": self.gate,
-            "--dialect": self.dialect,
-        }
-        one |= {
-            "--price": self.price,
-            "--output": self.output,
-            "--on-unknown": self.on_unknown,
-        }
-        words = [
-            word
-            for name, value in one.items()
-            if value is not None
-            for word in (name, value)
+    def repeat(self) -> list[str]:
+        """Return the arguments that choose the same for another command about the run."""
+        # The journal has the other options of the engine.
+        code = [one for one in self.options if one.partition("=")[2].startswith("@")]
+        pairs = [
+            ("--journal", self.journal),
+            ("--provider", self.provider),
+            ("--gate", self.gate),
+            ("--dialect", self.dialect),
+            ("--price", self.price),
+            ("--output", self.output),
+            ("--on-unknown", self.on_unknown),
+            *(("--tools", spec) for spec in self.tools),
+            *(("--option", option) for option in code),
         ]
-        code = [
-            option
-            for option in self.options
-            if option.partition("=")[2].startswith("@")
-        ]  # the rest is recorded
-        many = {"--tools": self.tools, "--option": code}
-        return [
-            *words,
-            *(
-                word
-                for name, values in many.items()
-                for value in values
-                for word in (name, value)
-            ),
-        ]
+        arguments: list[str] = []
+        for name, value in pairs:
+            if value is not None:
+                arguments += [name, value]
+        return arguments
 
 
 def resolve_journal(chosen: str | None) -> str:
-    """Where runs are kept: as chosen, else as the environment says, else a file in this folder."""
+    """Return the journal: as chosen, else as the environment says, else a file in this directory."""
     return chosen or os.environ.get(JOURNAL_VARIABLE) or JOURNAL
 
 
 def open_journal(chosen: str | None) -> Journal:
-    """The journal, which opens no file before it is used."""
+    """Return the journal, which opens no file before it is used."""
     with _name_option("--journal"):
         return build_journal(resolve_journal(chosen))
 
 
 def open_provider(chosen: CommandOptions) -> Provider:
-    """The model, behind a dialect if one is chosen or if it has no tool calls of its own."""
+    """Return the model, behind a dialect if one is chosen or if it has no native tool calls."""
     spec = chosen.provider or os.environ.get(PROVIDER_VARIABLE)
     if not spec:
         known = ", ".join(plugins("providers"))
@@ -113,7 +99,7 @@ def open_provider(chosen: CommandOptions) -> Provider:
 
 
 def open_tools(specs: Iterable[str]) -> list[Tool | Callable[..., Any]]:
-    """The tools of toolboxes, and of objects: a function, a `Tool`, or a list of those."""
+    """Return the tools of toolboxes and of objects: a function, a `Tool`, or a list of those."""
     tools: list[Tool | Callable[..., Any]] = []
     for spec in specs:
         if spec.partition(":")[0] in plugins("toolboxes"):
@@ -128,7 +114,7 @@ def open_tools(specs: Iterable[str]) -> list[Tool | Callable[..., Any]]:
 
 
 def open_gate(spec: str | None) -> PolicyGate | None:
-    """The policy gate, if one is chosen."""
+    """Return the policy gate, if one is chosen."""
     with _name_option("--gate"):
         return None if spec is None else build_gate(spec)
 
@@ -136,7 +122,7 @@ def open_gate(spec: str | None) -> PolicyGate | None:
 def build_limits(
     given: Mapping[str, float | None], recorded: Mapping[str, object] | None = None
 ) -> Limits:
-    """The limits of a run: as given, else as an earlier part of the run had them, else the default ones."""
+    """Return the limits of a run: as given, else as recorded, else the default ones."""
     known = {field.name for field in dataclasses.fields(Limits)}  # pyright: ignore[reportArgumentType] - pydantic's
     kept = {name: value for name, value in (recorded or {}).items() if name in known}
     chosen: dict[str, Any] = {
@@ -147,21 +133,21 @@ def build_limits(
 
 
 def parse_prices(price: str | None, provider: Provider) -> dict[str, Price]:
-    """What the model costs per million tokens: "0.4,1.6" is 0.4 for those sent and 1.6 for those received."""
+    """Return the price per million tokens: "0.4,1.6" is 0.4 for input and 1.6 for output."""
     if price is None:
         return {}
     try:
-        sent, received = (float(part) for part in price.split(","))
+        sent, received = map(float, price.split(","))
     except ValueError:
         raise ConfigError(
-            f'--price: write what a million tokens sent and received cost, like "0.4,1.6", got {price!r}'
+            f'--price: must be the price of a million input and output tokens, like "0.4,1.6", got {price!r}'
         ) from None
     with _name_option("--price"):
         return {provider.model: Price(sent, received)}
 
 
 def parse_engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, Any]:
-    """The engine's options: `name=value`, where a value is JSON, `@package.module:object`, or else a plain text."""
+    """Return the engine's options from `name=value`; a value is JSON, `@package.module:object`, or else a text."""
     options: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -178,9 +164,9 @@ def parse_engine_options(runtime: Runtime, texts: Iterable[str]) -> dict[str, An
 
 
 def build_option(runtime: Runtime, value: Any, about: str) -> Any:
-    """An option as the engine takes it: {"engine": name, "options": {...}} is an engine, the rest stays as it is.
+    """Return an option as the engine takes it: {"engine": name, "options": {...}} becomes an engine.
 
-    Raises `ConfigError`, which begins with `about`, for an engine that cannot be.
+    Raises `ConfigError`, which begins with `about`, for an engine that cannot be made.
     """
     if not isinstance(value, dict):
         return value
@@ -217,7 +203,7 @@ def _option_value(about: str, value: str) -> Any:
 def restore_options(
     runtime: Runtime, started: RunStarted, *, but: Set[str]
 ) -> dict[str, Any]:
-    """The options that a run's first entry holds, without those that are given anew."""
+    """Return the options in a run's first entry, without those that are given again."""
     return {
         name: build_option(runtime, value, f"recorded option {name}")
         for name, value in started.options.items()
@@ -226,7 +212,7 @@ def restore_options(
 
 
 def load_output_model(spec: str | None) -> type[BaseModel] | None:
-    """The pydantic model that the answer shall fit, if one is chosen."""
+    """Return the pydantic model class of the answer, if one is chosen."""
     if spec is None:
         return None
     found = load_object("--output", spec)
@@ -238,7 +224,7 @@ def load_output_model(spec: str | None) -> type[BaseModel] | None:
 
 
 def load_attachments(sources: Sequence[str]) -> list[Attachment]:
-    """Images and documents: files, or http(s) URLs."""
+    """Return images and documents from files or http(s) URLs."""
     with _name_option("--attach"):
         return [_attachment(source) for source in sources]
 
@@ -268,7 +254,7 @@ def _text_type(content: bytes) -> str:
 
 
 def load_object(option: str, spec: str) -> Any:
-    """What "package.module:object" names; the current folder is searched first, as `python -m` does."""
+    """Return the object that "package.module:object" names; the current directory is searched first."""
     module, colon, name = spec.partition(":")
     if not (colon and module and name):
         raise ConfigError(f"{option}: write package.module:object, got {spec!r}")
@@ -277,7 +263,7 @@ def load_object(option: str, spec: str) -> Any:
         sys.path.insert(0, folder)
     try:
         return pkgutil.resolve_name(spec)
-    except (Exception, SystemExit) as error:  # importing is running foreign code
+    except (Exception, SystemExit) as error:  # importing runs third-party code
         raise ConfigError(
             f"{option}: {spec!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
@@ -285,7 +271,7 @@ def load_object(option: str, spec: str) -> Any:
 
 @contextlib.contextmanager
 def _name_option(option: str) -> Generator[None]:
-    """Puts the option's name before what is wrong with it."""
+    """Prefix the text of an error with the name of its option."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""The commands by which a person has a control on a run: approve, answer, steer, pause, stop."""
+"""The commands by which a person controls a run: approve, answer, steer, pause, stop."""
 
 from typing import Annotated, TypeAlias
 
@@ -11,12 +11,28 @@ from .options import Journal, Run, end
 Key: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="The question, as `loopwright approvals` lists it."
+        metavar="ID", help="The id of the question; see `loopwright approvals`."
     ),
 ]
 Text: TypeAlias = Annotated[str, typer.Argument(metavar="TEXT")]
 By: TypeAlias = Annotated[
-    str, typer.Option("--by", metavar="NAME", help="Who says so, for the journal.")
+    str, typer.Option("--by", metavar="NAME", help="Your name, for the journal.")
+]
+
+OtherArguments: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JSON",
+        help="Other arguments; they are checked and gated again.",
+    ),
+]
+ApprovalSeconds: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--for",
+        metavar="SECONDS",
+        help="Approve all calls of that tool in this run for so long.",
+    ),
 ]
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -27,10 +43,10 @@ def approvals(
     context: typer.Context,
     journal: Journal = None,
     json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON for each.")
+        bool, typer.Option("--json", help="Print a line of JSON for each.")
     ] = False,
 ) -> None:
-    """List what runs ask people: calls to approve, questions to the user, calls of which nobody knows what came.
+    """List the decisions that runs wait for: calls to approve, questions to the user, calls with an unknown outcome.
 
     \b
     Example: loopwright approvals --journal runs.db
@@ -44,29 +60,16 @@ def approve(
     context: typer.Context,
     run: Run,
     key: Key,
-    arguments: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON",
-            help="Run it with these instead; they are checked and gated again.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--for",
-            metavar="SECONDS",
-            help="All calls of that tool, in this run, for so long.",
-        ),
-    ] = None,
+    arguments: OtherArguments = None,
+    seconds: ApprovalSeconds = None,
     by: By = "",
     journal: Journal = None,
 ) -> None:
-    """Let a call run that a run asks about: that one, with exactly the arguments it has, once, within an hour.
+    """Approve a call that a run asks about: once, with exactly its arguments, within an hour.
 
     \b
     Example: loopwright approve run-1f2e3d4c '3#0@66660a3d'
-    Exit status: 0, 1 if the journal failed, 2 for a run or a question that is not there.
+    Exit status: 0, 1 if the journal failed, 2 for an unknown run or question.
     """
 
     def work() -> int:
@@ -90,16 +93,16 @@ def deny(
     run: Run,
     key: Key,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="What the model is told.")
+        str, typer.Option(metavar="TEXT", help="The reason; the model reads it.")
     ] = "",
     by: By = "",
     journal: Journal = None,
 ) -> None:
-    """Refuse a call that a run asks about; the model reads the reason.
+    """Deny a call that a run asks about; the model reads the reason.
 
     \b
     Example: loopwright deny run-1f2e3d4c '3#0@66660a3d' --reason 'not on a Friday'
-    Exit status: as of `loopwright approve`.
+    Exit status: as for `loopwright approve`.
     """
     end(
         context,
@@ -115,15 +118,18 @@ def answer(
     run: Run,
     text: Text,
     question: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Which, if the run asks several.")
+        str | None,
+        typer.Option(
+            metavar="KEY", help="The key of the question, if the run asks several."
+        ),
     ] = None,
     journal: Journal = None,
 ) -> None:
-    """Answer what a run asks its user.
+    """Answer a question that a run asks its user.
 
     \b
     Example: loopwright answer run-1f2e3d4c 'the blue one'
-    Exit status: as of `loopwright approve`.
+    Exit status: as for `loopwright approve`.
     """
     end(
         context,
@@ -137,11 +143,11 @@ def answer(
 def steer(
     context: typer.Context, run: Run, text: Text, journal: Journal = None
 ) -> None:
-    """Tell the model of a run what to mind; it reads that with its next call.
+    """Give guidance to the model of a run; it reads that with its next call.
 
     \b
     Example: loopwright steer run-1f2e3d4c 'only sources of this year'
-    Exit status: 0, 1 if the journal failed, 2 for a run that is not there or has ended.
+    Exit status: 0, 1 if the journal failed, 2 for a run that is unknown or has ended.
     """
     end(
         context, lambda: send_command(run, journal, lambda control: control.steer(text))
@@ -152,11 +158,11 @@ def steer(
 def add_context(
     context: typer.Context, run: Run, text: Text, journal: Journal = None
 ) -> None:
-    """Tell the model of a run something that it does not know; it reads that with its next call.
+    """Give information to the model of a run; it reads that with its next call.
 
     \b
     Example: loopwright add-context run-1f2e3d4c 'the office is closed today'
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(
         context,
@@ -168,11 +174,11 @@ def add_context(
 def follow_up(
     context: typer.Context, run: Run, text: Text, journal: Journal = None
 ) -> None:
-    """Say something once the run has its answer: it goes on with that.
+    """Queue a message for the time when the run has its answer: the run continues with it.
 
     \b
     Example: loopwright follow-up run-1f2e3d4c 'and the same for London'
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(
         context,
@@ -190,11 +196,11 @@ def override(
     ],
     journal: Journal = None,
 ) -> None:
-    """Have a tool called before the run's next model call; it is gated like any call, and the model is told the result.
+    """Call a tool before the run's next model call; it is gated like any call, and the model reads the result.
 
     \b
     Example: loopwright override run-1f2e3d4c search '{"query": "weather in Oslo"}'
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(
         context,
@@ -210,44 +216,44 @@ def override(
 
 @commands.command()
 def pause(context: typer.Context, run: Run, journal: Journal = None) -> None:
-    """Let a run stand still before its next step, with its clock; `loopwright unpause` lets it go on.
+    """Pause a run, and its clock, before its next step; `loopwright unpause` continues it.
 
     \b
     Example: loopwright pause run-1f2e3d4c
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(context, lambda: send_command(run, journal, lambda control: control.pause()))
 
 
 @commands.command()
 def unpause(context: typer.Context, run: Run, journal: Journal = None) -> None:
-    """Let a paused run go on, wherever it is at work.
+    """Continue a paused run, in whichever process it is.
 
     \b
     Example: loopwright unpause run-1f2e3d4c
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(context, lambda: send_command(run, journal, lambda control: control.unpause()))
 
 
 @commands.command()
 def stop(context: typer.Context, run: Run, journal: Journal = None) -> None:
-    """End a run after the step that is under way; it ends as aborted, with all that it has.
+    """End a run after its current step; it ends as aborted, with its usage and its conversation.
 
     \b
     Example: loopwright stop run-1f2e3d4c
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(context, lambda: send_command(run, journal, lambda control: control.stop()))
 
 
 @commands.command()
 def abort(context: typer.Context, run: Run, journal: Journal = None) -> None:
-    """End a run at once: what is in flight is cancelled.
+    """End a run at once: calls in flight are cancelled.
 
     \b
     Example: loopwright abort run-1f2e3d4c
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     end(context, lambda: send_command(run, journal, lambda control: control.abort()))
 
@@ -259,14 +265,16 @@ def declassify(
     label: Annotated[
         str, typer.Argument(metavar="LABEL", help=f"One of {', '.join(LABELS)}.")
     ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the journal.")],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
+    ],
     journal: Journal = None,
 ) -> None:
-    """Say that a run counts as no more sensitive than LABEL from here on, whatever it has read.
+    """Declare that a run counts as no more sensitive than LABEL from here on, whatever it has read.
 
     \b
     Example: loopwright declassify run-1f2e3d4c normal --reason 'the addresses are public'
-    Exit status: as of `loopwright steer`.
+    Exit status: as for `loopwright steer`.
     """
     if label not in LABELS:
         raise typer.BadParameter(

@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, its errors on one line, and quietly where nobody reads any more."""
+"""Exit statuses of commands, and how errors and closed streams end a command."""
 
 import contextlib
 import os
@@ -19,19 +19,15 @@ EXIT_STATUS: dict[Status, int] = {
     "waiting": 5,
     "aborted": 6,
 }
-FAILED, MISUSED, INTERRUPTED, BROKEN_PIPE = (
-    1,
-    2,
-    130,
-    141,
-)  # the last two as of a process that SIGINT or SIGPIPE ends
+FAILED, MISUSED = 1, 2
+INTERRUPTED, BROKEN_PIPE = 130, 141  # as for a process that SIGINT or SIGPIPE ends
 
 
 def run_work(work: Callable[[], int], *, debug: bool) -> int:
-    """Do a command's work and give its exit status; an error of ours is told on one line, with `debug` in full."""
+    """Run a command and return its exit status; report a Loopwright error on one line, with `debug` in full."""
     try:
         status = work()
-        sys.stdout.flush()  # while an error of it can still be told
+        sys.stdout.flush()  # while an error of it can still be reported
         return status
     except BrokenPipeError:
         discard_output()
@@ -44,7 +40,7 @@ def run_work(work: Callable[[], int], *, debug: bool) -> int:
 
 
 def report_error(error: BaseException, *, debug: bool) -> None:
-    """One line about an error on standard error; with `debug` also where it comes from."""
+    """Write an error to standard error on one line, with `debug` its traceback before it."""
     if debug:
         sys.stderr.write(clean("".join(traceback.format_exception(error))))
     sys.stderr.write(f"error: {one_line(str(error)) or type(error).__name__}\n")
@@ -52,7 +48,7 @@ def report_error(error: BaseException, *, debug: bool) -> None:
 
 
 def ensure_streams() -> None:
-    """Put an empty stream in the place of each that the process was started without; standard output must be there."""
+    """Open an empty stream for each that the process was started without; raise `ConfigError` without standard output."""
     closed = [
         name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None
     ]
@@ -69,14 +65,14 @@ def ensure_streams() -> None:
 
 
 def escape_unencodable(stream: TextIO) -> None:
-    """Let a stream write what its encoding has no character for as an escape, in place of failing."""
+    """Make a stream escape the characters that its encoding lacks."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
 def discard_output() -> None:
-    """Send what cannot be written any more nowhere, so that the end of the process does not complain of it."""
+    """Discard output that cannot be written any more, so that the interpreter exits without an error message."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""What a person says to a run from a shell: one word into its inbox, and a list of what runs ask."""
+"""Send a command to the inbox of a run, and list the decisions that runs wait for."""
 
 import asyncio
 import json
@@ -21,59 +21,50 @@ from .text import clean, json_text, one_line
 Send: TypeAlias = Callable[[RunControl], Awaitable[None]]
 
 
-def send_command(run_id: str, journal: str | None, word: Send) -> int:
-    """Say a word to a run; gives the exit status."""
+def send_command(run_id: str, journal: str | None, send: Send) -> int:
+    """Send a command to a run; return the exit status."""
     opened = open_journal(journal)
     control = RunControl(opened, Redactor(), run_id)
-    status = next(
-        (info.status for info in opened.runs(unfinished=True) if info.run_id == run_id),
-        "running",
-    )
+    statuses = {info.run_id: info.status for info in opened.runs(unfinished=True)}
+    is_running = statuses.get(run_id, "running") == "running"
 
     async def work() -> None:
-        await word(control)
+        await send(control)
 
     asyncio.run(run_and_close(opened, work))
-    at_work = "queued; takes effect before the next step\n"
-    sys.stderr.write(
-        at_work
-        if status == "running"
-        else "queued; takes effect when the run is resumed\n"
-    )
+    when = "before the next step" if is_running else "when the run is resumed"
+    sys.stderr.write(f"queued; takes effect {when}\n")
     return 0
 
 
 def list_questions(journal: str | None, *, as_json: bool) -> int:
-    """List what the runs of a journal want decided, the newest run first; 1 if a run cannot be read."""
+    """List the open questions of a journal, the newest run first; return 1 if a run cannot be read."""
     opened = open_journal(journal)
     count, status = 0, 0
     for info in opened.runs(unfinished=True):
         try:
             asked = open_questions(opened.read(info.run_id))
-        except JournalError as error:  # the others are asked about all the same
+        except JournalError as error:  # the other runs are listed all the same
             report_error(error, debug=False)
             status = FAILED
             continue
         count += len(asked)
         for question in asked:
+            lines = _format_question(info.run_id, question, journal)
             if as_json:
-                sys.stdout.write(
-                    json_text(
-                        {"run_id": info.run_id, "id": question.id, "question": question}
-                    )
-                    + "\n"
-                )
-            else:
-                sys.stdout.writelines(
-                    f"{line}\n" for line in _lines(info.run_id, question, journal)
-                )
+                lines = [_question_as_json(info.run_id, question)]
+            sys.stdout.writelines(f"{line}\n" for line in lines)
     if not count and not status:
         sys.stderr.write("no run waits for a decision\n")
     return status
 
 
-def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
-    """A question with the call that it is about, word for word, and the commands that answer it."""
+def _question_as_json(run_id: str, question: Question) -> str:
+    return json_text({"run_id": run_id, "id": question.id, "question": question})
+
+
+def _format_question(run_id: str, question: Question, journal: str | None) -> list[str]:
+    """Return a question with the call that it is about and the commands that answer it."""
     return [
         f"{clean(run_id)}  {clean(question.key)}  {one_line(question.text)}",
         *format_question(run_id, question, journal),
@@ -81,7 +72,7 @@ def _lines(run_id: str, question: Question, journal: str | None) -> list[str]:
 
 
 def parse_json_object(option: str, text: str) -> JsonObject:
-    """An option that is a JSON object."""
+    """Return the JSON object that an option holds."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:

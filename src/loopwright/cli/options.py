@@ -1,4 +1,4 @@
-"""The options that `run`, `resume` and `worker` share: what a run is made of, how it is shown, who is asked."""
+"""The options that `run`, `resume` and `worker` share: services of the run, output, approval."""
 
 import dataclasses
 import functools
@@ -18,13 +18,13 @@ Journal: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Where runs are kept: a SQLite file, or name:place of an installed journal ('memory' keeps nothing). "
-        "Without it LOOPWRIGHT_JOURNAL, else loopwright.db in this folder.",
+        help="The journal: a SQLite file, or name:place of an installed journal ('memory' keeps nothing). "
+        "Default: LOOPWRIGHT_JOURNAL, else loopwright.db in this directory.",
     ),
 ]
 Run: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="The run's id, as `loopwright runs` lists it."),
+    typer.Argument(metavar="RUN", help="The id of the run; see `loopwright runs`."),
 ]
 
 
@@ -36,14 +36,14 @@ class SharedOptions:
         str | None,
         typer.Option(
             metavar="NAME:MODEL",
-            help="The model, like openai:gpt-4.1-mini. Without it LOOPWRIGHT_PROVIDER.",
+            help="The model, such as openai:gpt-4.1-mini. Default: LOOPWRIGHT_PROVIDER.",
         ),
     ] = None
     tools: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PKG:OBJECT",
-            help="Tools: package.module:object (a function, a Tool, or a list of those; this folder can be imported), "
+            help="Tools: package.module:object (a function, a Tool, or a list of those; this directory is importable), "
             "or name[:argument] of an installed toolbox. Repeatable.",
         ),
     ] = None
@@ -53,14 +53,14 @@ class SharedOptions:
             "--option",
             "-o",
             metavar="NAME=VALUE",
-            help="An option of the engine: JSON, a plain text, or @package.module:object. Repeatable.",
+            help="An option of the engine: JSON, a text, or @package.module:object. Repeatable.",
         ),
     ] = None
     output: Annotated[
         str | None,
         typer.Option(
             metavar="PKG:MODEL",
-            help="A pydantic model that the answer shall fit; printed as JSON.",
+            help="A pydantic model for the answer, which is printed as JSON.",
         ),
     ] = None
     journal: Journal = None
@@ -75,21 +75,21 @@ class SharedOptions:
         bool | None,
         typer.Option(
             "--yes/--ask",
-            help="Approve all that the gate asks about / ask at the terminal (the default).",
+            help="Approve every call that needs approval / ask at the terminal (the default).",
         ),
     ] = None
     wait: Annotated[
         bool,
         typer.Option(
             "--wait",
-            help="Ask nobody: leave the run waiting, to be decided with `loopwright approve` or `resume`.",
+            help="Suspend the run at a call that needs approval, for `loopwright approve` or `resume`.",
         ),
     ] = False
     on_unknown: Annotated[
         OnUnknown | None,
         typer.Option(
             metavar="tell|ask|stop",
-            help="A side effect that was interrupted: tell the model (the default), ask (see `loopwright resolve`), "
+            help="After an interrupted side effect: tell the model (the default), ask a person (`loopwright resolve`), "
             "or stop the run.",
         ),
     ] = None
@@ -97,18 +97,18 @@ class SharedOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Tool calls in text: auto, react, json, xml. By itself for a model that has no tool calls of its own.",
+            help="Tool calls as text: auto, react, json, xml. Default: auto for a model without native tool calls.",
         ),
     ] = None
     price: Annotated[
         str | None,
         typer.Option(
             metavar="IN,OUT",
-            help="What a million tokens sent and received cost: for --max-cost and figures.",
+            help="The price of a million input and output tokens: for --max-cost and usage.",
         ),
     ] = None
     max_iterations: Annotated[
-        int | None, typer.Option(metavar="N", help="Limit: turns of one loop.")
+        int | None, typer.Option(metavar="N", help="Limit: iterations of one loop.")
     ] = None
     max_llm_calls: Annotated[
         int | None, typer.Option(metavar="N", help="Limit: model calls.")
@@ -117,24 +117,24 @@ class SharedOptions:
         int | None, typer.Option(metavar="N", help="Limit: tool calls.")
     ] = None
     max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Limit: tokens sent and received.")
+        int | None, typer.Option(metavar="N", help="Limit: input and output tokens.")
     ] = None
     max_cost: Annotated[
         float | None, typer.Option(metavar="X", help="Limit: cost; see --price.")
     ] = None
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Limit: time at work.")
+        float | None, typer.Option(metavar="SECONDS", help="Limit: active time.")
     ] = None
     json: Annotated[
         bool,
-        typer.Option("--json", help="The whole result as JSON on standard output."),
+        typer.Option("--json", help="Print the whole result as JSON."),
     ] = False
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress on standard error.")
-    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = (
+        False
+    )
 
     def chosen(self) -> CommandOptions:
-        """What the run is made of."""
+        """Return the options from which the services of the run are made."""
         limits = {
             "max_iterations": self.max_iterations,
             "max_llm_calls": self.max_llm_calls,
@@ -149,22 +149,20 @@ class SharedOptions:
         )  # fmt: skip
 
     def interaction(self, context: typer.Context) -> Interaction:
-        """How it is shown, and who is asked."""
+        """Return how the run is shown and who approves calls."""
         if self.wait and self.yes is not None:
-            raise typer.BadParameter("choose one of --yes, --ask and --wait")
-        approval: Approval | None = (
-            None if self.yes is None else "yes" if self.yes else "ask"
-        )
-        return Interaction(
-            self.quiet,
-            self.json,
-            "wait" if self.wait else approval,
-            is_debug(context),
-        )
+            raise typer.BadParameter("pass one of --yes, --ask and --wait")
+        approvals: dict[bool | None, Approval | None] = {
+            None: "wait" if self.wait else None,
+            True: "yes",
+            False: "ask",
+        }
+        approval = approvals[self.yes]
+        return Interaction(self.quiet, self.json, approval, is_debug(context))
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the fields of `SharedOptions` to a command's options, and hands them over as its argument `given`."""
+    """Add the fields of `SharedOptions` to a command's options, passed as its argument `given`."""
     hints = get_type_hints(SharedOptions, include_extras=True)
     shared = [
         inspect.Parameter(
@@ -195,7 +193,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def end(context: typer.Context, work: Callable[[], int]) -> Never:
-    """Do a command's work, and end with its exit status."""
+    """Run a command and exit with its status."""
     raise typer.Exit(run_work(work, debug=is_debug(context)))
 
 

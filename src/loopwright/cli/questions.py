@@ -1,4 +1,4 @@
-"""What a run asks people, with the commands to type for an answer."""
+"""The questions of waiting runs, with the commands that answer them."""
 
 import shlex
 import time
@@ -13,7 +13,7 @@ from .text import clean, exact_call, one_line
 def format_questions(
     run_id: str, pending: Iterable[Question], journal: str | None
 ) -> list[str]:
-    """Each question of a waiting run, and below it how to answer."""
+    """Return each question of a waiting run, followed by the commands that answer it."""
     lines: list[str] = []
     for question in pending:
         lines += [one_line(question.text), *format_question(run_id, question, journal)]
@@ -21,7 +21,7 @@ def format_questions(
 
 
 def format_question(run_id: str, question: Question, journal: str | None) -> list[str]:
-    """The call that a question is about, word for word, until when it can be answered, and the commands to do so."""
+    """Return the call that a question is about, its expiry, and the commands that answer it."""
     lines: list[str] = []
     if question.tool and (question.arguments or question.about == "approval"):
         lines.append(f"  {exact_call(question.tool, question.arguments)}")
@@ -37,7 +37,7 @@ def format_question(run_id: str, question: Question, journal: str | None) -> lis
 
 
 def _how_to_answer(run_id: str, question: Question, journal: str | None) -> list[str]:
-    """The commands that answer a question."""
+    """Return the commands that answer a question."""
 
     def command(name: str, *words: str) -> str:
         where = [] if journal is None else ["--journal", journal]

@@ -1,4 +1,4 @@
-"""`run`, `resume` and `fork`: work that goes into a journal, watched while it happens."""
+"""`run`, `resume` and `fork`: run engines, and show their progress."""
 
 import asyncio
 import dataclasses
@@ -51,8 +51,8 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """What is asked of which engine; the text "-" is read from standard input."""
+class Task:
+    """A task for an engine; the text "-" is read from standard input."""
 
     text: str
     engine: str
@@ -62,10 +62,10 @@ class Question:
     saga: bool = False
 
     def conversation(self) -> Conversation:
-        """The task as the engine gets it."""
+        """Return the conversation that the engine starts with."""
         try:
             text = sys.stdin.read() if self.text == "-" else self.text
-            text.encode()  # bytes that are no text may come as half pairs
+            text.encode()  # bytes that are not text may arrive as lone surrogates
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
             raise ConfigError(
                 f"question: is not UTF-8 text: {error.reason} at position {error.start}"
@@ -79,15 +79,15 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Interaction:
-    """How a run is shown, and who is asked."""
+    """How a run is shown, and who approves calls."""
 
     quiet: bool = False
     as_json: bool = False
     approval: Approval | None = None
     debug: bool = False
 
-    def watched(self, run_id: str = "") -> "WatchedRun":
-        """Where the run is worked on: who watches depends on where standard error goes."""
+    def watch(self, run_id: str = "") -> "WatchedRun":
+        """Return the run to watch; the watcher depends on where standard error goes."""
         watcher: Watcher
         if self.quiet:
             watcher = NullWatcher(sys.stderr)
@@ -101,7 +101,7 @@ class Interaction:
 
 
 class WatchedRun:
-    """Where one run is worked on: passes what happens to its watcher, and ends the work if nobody watches any more."""
+    """One run in progress: show its events by its watcher, suspend it when the reader is gone."""
 
     def __init__(
         self, watcher: Watcher, approver: Approver | Suspend, run_id: str
@@ -109,22 +109,22 @@ class WatchedRun:
         self.watcher, self.approver, self.run_id = watcher, approver, run_id
         self._task: asyncio.Task[Result] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._unread = False
+        self._reader_is_gone = False
 
-    def set(self) -> AbstractContextManager[None]:
-        """What tools and plug-ins print goes to the watcher, so that the answer is alone on standard output."""
+    def capture(self) -> AbstractContextManager[None]:
+        """Send what tools and plug-ins print to the watcher, so that standard output holds the answer alone."""
         return capture_output(lambda text: self._guarded(self.watcher.printed, text))
 
-    def play(
+    def execute(
         self, work: Callable[[], Awaitable[Result]], journal: Journal
     ) -> Result | None:
-        """Do the work in an event loop of its own and close the journal; `None` if Ctrl-C has suspended the run."""
+        """Run the work in an event loop and close the journal; return `None` if Ctrl-C suspended the run."""
         try:
-            return asyncio.run(self._play(work, journal))
+            return asyncio.run(self._execute(work, journal))
         except KeyboardInterrupt:
             return None
 
-    async def _play(
+    async def _execute(
         self, work: Callable[[], Awaitable[Result]], journal: Journal
     ) -> Result:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -132,7 +132,7 @@ class WatchedRun:
             with self.watcher:
                 return await run_and_close(journal, work)
         except asyncio.CancelledError:
-            if self._unread:
+            if self._reader_is_gone:
                 raise BrokenPipeError from None
             raise
 
@@ -145,13 +145,13 @@ class WatchedRun:
             self._guarded(self.watcher.delta, item)
 
     def _guarded(self, show: Callable[[T], None], what: T) -> None:
-        """Show something; where the reader is gone, the run is suspended as by an interrupt."""
-        if self._unread:
+        """Show something; if the reader is gone, suspend the run as an interrupt does."""
+        if self._reader_is_gone:
             return
         try:
             show(what)
         except BrokenPipeError:
-            self._unread = True
+            self._reader_is_gone = True
             if self._loop is not None and self._task is not None:
                 self._loop.call_soon_threadsafe(
                     self._task.cancel
@@ -159,35 +159,30 @@ class WatchedRun:
 
 
 async def run_and_close(journal: Journal, work: Callable[[], Awaitable[T]]) -> T:
-    """Do the work and close the journal."""
+    """Run the work and close the journal."""
     try:
         return await work()
     finally:
         await journal.close()
 
 
-def start_run(
-    question: Question, chosen: CommandOptions, interaction: Interaction
-) -> int:
-    """Put a question to an engine; gives the exit status."""
-    watched = interaction.watched()
-    with watched.set():
-        task, output, journal = (
-            question.conversation(),
-            load_output_model(chosen.output),
-            open_journal(chosen.journal),
-        )
+def start_run(task: Task, chosen: CommandOptions, interaction: Interaction) -> int:
+    """Run an engine on a task; return the exit status."""
+    watched = interaction.watch()
+    with watched.capture():
+        conversation = task.conversation()
+        output, journal = load_output_model(chosen.output), open_journal(chosen.journal)
         runtime = make_runtime(chosen, watched.approver, journal)
         engine = runtime.engine(
-            question.engine, **parse_engine_options(runtime, chosen.options)
+            task.engine, **parse_engine_options(runtime, chosen.options)
         )
 
         async def work() -> Result:
             run = engine.start(
-                task,
-                run_id=question.run_id,
+                conversation,
+                run_id=task.run_id,
                 output=output,
-                saga=question.saga,
+                saga=task.saga,
                 deltas=True,
             )
             async with runtime, run as handle:
@@ -195,8 +190,8 @@ def start_run(
                     watched.show(item)
                 return await handle.result()
 
-        result = watched.play(work, journal)
-    return _told(result, watched.run_id, chosen, interaction, journal)
+        result = watched.execute(work, journal)
+    return _report(result, watched.run_id, chosen, interaction, journal)
 
 
 def resume_run(
@@ -207,9 +202,9 @@ def resume_run(
     engine: str | None = None,
     take_over: bool = False,
 ) -> int:
-    """Go on with a run where its journal ends; gives the exit status."""
-    watched = interaction.watched(run_id)
-    with watched.set():
+    """Resume a run where its journal ends; return the exit status."""
+    watched = interaction.watch(run_id)
+    with watched.capture():
         output, journal = load_output_model(chosen.output), open_journal(chosen.journal)
         entries = journal.read(run_id)
         watched.watcher.known(entries)
@@ -233,12 +228,12 @@ def resume_run(
             except RunBusy:
                 raise _explain_busy(journal, run_id) from None
 
-        result = watched.play(work, journal)
-    return _told(result, run_id, chosen, interaction, journal)
+        result = watched.execute(work, journal)
+    return _report(result, run_id, chosen, interaction, journal)
 
 
 def _has_remote_approver(run_id: str, journal: Journal) -> bool:
-    """Whether somebody approves or denies this run's calls from outside, and so decides about those to come, too."""
+    """Return whether a person decides about this run's calls from another process, and so about later ones too."""
     return any(command.kind in (APPROVE, DENY) for command in journal.inbox(run_id))
 
 
@@ -249,13 +244,13 @@ def rebuild_engine(
     engine: str | None,
     chosen: CommandOptions,
 ) -> LoopEngine:
-    """The engine that a run was begun with: its recorded options, and those that are given."""
+    """Return the engine of a run, with its recorded options and those that are given."""
     given = parse_engine_options(runtime, chosen.options)
     missing = [name for name in started.opaque if name.partition(".")[0] not in given]
     if missing:
         raise ConfigError(
-            f"{', '.join(missing)}: this option of run {run_id!r} is code or a live object, which no journal holds: "
-            f"give it again, --option {missing[0].partition('.')[0]}=@package.module:object"
+            f"{', '.join(missing)}: this option of run {run_id!r} is code or a live object, which a journal cannot hold; "
+            f"pass it again: --option {missing[0].partition('.')[0]}=@package.module:object"
         )
     recorded = (
         restore_options(runtime, started, but=given.keys())
@@ -266,7 +261,7 @@ def rebuild_engine(
 
 
 def _explain_busy(journal: Journal, run_id: str) -> RunBusy:
-    """Who works on the run, and the option of this command that is the way out."""
+    """Return the error that another process runs it, with the option that takes it over."""
     owner = next((info.owner for info in journal.runs() if info.run_id == run_id), None)
     who = format_process(owner) if owner else "another process"
     return RunBusy(
@@ -295,8 +290,8 @@ def copy_to_fork(
 
 
 def format_resume_command(run_id: str, chosen: CommandOptions) -> str:
-    """What to type to go on with a run."""
-    return clean(shlex.join(["loopwright", "resume", run_id, *chosen.again()]))
+    """Return the command that resumes a run."""
+    return clean(shlex.join(["loopwright", "resume", run_id, *chosen.repeat()]))
 
 
 def make_runtime(
@@ -307,7 +302,7 @@ def make_runtime(
     started: RunStarted | None = None,
     observers: Sequence[Observer] = (),
 ) -> Runtime:
-    """The parts that were chosen; a run that goes on keeps its limits, and is watched by an observer."""
+    """Return a runtime of the chosen services; a resumed run keeps its limits and is shown by an observer."""
     limits = build_limits(chosen.limits, started.limits if started else None)
     return Runtime(
         limits=limits, observers=observers, **open_services(chosen, approver, journal)
@@ -317,7 +312,7 @@ def make_runtime(
 def open_services(
     chosen: CommandOptions, approver: Approver | Suspend, journal: Journal
 ) -> dict[str, Any]:
-    """The parts that do not depend on the run, as a runtime takes them."""
+    """Return the services that do not depend on the run, as a runtime takes them."""
     provider = open_provider(chosen)
     return {
         "provider": provider,
@@ -330,14 +325,14 @@ def open_services(
     }
 
 
-def _told(
+def _report(
     result: Result | None,
     run_id: str,
     chosen: CommandOptions,
     interaction: Interaction,
     journal: Journal,
 ) -> int:
-    """Write the answer to standard output, and to standard error how it ended and how to go on; the exit status."""
+    """Print the answer, and to standard error how the run ended and how to resume it; return the exit status."""
     kept = not isinstance(journal, MemoryJournal)
     if result is None:
         how = (
@@ -368,7 +363,7 @@ def _told(
 
 
 def describe_result(result: Result) -> dict[str, object]:
-    """A result for programs."""
+    """Return a result as JSON values, for programs."""
     error = result.error
     return {
         "run_id": result.run_id,
@@ -390,6 +385,6 @@ def describe_result(result: Result) -> dict[str, object]:
 
 
 def _output(result: Result) -> object:
-    """The output as JSON; that of a finished run is recorded as such, and stays so where no model is given."""
+    """Return the output as JSON, which it is already for a finished run without a model class."""
     output: object = result.output
     return output.model_dump(mode="json") if isinstance(output, BaseModel) else output

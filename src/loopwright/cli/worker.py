@@ -1,4 +1,4 @@
-"""`worker` and `resolve`: runs that nobody works on are taken up, and told what they wait for."""
+"""`worker` and `resolve`: resume the runs that no process works on, and resolve calls with an unknown outcome."""
 
 import asyncio
 import dataclasses
@@ -45,13 +45,15 @@ STOPPED_BY = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerRuntime(Runtime):
-    """A runtime that goes on with each run under the limits and options that the run has, as `resume` does."""
+    """A runtime that resumes each run under the run's own limits and options, as `resume` does."""
 
-    def __init__(self, chosen: CommandOptions, **parts: Any) -> None:
+    def __init__(self, chosen: CommandOptions, **services: Any) -> None:
         def again(started: RunStarted) -> Runtime:
-            return Runtime(limits=build_limits(chosen.limits, started.limits), **parts)
+            return Runtime(
+                limits=build_limits(chosen.limits, started.limits), **services
+            )
 
-        super().__init__(limits=build_limits(chosen.limits), **parts)
+        super().__init__(limits=build_limits(chosen.limits), **services)
         vars(self).update(
             _chosen=chosen, _again=again
         )  # a frozen class, of which these are no part
@@ -64,7 +66,7 @@ class WorkerRuntime(Runtime):
         output: type[Model] | None = None,
         deps: object = None,
     ) -> Result[Model | None]:
-        """Go on with a run."""
+        """Resume a run."""
         chosen: CommandOptions = vars(self)["_chosen"]
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         async with vars(self)["_again"](started) as runtime:
@@ -83,20 +85,20 @@ def serve(
     poll: float,
     once: bool,
 ) -> int:
-    """Take up runs until a signal ends it, which releases those at work; gives the exit status."""
+    """Resume runs until a signal, which releases those in progress; return the exit status."""
     watched = dataclasses.replace(
         interaction, quiet=True, approval=interaction.approval or "wait"
-    ).watched()
-    with watched.set():
+    ).watch()
+    with watched.capture():
         journal, output = open_journal(chosen.journal), load_output_model(chosen.output)
         if isinstance(journal, MemoryJournal):
             raise ConfigError(
-                "--journal: a worker needs a journal that outlives the processes whose runs it takes up"
+                "--journal: a worker needs a journal that outlives the processes whose runs it resumes"
             )
         log = WorkerLog(chosen, quiet=interaction.quiet)
-        parts = open_services(chosen, watched.approver, journal)
+        services = open_services(chosen, watched.approver, journal)
         runtime = WorkerRuntime(
-            chosen, **parts, observers=[log], lease=lease, breakers=CircuitBreakers()
+            chosen, **services, observers=[log], lease=lease, breakers=CircuitBreakers()
         )
         worker = Worker(
             runtime,
@@ -110,21 +112,23 @@ def serve(
                 return await _until_stopped(worker, log, once=once)
 
         results = asyncio.run(run_and_close(journal, work))
-    for result in results:
-        told = (
-            json_text(describe_result(result))
-            if interaction.as_json
-            else clean(f"{result.run_id}\t{result.status}")
-        )
-        sys.stdout.write(told + "\n")
-    sys.stdout.flush()
+    _print_results(results, as_json=interaction.as_json)
     return 0
+
+
+def _print_results(results: list[Result], *, as_json: bool) -> None:
+    for result in results:
+        line = clean(f"{result.run_id}\t{result.status}")
+        if as_json:
+            line = json_text(describe_result(result))
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 async def _until_stopped(
     worker: Worker, log: "WorkerLog", *, once: bool
 ) -> list[Result]:
-    """Let a worker work until it is done or a signal comes; a second signal ends the process as it always does."""
+    """Run a worker until it is done or a signal arrives; a second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     task: asyncio.Task[Any] = asyncio.ensure_future(
         worker.drain() if once else worker.serve()
@@ -138,7 +142,7 @@ async def _until_stopped(
 
     for number in STOPPED_BY:
         loop.add_signal_handler(number, stop)
-    log.say(
+    log.write(
         "claiming the runs that can be resumed"
         if once
         else "claiming runs that can be resumed; Ctrl-C or SIGTERM releases them"
@@ -150,17 +154,17 @@ async def _until_stopped(
 
 
 class WorkerLog:
-    """Writes a line for each run that is taken up and left, and what it waits for."""
+    """Write a line for each run that is claimed and each that ends or waits, with its questions."""
 
     def __init__(self, chosen: CommandOptions, *, quiet: bool) -> None:
         self._chosen, self._quiet = chosen, quiet
 
-    def say(self, line: str) -> None:
-        """A line about the worker itself."""
+    def write(self, line: str) -> None:
+        """Write a line about the worker itself."""
         self._write(f"{resolve_journal(self._chosen.journal)}  {line}")
 
     def __call__(self, entry: Entry) -> None:
-        """The lines about an entry."""
+        """Write the lines about an entry."""
         match entry.event:
             case RunResumed():
                 self._write(f"{entry.run_id}  claimed")
@@ -181,7 +185,7 @@ class WorkerLog:
 
 
 def parse_resolution(done: str | None, not_done: bool, unknown: bool) -> Resolution:
-    """The one thing that was said of a call."""
+    """Return the resolution that the options name."""
     if (done is not None) + not_done + unknown != 1:
         raise ConfigError(
             "resolution: pass exactly one of --done TEXT, --not-done and --unknown"
@@ -194,7 +198,7 @@ def parse_resolution(done: str | None, not_done: bool, unknown: bool) -> Resolut
 def send_resolution(
     run_id: str, key: str, resolution: Resolution, journal: str | None
 ) -> int:
-    """Put what came of a call into a run's inbox; gives the exit status."""
+    """Send the outcome of a call to the inbox of its run; return the exit status."""
     opened = open_journal(journal)
     body = build_resolve_body(run_id, opened.read(run_id), key, resolution)
 

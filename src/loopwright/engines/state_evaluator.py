@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from ..errors import ConfigError
@@ -34,27 +35,30 @@ class ValueEvaluator:
     async def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Ask about all states concurrently."""
         judgements = [self.problem.judge(node.state) for node in nodes]
-        prompts = [prompt for judgement in judgements for prompt in _prompts(judgement)]
+        prompts = list(chain.from_iterable(map(_list_prompts, judgements)))
         replies = dict(zip(prompts, await self.sampler.sample(prompts), strict=True))
+        values = [self._read_value(judgement, replies) for judgement in judgements]
         return [
-            self._with_value(node, judgement, replies)
-            for node, judgement in zip(nodes, judgements, strict=True)
+            node.with_value(value, labels)
+            for node, (value, labels) in zip(nodes, values, strict=True)
         ]
 
-    def _with_value(
-        self, node: Node, judgement: Judgement, replies: Mapping[str, tuple[str, ...]]
-    ) -> Node:
+    def _read_value(
+        self, judgement: Judgement, replies: Mapping[str, tuple[str, ...]]
+    ) -> tuple[float | None, Mapping[str, int]]:
+        """Return the value of a state and the counts of the labels that were read."""
         if isinstance(judgement, (int, float)):
-            return node.with_value(_check_finite(judgement))
-        texts = [text for prompt in _prompts(judgement) for text in replies[prompt]]
+            return _check_finite(judgement), {}
+        prompts = _list_prompts(judgement)
+        texts = list(chain.from_iterable(map(replies.__getitem__, prompts)))
         if self.labels is None:
-            return node.with_value(_mean_score(texts))
+            return _mean_score(texts), {}
         counts = _count_labels(texts, self.labels)
+        if not counts:
+            return None, {}
+        weights = [self.labels[label] * count for label, count in counts.items()]
         # `fsum`, because the order of samples and labels must not break a tie.
-        weight = math.fsum(
-            self.labels[label] * count for label, count in counts.items()
-        )
-        return node.with_value(weight if counts else None, counts)
+        return math.fsum(weights), counts
 
 
 def _check_finite(value: float) -> float:
@@ -77,10 +81,11 @@ def _count_labels(texts: Sequence[str], labels: Mapping[str, float]) -> dict[str
     return {label: found.count(label) for label in labels if label in found}
 
 
-def _prompts(judgement: Judgement) -> Sequence[str]:
-    if isinstance(judgement, str):
-        return [judgement]
-    return [] if isinstance(judgement, (int, float)) else judgement
+def _list_prompts(judgement: Judgement) -> Sequence[str]:
+    """Return the prompts of a judgement; a known value has none."""
+    if isinstance(judgement, (int, float)):
+        return []
+    return [judgement] if isinstance(judgement, str) else judgement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +101,19 @@ class VoteEvaluator:
 
     async def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Ask for all votes concurrently."""
-        if len(nodes) <= 1:
-            return [node.with_value(None) for node in nodes]
-        [ballots] = await self.sampler.sample([self._prompt(nodes)])
-        choices = [read_choice(ballot, len(nodes)) for ballot in ballots]
-        if all(choice is None for choice in choices):
+        votes = await self._count_votes(nodes) if len(nodes) > 1 else []
+        if not any(votes):
             return [node.with_value(None) for node in nodes]
         return [
-            node.with_value(float(choices.count(number)))
-            for number, node in enumerate(nodes, 1)
+            node.with_value(float(count))
+            for node, count in zip(nodes, votes, strict=True)
         ]
+
+    async def _count_votes(self, nodes: Sequence[Node]) -> list[int]:
+        """Return the number of votes for each node."""
+        [ballots] = await self.sampler.sample([self._prompt(nodes)])
+        choices = [read_choice(ballot, len(nodes)) for ballot in ballots]
+        return [choices.count(number) for number in range(1, len(nodes) + 1)]
 
     def _prompt(self, nodes: Sequence[Node]) -> str:
         candidates = [

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ..errors import ConfigError
 from ..events.run import Status, StopReason
@@ -78,7 +79,7 @@ class Trajectory:
     def actions(self) -> tuple[tuple[ToolCall, str], ...]:
         """The actor's tool calls, in order, each with its observation."""
         results = {m.call_id: m.content for m in self.turns if m.role == "tool"}
-        calls = [call for message in self.turns for call in message.calls]
+        calls = chain.from_iterable(message.calls for message in self.turns)
         return tuple((call, results.get(call.id, "")) for call in calls)
 
     def trace(self, tokens: int, *, answer: bool = True) -> str:
@@ -152,12 +153,10 @@ def count_given_messages(
 
     The actor may have inserted messages of its own before the last one it was given.
     """
-    if not given:
+    try:
+        return conversation.index(given[-1], len(given) - 1) + 1
+    except (IndexError, ValueError):
         return 0
-    for index in range(len(given) - 1, len(conversation)):
-        if conversation[index] == given[-1]:
-            return index + 1
-    return 0
 
 
 def _shorten(steps: list[tuple[str, str]], room: int) -> list[tuple[str, str]]:

@@ -22,11 +22,11 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright._kernel.session.progress_monitor import (
+from loopwright._kernel.session.progress_monitor import REPEATS
+from loopwright._kernel.session.similarity import (
     ALIKE,
     COMPARED,
-    REPEATS,
-    alike,
+    is_alike,
     similarity,
 )
 from loopwright.errors import Stuck
@@ -619,7 +619,7 @@ async def test_an_error_is_compared_with_the_one_before() -> None:
     again = failing("0123456789", "x123456789", "xy23456789", "xyz3456789", None)
     result, _, runtime = await run(*pages("attempt", 5), "done", tools=[again])
 
-    assert not alike("0123456789", "xy23456789")
+    assert not is_alike("0123456789", "xy23456789")
     assert decided(runtime, result.run_id) == ["allow"] * 4 + ["blocked"]
 
 
@@ -746,7 +746,7 @@ def test_similarity_is_that_of_the_textbook(a: str, b: str) -> None:
     longer = max(len(a), len(b))
 
     assert similarity(a, b) == (1 - levenshtein(a, b) / longer if longer else 1.0)
-    assert alike(a, b) == (similarity(a, b) >= ALIKE)
+    assert is_alike(a, b) == (similarity(a, b) >= ALIKE)
 
 
 def test_texts_are_alike_from_the_threshold_on() -> None:
@@ -757,11 +757,11 @@ def test_texts_are_alike_from_the_threshold_on() -> None:
         == similarity(twenty, twenty[:17] + "123")
         == ALIKE
     )
-    assert [alike(twenty, twenty[:17]), alike(twenty, twenty[:17] + "123")] == [
+    assert [is_alike(twenty, twenty[:17]), is_alike(twenty, twenty[:17] + "123")] == [
         True,
         True,
     ]
-    assert [alike(twenty, twenty[:16]), alike(twenty, twenty[:16] + "1234")] == [
+    assert [is_alike(twenty, twenty[:16]), is_alike(twenty, twenty[:16] + "1234")] == [
         False,
         False,
     ]
@@ -771,8 +771,8 @@ def test_of_long_texts_the_first_and_the_last_characters_are_compared() -> None:
     half = "x" * (COMPARED // 2)
     one, other = f"{half}{'b' * 10**6}{half}", f"{half}{'c' * 10**5}{half}"
 
-    assert alike(one, other)
-    assert not alike(one, f"{half}{'y' * 10**6}")
+    assert is_alike(one, other)
+    assert not is_alike(one, f"{half}{'y' * 10**6}")
 
 
 Operation = tuple[str, ...]
@@ -819,7 +819,7 @@ def test_what_symbiont_s_tracker_takes_for_the_same_error_is_the_same_here(
             assert rest == ["stop" if len(errors) >= most else "continue"]
             continue
         error, *expected = rest
-        same = bool(errors) and alike(errors[-1], error)
+        same = bool(errors) and is_alike(errors[-1], error)
         errors.append(error)
         if expected:
             assert expected == ["stop" if same or len(errors) >= most else "continue"]

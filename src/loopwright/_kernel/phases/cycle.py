@@ -334,11 +334,11 @@ class Cycle:
             identity = (name, denial.reason)
             is_new = denial.status == "denied" and identity not in counted
             counted.add(identity)
-            if is_new and monitor.denied(denial.call, denial.reason):
+            if is_new and monitor.count_denial(denial.call, denial.reason):
                 stuck = Stuck("denied", f"{name} was denied again: {denial.reason}")
                 raise self.scope.halt(stuck)
             if denial.final:
-                reason = monitor.stop_of(denial.key)
+                reason = monitor.stop_reason(denial.key)
                 repeated = reason == "repeated_error"
                 what = "failed in the same way" if repeated else "was called"
                 stuck = Stuck(reason, f"{name} {what} again and again")

@@ -101,7 +101,9 @@ class Clearance:
         if self.session.secrets.is_lost(state.key):
             return self._refuse(gated, "invalid", SECRET_LOST)
         unknown = self._unknown_tool(gated)
-        stop = self.monitor.step(state.key, call.name, gated.arguments_hash, unknown)
+        stop = self.monitor.check_call(
+            state.key, call.name, gated.arguments_hash, unknown
+        )
         if stop is not None:
             return self._refuse(gated, stop.verdict, stop.reason)
         return await self._gate(gated, state)
@@ -199,7 +201,7 @@ class Clearance:
         if known.verdict in ("blocked", "stuck"):
             stop = known.stop or ("repeated_action" if is_stuck else "")
             unknown = self._unknown_tool(gated)
-            self.monitor.recall(
+            self.monitor.restore(
                 gated.key, call.name, gated.arguments_hash, unknown, stop
             )
         status = REFUSALS[known.verdict]
@@ -395,7 +397,7 @@ class Clearance:
         decided = GateDecided(
             call.name, call.id, verdict, session.secrets.redactor.redact_text(reason),
             gated.policy_version, gated.arguments_hash, arguments,
-            session.active.take_waited(), self.monitor.stop_of(key), key in session.secrets,
+            session.active.take_waited(), self.monitor.stop_reason(key), key in session.secrets,
             command, until, gated.effect,
         )  # fmt: skip
         entry = session.writer.record(key, decided)

@@ -1,4 +1,4 @@
-"""The progress monitor: notices a loop that goes nowhere, and climbs from a nudge to an end."""
+"""ProgressMonitor: notices a loop without progress, and escalates from a nudge to the end of the run."""
 
 import collections
 import dataclasses
@@ -8,71 +8,34 @@ from typing import Literal, TypeAlias
 from ...events.effect_key import EffectKey
 from ...events.run import StopReason
 from ...messages import Observation, ToolCall
+from .similarity import is_alike, without_middle
 
-REPEATS = 3  # the same this often is a loop: a call with its result, a denial, an unknown tool, an error
-ALIKE = 0.85  # errors of this similarity are one error (Symbiont's progress tracker has the same threshold)
-COMPARED = (
-    300  # characters of an error's text that are compared: the first and the last 150
+REPEATS = 3
+"""So many are a loop: of a call with its result, a denial, an unknown tool, or an error."""
+NO_PROGRESS = (
+    "Calling it again will not help: try something else, or answer with what you know."
 )
-
-_Identity: TypeAlias = tuple[
-    str, str
-]  # of a call: its tool and the hash of its arguments
-
-
-def similarity(a: str, b: str) -> float:
-    """How alike two texts are, from 0 to 1: 1 - Levenshtein distance / length of the longer text, in characters."""
-    longer = max(len(a), len(b))
-    return 1 - _distance(a, b) / longer if longer else 1.0
-
-
-def alike(a: str, b: str) -> bool:
-    """Whether two error texts say the same, as far as they are compared; takes less than a millisecond."""
-    a, b = _ends(a), _ends(b)
-    longer = max(len(a), len(b))
-    if a == b:
-        return True
-    if (
-        1 - abs(len(a) - len(b)) / longer < ALIKE
-    ):  # so much would have to be added that the rest does not matter
-        return False
-    return similarity(a, b) >= ALIKE
-
-
-def _ends(text: str) -> str:
-    """A long text without its middle: errors begin with what failed and often end with why."""
-    half = COMPARED // 2
-    return text if len(text) <= COMPARED else text[:half] + text[-half:]
-
-
-def _distance(a: str, b: str) -> int:
-    """The Levenshtein distance: each column of the table is the bits of two numbers (Myers 1999, in Hyyrö's form)."""
-    if not a or not b:
-        return len(a) + len(b)
-    places: dict[str, int] = {}
-    for i, character in enumerate(a):
-        places[character] = places.get(character, 0) | 1 << i
-    every, last, distance = (1 << len(a)) - 1, 1 << (len(a) - 1), len(a)
-    more, less = (
-        every,
-        0,
-    )  # where a cell is one more than the cell above it, and one less
-    for character in b:
-        same = places.get(character, 0)
-        diagonal = (((same & more) + more) ^ more) | same | less
-        right_more, right_less = less | ~(diagonal | more), more & diagonal
-        distance += bool(right_more & last) - bool(right_less & last)
-        right_more, right_less = right_more << 1 | 1, right_less << 1
-        more, less = (
-            (right_less | ~(diagonal | right_more)) & every,
-            right_more & diagonal & every,
-        )
-    return distance
+SAME_CALL = (
+    "This exact call was made several times with the same result; it is not made again."
+)
+IN_TURNS = (
+    "You go back and forth between {}, with the same arguments and the same results. Neither is made again before "
+    "you have done something else."
+)
+NO_TOOL = "The calls before named no tool either. Call one of the tools that there are, or answer with what you know."
+EXACT_NAME = "Call one of the tools that there are, by its exact name, or answer with what you know."
+SAME_ERROR = (
+    "This call was not made: {0} keeps failing with nearly the same error, whatever its arguments. Do not call {0} "
+    "again: use another tool, or answer with what you know."
+)
+EndReason: TypeAlias = StopReason | Literal[""]
+_Identity: TypeAlias = tuple[str, str]
+"""A call's tool and the hash of its arguments."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Stop:
-    """A call that is not made: `reason` is what the model is told; "stuck" ends the run."""
+class BlockedCall:
+    """A call that is not made: `reason` is for the model; "stuck" ends the run."""
 
     verdict: Literal["blocked", "stuck"]
     reason: str
@@ -80,7 +43,7 @@ class Stop:
 
 @dataclasses.dataclass(slots=True)
 class _Loop:
-    """What keeps coming back, how often it did, and in which turns it was answered."""
+    """What repeats, how often it did, and the turns in which the monitor reacted."""
 
     of: str | bytes = ""
     times: int = 0
@@ -88,15 +51,14 @@ class _Loop:
     tried: bool = False  # the chance that comes with the nudge
     blocked: str = ""
 
-    def climb(self, turn: str) -> Literal["blocked", "stuck"]:
-        """Block, and end the run only when that was said in an earlier turn."""
+    def escalate(self, turn: str) -> Literal["blocked", "stuck"]:
+        """Block, or end the run if an earlier turn was blocked."""
         if self.blocked in ("", turn):
             self.blocked = turn
             return "blocked"
         return "stuck"
 
 
-@dataclasses.dataclass
 class ProgressMonitor:
     """Watches the calls of one scope, in call order; a resumed run rebuilds it from the same observations.
 
@@ -107,71 +69,57 @@ class ProgressMonitor:
     | tools that do not exist, running | a call of one that exists | 3           | the 4th        | repeated_error  |
     | an error of a tool, nearly equal | success, or another error | 3           | after one more | repeated_error  |
 
-    - The call after a blocked one ends the run if it goes on with the same loop.
-    - A-B-A-B is nudged when each call was made twice: then the pattern shows, and the third A is what goes on with it.
+    - The call after a blocked one ends the run if it continues the same loop.
+    - A-B-A-B is nudged when each call was made twice: then the pattern shows, and the third A continues it.
       Each of the two calls also has its own count.
     - An error says nothing certain about a call with other arguments, and may pass. So after the nudge the tool has one
       more turn; only if it fails in the same way again, its next call is blocked, whatever the arguments.
     - A block ends nothing in the turn that it was made in: the model has not read it yet.
-    - Denials have a count of their own, and rejections by an open breaker are no errors. A `repeatable` tool is not
-      watched at all.
+    - Denials have a count of their own, and rejections by an open breaker do not count as errors. A `repeatable` tool
+      is not watched at all.
     """
 
-    _results: dict[_Identity, _Loop] = dataclasses.field(
-        default_factory=dict[_Identity, _Loop]
-    )
-    _trail: collections.deque[tuple[_Identity, bytes]] = dataclasses.field(
-        default_factory=lambda: collections.deque[tuple[_Identity, bytes]](maxlen=4)
-    )
-    _pair: _Loop = dataclasses.field(
-        default_factory=_Loop
-    )  # of the two calls that the trail shows in turns
-    _unknown: _Loop = dataclasses.field(default_factory=_Loop)
-    _errors: dict[str, _Loop] = dataclasses.field(default_factory=dict[str, _Loop])
-    _denied: dict[_Identity, int] = dataclasses.field(
-        default_factory=dict[_Identity, int]
-    )
-    _stopped: dict[str, StopReason | Literal[""]] = dataclasses.field(
-        default_factory=dict[str, StopReason | Literal[""]]
-    )
+    def __init__(self) -> None:
+        self._results: dict[_Identity, _Loop] = {}
+        self._trail: collections.deque[tuple[_Identity, bytes]] = collections.deque(
+            maxlen=4
+        )
+        self._pair = _Loop()  # of the two calls that alternate in the trail
+        self._unknown = _Loop()
+        self._errors: dict[str, _Loop] = {}
+        self._denied: collections.Counter[_Identity] = collections.Counter()
+        self._blocked: dict[str, EndReason] = {}
 
-    def step(
+    def check_call(
         self, key: str, tool: str, arguments_hash: str, unknown: str = ""
-    ) -> Stop | None:
-        """Why a call that is about to be gated is not made; `None` for go.
+    ) -> BlockedCall | None:
+        """Return why a call that is about to be gated is not made, if so.
 
-        `key` is the call's key. `unknown` is what the registry says if there is no such tool.
+        `unknown` is what the registry says if there is no such tool.
         """
-        found = self._found((tool, arguments_hash), unknown)
+        found = self._find_loop((tool, arguments_hash), unknown)
         if found is None:
             return None
         loop, reason, stop = found
-        verdict = loop.climb(_turn(key))
-        self._stopped[key] = stop if verdict == "stuck" else ""
-        return Stop(verdict, reason)
+        verdict = loop.escalate(_turn_of(key))
+        self._blocked[key] = stop if verdict == "stuck" else ""
+        return BlockedCall(verdict, reason)
 
-    def recall(
-        self,
-        key: str,
-        tool: str,
-        arguments_hash: str,
-        unknown: str,
-        stop: StopReason | Literal[""],
+    def restore(
+        self, key: str, tool: str, arguments_hash: str, unknown: str, stop: EndReason
     ) -> None:
-        """Take over from the journal that a call was blocked, or that it ended the run with a stop reason."""
-        self.step(key, tool, arguments_hash, unknown)
-        self._stopped[key] = stop
+        """Restore that a call was blocked, or that it ended the run with a stop reason."""
+        self.check_call(key, tool, arguments_hash, unknown)
+        self._blocked[key] = stop
 
-    def stop_of(self, key: str) -> StopReason | Literal[""]:
-        """The stop reason of a call that ends the run; empty for any other."""
-        return self._stopped.get(key, "")
+    def stop_reason(self, key: str) -> EndReason:
+        """Return the stop reason of a call that ends the run; empty for any other."""
+        return self._blocked.get(key, "")
 
-    def denied(self, call: ToolCall, reason: str) -> bool:
-        """Count a denial; whether the same one has now come too often."""
-        times = self._denied[call.name, reason] = (
-            self._denied.get((call.name, reason), 0) + 1
-        )
-        return times >= REPEATS
+    def count_denial(self, call: ToolCall, reason: str) -> bool:
+        """Count a denial; return whether the same one has now come too often."""
+        self._denied[call.name, reason] += 1
+        return self._denied[call.name, reason] >= REPEATS
 
     def observe(
         self,
@@ -183,63 +131,62 @@ class ProgressMonitor:
         unknown: bool = False,
         repeatable: bool = False,
     ) -> str | None:
-        """Count what came of a call; the nudge to give the model, if one is due.
+        """Count the outcome of a call; return the nudge for the model, if one is due.
 
-        `refused` says that the call was not let through, `unknown` that this was since there is no such tool.
+        `refused` says that the call was not permitted, `unknown` that there is no such tool.
         """
         if not unknown and self._unknown.times:
             self._unknown = _Loop()
-        if key in self._stopped or observation.status == "denied":
+        if key in self._blocked or observation.status == "denied":
             return None
         if repeatable:
             self._trail.clear()
             return None
         identity = observation.call.name, arguments_hash
-        result = hashlib.sha256(
-            f"{observation.status}|{observation.text}".encode()
-        ).digest()
-        named = self._name_no_tool(observation) if unknown else None
-        again = self._repeat(identity, result)
-        in_turns = self._take_turns(identity, result)
-        failed = self._fail(observation, refused, key)
-        return named or again or in_turns or failed
+        text = f"{observation.status}|{observation.text}"
+        result = hashlib.sha256(text.encode()).digest()
+        nudges = (
+            self._count_unknown(observation) if unknown else None,
+            self._count_repeat(identity, result),
+            self._count_alternation(identity, result),
+            self._count_error(observation, refused, key),
+        )
+        return next(filter(None, nudges), None)
 
-    def _found(
+    def _find_loop(
         self, identity: _Identity, unknown: str
     ) -> tuple[_Loop, str, StopReason] | None:
-        """The loop that a call would go on with, what the model is told of it, and the stop reason of its end."""
+        """Return the loop that a call would continue, the text for the model, and the stop reason."""
         if unknown and self._unknown.times >= REPEATS:
             return self._unknown, f"{unknown} {NO_TOOL}", "repeated_error"
-        again = self._results.get(identity)
-        if again is not None and again.times >= REPEATS:
-            return again, SAME_CALL, "repeated_action"
-        two = self._two
-        if (
-            two is not None
-            and identity in two
-            and (identity == two[0] or self._pair.blocked)
-        ):
-            return self._pair, IN_TURNS.format(_both(two)), "repeated_action"
+        repeat = self._results.get(identity)
+        if repeat is not None and repeat.times >= REPEATS:
+            return repeat, SAME_CALL, "repeated_action"
+        pair = self._alternating
+        continues = pair[:1] if not self._pair.blocked else pair
+        if identity in continues:
+            return self._pair, IN_TURNS.format(_both(pair)), "repeated_action"
         errors = self._errors.get(identity[0])
         if errors is not None and errors.tried:
             return errors, SAME_ERROR.format(identity[0]), "repeated_error"
         return None
 
     @property
-    def _two(self) -> tuple[_Identity, _Identity] | None:
-        """The two calls that the last four were in turns, with unchanged results; the first would be next."""
-        if len(self._trail) < 4:
-            return None
-        a, b, c, d = self._trail
-        return (a[0], b[0]) if a == c and b == d and a[0] != b[0] else None
+    def _alternating(self) -> tuple[_Identity, ...]:
+        """The two calls that alternated in the last four, with unchanged results; the next one first."""
+        trail = tuple(self._trail)
+        if len(trail) < 4 or trail[:2] != trail[2:]:
+            return ()
+        (first, _), (second, _) = trail[:2]
+        return (first, second) if first != second else ()
 
-    def _name_no_tool(self, observation: Observation) -> str | None:
+    def _count_unknown(self, observation: Observation) -> str | None:
         self._unknown.times += 1
         if self._unknown.times != REPEATS:
             return None
-        return f"The last {REPEATS} calls named tools that do not exist. {observation.text} {EXACTLY}"
+        return f"The last {REPEATS} calls named tools that do not exist. {observation.text} {EXACT_NAME}"
 
-    def _repeat(self, identity: _Identity, result: bytes) -> str | None:
+    def _count_repeat(self, identity: _Identity, result: bytes) -> str | None:
         seen = self._results.get(identity)
         if seen is None or seen.of != result:
             self._results[identity] = _Loop(result, 1)
@@ -249,41 +196,41 @@ class ProgressMonitor:
             return None
         return (
             f"You have called {identity[0]} with the same arguments {REPEATS} times and got the same result each time. "
-            "Calling it again will not help: try something else, or answer with what you know."
+            f"{NO_PROGRESS}"
         )
 
-    def _take_turns(self, identity: _Identity, result: bytes) -> str | None:
-        before = self._two
+    def _count_alternation(self, identity: _Identity, result: bytes) -> str | None:
+        before = self._alternating
         self._trail.append((identity, result))
         if self._pair.blocked:
             self._pair = _Loop()
-        two = self._two
-        if (
-            two is None or before is not None
-        ):  # what comes after four in turns is the same two
+        pair = self._alternating
+        if before or not pair:  # after four in turns, the next makes the same pair
             return None
         return (
-            f"You go back and forth between {_both(two)}, with the same arguments and the same results. "
+            f"You go back and forth between {_both(pair)}, with the same arguments and the same results. "
             "Going on like that will not help: try something else, or answer with what you know."
         )
 
-    def _fail(self, observation: Observation, refused: bool, key: str) -> str | None:
+    def _count_error(
+        self, observation: Observation, refused: bool, key: str
+    ) -> str | None:
         tool, status = observation.call.name, observation.status
         if status == "ok":
             self._errors.pop(tool, None)
-        if status not in ("error", "timed_out") and not (
-            refused and status == "rejected"
-        ):
+        if status not in ("error", "timed_out", "rejected"):
             return None
-        text, errors = _ends(observation.text), self._errors.get(tool)
-        if errors is None or not alike(str(errors.of), text):
+        if status == "rejected" and not refused:
+            return None
+        text, errors = without_middle(observation.text), self._errors.get(tool)
+        if errors is None or not is_alike(str(errors.of), text):
             self._errors[tool] = _Loop(text, 1)
             return None
         errors.of, errors.times = text, errors.times + 1
         if errors.nudged:
-            errors.tried = errors.tried or _turn(key) != errors.nudged
+            errors.tried = errors.tried or _turn_of(key) != errors.nudged
         elif errors.times >= REPEATS:
-            errors.nudged = _turn(key)
+            errors.nudged = _turn_of(key)
             return (
                 f"The last {errors.times} calls of {tool} failed with nearly the same error. "
                 "Do what the error asks for, use another tool, or answer with what you know."
@@ -291,26 +238,11 @@ class ProgressMonitor:
         return None
 
 
-SAME_CALL = (
-    "This exact call was made several times with the same result; it is not made again."
-)
-IN_TURNS = (
-    "You go back and forth between {}, with the same arguments and the same results. Neither is made again before "
-    "you have done something else."
-)
-NO_TOOL = "The calls before named no tool either. Call one of the tools that there are, or answer with what you know."
-EXACTLY = "Call one of the tools that there are, by its exact name, or answer with what you know."
-SAME_ERROR = (
-    "This call was not made: {0} keeps failing with nearly the same error, whatever its arguments. Do not call {0} "
-    "again: use another tool, or answer with what you know."
-)
-
-
-def _turn(key: str) -> str:
-    """The proposal that a call belongs to."""
+def _turn_of(key: str) -> str:
+    """Return the key of the proposal that a call belongs to."""
     return EffectKey.parse(key).effect
 
 
-def _both(two: tuple[_Identity, _Identity]) -> str:
-    (a, _), (b, _) = two
+def _both(pair: tuple[_Identity, ...]) -> str:
+    (a, _), (b, _) = pair
     return f"two calls of {a}" if a == b else f"a call of {a} and one of {b}"

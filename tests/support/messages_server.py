@@ -69,6 +69,7 @@ class MessagesServer:
         self.asked: list[Asked] = []
         self.connections = 0
         self.url = ""
+        self._open: set[asyncio.StreamWriter] = set()
 
     @property
     def bodies(self) -> list[JsonValue]:
@@ -78,6 +79,7 @@ class MessagesServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.connections += 1
+        self._open.add(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 line, *pairs = head.decode().strip().split("\r\n")
@@ -94,6 +96,12 @@ class MessagesServer:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client is done
         finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def hang_up(self) -> None:
+        """Close the connections that clients keep; since Python 3.12 a server waits for them when it closes."""
+        for writer in self._open:
             writer.close()
 
 
@@ -102,7 +110,10 @@ async def serving(*answers: Answer) -> AsyncGenerator[MessagesServer]:
     server = MessagesServer(*answers)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        yield server
+        try:
+            yield server
+        finally:
+            server.hang_up()
 
 
 def recorded(name: str) -> tuple[bytes, JsonValue]:

@@ -74,7 +74,7 @@ NAMES = {
     "upto": "until",
     "left_?overs?": "unused",
     "hand_?over": "handoff",
-    "letters?": "message",
+    "(?<!dead_)letters?": "message",
     "hears?|heard": "received",
     "leave": "approval",
     "taken_back|take_back": "revoked",

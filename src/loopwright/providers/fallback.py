@@ -243,8 +243,9 @@ def _choose_type(error: ProviderError) -> type[ProviderError]:
 
 def _rate_usefulness(error: ProviderError) -> tuple[bool, bool, float]:
     """Return a sort key: first what the runtime can repair, then what it can retry, the shortest wait first."""
-    wait = (error.retry_after or 0.0) if error.retryable else 0.0
-    return isinstance(error, ContextTooLong), error.retryable, -wait
+    if not error.retryable:
+        return isinstance(error, ContextTooLong), False, 0.0
+    return isinstance(error, ContextTooLong), True, -(error.retry_after or 0.0)
 
 
 def _to_provider_error(member: Member, error: Exception) -> ProviderError:

@@ -56,7 +56,7 @@ class MessagesQuirks:
         """Return the known quirks of a model, by its name, at the endpoint behind a URL."""
         if "claude" not in model.lower():
             return cls()
-        version = [int(number) for number in _NUMBERS.findall(model)[:2]] or NEWEST
+        version = list(map(int, _NUMBERS.findall(model)[:2])) or NEWEST
         is_anthropic = urlsplit(base_url).hostname == HOST
         return cls(
             sampling=version < [4, 7], json_schema=is_anthropic and version >= [4, 5]
@@ -256,8 +256,10 @@ class AnthropicProvider(Endpoint):
         encoded = [spec.encoded(encode_tool) for spec in specs]
         if self._cache:
             encoded[-1] = mark_cached(encoded[-1])
-        none = b'"tool_choice":{"type":"none"},' if choice == "none" else b""
-        return [b'"tools":[', b",".join(encoded), b"],", none]
+        parts = [b'"tools":[', b",".join(encoded), b"],"]
+        if choice == "none":
+            parts.append(b'"tool_choice":{"type":"none"},')
+        return parts
 
     def _choose_format(self, request: Request) -> tuple[JsonObject | None, str]:
         """Return the API's format for the request's schema, or an instruction if the API cannot express it."""
@@ -335,8 +337,9 @@ def _check_tokens(max_tokens: int, thinking: int | Effort | None) -> None:
 
 
 def _choose_path(url: str) -> str:
-    has_version = urlsplit(url).path.rstrip("/").endswith("/v1")
-    return "/messages" if has_version else "/v1/messages"
+    if urlsplit(url).path.rstrip("/").endswith("/v1"):
+        return "/messages"
+    return "/v1/messages"
 
 
 def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
@@ -348,9 +351,11 @@ def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
 
 def _describe_called_tools(request: Request) -> tuple[ToolSpec, ...]:
     """Return a description for each tool that the conversation has calls of."""
-    calls = [call for message in request.conversation for call in message.calls]
-    names = dict.fromkeys(call.name for call in calls)
-    return tuple([ToolSpec(name, "", {}) for name in names])
+    specs: dict[str, ToolSpec] = {}
+    for message in request.conversation:
+        for call in message.calls:
+            specs[call.name] = ToolSpec(call.name, "", {})
+    return tuple(specs.values())
 
 
 def _choose_sampling(

@@ -95,7 +95,7 @@ def encode_turns(
     system, parts = _encode_parts(_make_ids_unique(messages))
     if cache:
         parts[-1] = mark_cached(parts[-1])
-        system[-1:] = [mark_cached(blocks) for blocks in system[-1:]]
+        system[-1:] = map(mark_cached, system[-1:])
     if instruction:
         parts += [b",", _encode_text(instruction)]
     return Turns(b",".join(system), b"".join([*parts, b"]}"]))
@@ -166,9 +166,11 @@ def encode_call(call: ToolCall) -> bytes:
 
 def encode_tool(spec: ToolSpec) -> bytes:
     """Encode the description of a tool."""
-    about = {"description": spec.description} if spec.description else {}
-    schema = {"type": "object", **spec.schema}
-    return to_json({"name": spec.name, **about, "input_schema": schema})
+    wire: dict[str, object] = {"name": spec.name}
+    if spec.description:
+        wire["description"] = spec.description
+    wire["input_schema"] = {"type": "object", **spec.schema}
+    return to_json(wire)
 
 
 def encode_thinking(message: Message) -> list[bytes]:
@@ -253,8 +255,10 @@ def _encode_sent(sent: Attachment) -> list[bytes]:
     if sent.kind == "image":
         name = [_encode_text(f"{sent.name}:")] if sent.name.strip() else []
         return [*name, to_json({"type": "image", "source": _build_source(sent)})]
-    title = {"title": sent.name} if sent.name else {}
-    return [to_json({"type": "document", "source": _build_source(sent), **title})]
+    block: dict[str, object] = {"type": "document", "source": _build_source(sent)}
+    if sent.name:
+        block["title"] = sent.name
+    return [to_json(block)]
 
 
 def _build_source(sent: Attachment) -> dict[str, str]:
@@ -331,7 +335,7 @@ def _close_nested(keyword: str, value: JsonValue) -> JsonValue:
     if keyword == "items":
         return build_closed_schema(value)
     if keyword in {"anyOf", "oneOf", "allOf"} and isinstance(value, list):
-        return [build_closed_schema(inner) for inner in value]
+        return [*map(build_closed_schema, value)]
     if keyword in {"properties", "$defs"} and isinstance(value, dict):
         if keyword == "$defs":
             _check_recursion(value)

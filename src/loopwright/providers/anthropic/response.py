@@ -193,7 +193,9 @@ class WireReply(Wire):
                 return build(calls=read, thought=text)
             except ValueError as error:
                 return build(problem=str(error))
-        return build(answer=text) if text.strip() else build(problem=EMPTY)
+        if text.strip():
+            return build(answer=text)
+        return build(problem=EMPTY)
 
     def _blocks(self, *types: str) -> list[WireBlock]:
         return [block for block in self.content if block.type in types]
@@ -201,9 +203,9 @@ class WireReply(Wire):
 
 def _explain_cut(reason: str, calls: list[WireBlock]) -> str:
     names = [block.name for block in calls if block.name]
-    place = (
-        f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
-    )
+    place = "before its end"
+    if names:
+        place = f"in a call of {names[-1]!r}; nothing was run"
     return f"The reply {CUT_REASONS[reason]} {place}. Say it more briefly."
 
 

@@ -110,9 +110,11 @@ class ReplyAssembly:
         has_ended = has_reason or (self.is_over and not self._calls)
         if not has_ended or any(block.is_incomplete_call for block in self._blocks):
             return None
-        content: list[JsonValue] = [block.build() for block in self._blocks]
-        usage: dict[str, JsonValue] = {"usage": self._usage} if self._usage else {}
-        return WireReply.build({**self._message, **usage, "content": content})
+        content: list[JsonValue] = [*map(Block.build, self._blocks)]
+        fields: dict[str, JsonValue] = {**self._message, "content": content}
+        if self._usage:
+            fields["usage"] = self._usage
+        return WireReply.build(fields)
 
     def add(self, event: WireEvent) -> Delta | None:
         """Add an event; return what it shows of the reply, if anything.
@@ -121,7 +123,9 @@ class ReplyAssembly:
             ValueError: the reply or one of its calls begins twice.
         """
         add = self._BY_TYPE.get(event.type)
-        return add(self, event) if add is not None else None
+        if add is None:
+            return None
+        return add(self, event)
 
     def _begin_message(self, event: WireEvent) -> None:
         if self._has_begun:
@@ -154,7 +158,9 @@ class ReplyAssembly:
             return self._begin_call(block)
         text = str(first.get("text") or "")
         thinking = str(first.get("thinking") or "")
-        return Delta(text=text, reasoning=thinking) if text or thinking else None
+        if text or thinking:
+            return Delta(text=text, reasoning=thinking)
+        return None
 
     def _begin_call(self, block: Block) -> Delta:
         block.call, self._calls = self._calls, self._calls + 1

@@ -75,8 +75,9 @@ class JsonDialect:
 
     def format_call(self, thought: str, call: ToolCall) -> str:
         """Return a turn that calls a tool."""
-        turn = {"action": call.name, "action_input": dict(call.arguments)}
-        return compact_json({"thought": thought, **turn} if thought else turn)
+        turn: dict[str, Json] = {"thought": thought} if thought else {}
+        turn |= {"action": call.name, "action_input": dict(call.arguments)}
+        return compact_json(turn)
 
     def format_answer(self, answer: str) -> str:
         """Return a turn that answers."""
@@ -139,7 +140,9 @@ def _format_type(parameter: Json) -> str:
 
 
 def _format_choice(choice: Json) -> str:
-    return choice if isinstance(choice, str) else compact_json(choice)
+    if isinstance(choice, str):
+        return choice
+    return compact_json(choice)
 
 
 def find_called_tools(conversation: Conversation) -> set[str]:
@@ -155,13 +158,17 @@ def find_called_tools(conversation: Conversation) -> set[str]:
 def build_reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
     """Return the schema of a reply: a branch for each tool, with its arguments, and one for the final answer."""
     definitions: dict[str, Json] = {}
-    calls: list[Json] = []
+    branches: list[Json] = []
     for tool in tools:
         arguments = _build_arguments_schema(tool, definitions)
-        calls.append(_build_branch(tool.name, arguments))
-    answer = _build_branch(FINAL, {"type": "string", "minLength": 1})
-    schema: JsonObject = {"anyOf": [*calls, answer]} if calls else answer
-    return {**schema, "$defs": definitions} if definitions else schema
+        branches.append(_build_branch(tool.name, arguments))
+    schema = _build_branch(FINAL, {"type": "string", "minLength": 1})
+    if branches:
+        branches.append(schema)
+        schema = {"anyOf": branches}
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
 
 
 def _build_branch(action: str, action_input: dict[str, Json]) -> dict[str, Json]:

@@ -172,7 +172,9 @@ class ReActDialect:
         )
 
     def _number(self, step: int) -> str:
-        return f" {step}" if self.form == "numbered" else ""
+        if self.form != "numbered":
+            return ""
+        return f" {step}"
 
     def _format_thought(self, step: int, text: str) -> str:
         """Return a turn with a thought alone; a text with a marker stays as it came."""
@@ -461,7 +463,9 @@ def _find_close_behind_object(call: BracketedCall, inside: str) -> int | None:
             f"The input of {call.name} cannot be read: {error}. Write the whole call again."
         ) from None
     behind = inside[length:].lstrip()
-    return len(call.text) - len(behind) if behind.startswith("]") else None
+    if not behind.startswith("]"):
+        return None
+    return len(call.text) - len(behind)
 
 
 def _unwrap_text(text: str) -> str:

@@ -1,6 +1,6 @@
 """Streaming in a dialect: the answer and the thoughts as they arrive, without the text of the protocol."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 from ..base import Delta, Request
@@ -38,9 +38,10 @@ class HoldingParser:
 class PlainParser:
     """Passes every text on."""
 
-    def feed(self, text: str) -> Iterable[Delta]:
-        """Return the text."""
-        return (Delta(text=text),) if text else ()
+    def feed(self, text: str) -> Iterator[Delta]:
+        """Yield the text."""
+        if text:
+            yield Delta(text=text)
 
 
 class StreamStripper:

@@ -22,6 +22,14 @@ NO_TOOL_NOW = "No tool can be used now: reply with the final answer."
 CUT_SHORT = "The reply was cut short inside a call. Write the call again, with less text before it."
 ANSWER_CUT = "The final answer was cut short. Give it again, in fewer words."
 
+DIALECTS: dict[str, Callable[[], Dialect]] = {
+    "json": JsonDialect,
+    "react": ReActDialect,
+    "react-bracket": functools.partial(ReActDialect, "bracket"),
+    "react-numbered": functools.partial(ReActDialect, "numbered"),
+    "xml": XmlDialect,
+}
+
 
 class TextTools:
     """A provider whose model calls tools in text.
@@ -143,10 +151,11 @@ class TextTools:
 
     def _write_calls(self, request: Request) -> Request:
         """Return the request without tools, its calls and results written as text."""
-        plain = dataclasses.replace(request, tools=()) if request.tools else request
+        if request.tools:
+            request = dataclasses.replace(request, tools=())
         if any(message.calls for message in request.conversation.messages):
-            return self.dialect.render(plain)
-        return plain
+            return self.dialect.render(request)
+        return request
 
     def _add_examples(self, conversation: Conversation) -> Conversation:
         """Return the conversation with the examples behind its system message."""
@@ -212,13 +221,15 @@ class _ReplyStream:
         """Return the last delta, with the rest of the answer, and the thought if it was not shown."""
         shown, answer = "".join(self._shown), completion.answer or ""
         rest = answer[len(shown) :] if answer.startswith(shown) else ""
-        thought = "" if self._knows_thought(completion) else completion.thought
+        thought = self._find_new_thought(completion)
         return Delta(text=rest, reasoning=thought, completion=completion)
 
-    def _knows_thought(self, completion: Completion) -> bool:
+    def _find_new_thought(self, completion: Completion) -> str:
         if self._has_thought or completion.problem is not None:
-            return True
-        return completion.thought == "".join(self._reasoning)
+            return ""
+        if completion.thought == "".join(self._reasoning):
+            return ""
+        return completion.thought
 
 
 def _choose_dialect(dialect: str | Dialect, capabilities: Capabilities) -> Dialect:
@@ -226,15 +237,11 @@ def _choose_dialect(dialect: str | Dialect, capabilities: Capabilities) -> Diale
         return dialect
     if dialect == "auto":
         return JsonDialect() if capabilities.json_schema else ReActDialect()
-    known: list[Dialect] = [JsonDialect(), ReActDialect(), XmlDialect()]
-    forms: list[Dialect] = [ReActDialect("bracket"), ReActDialect("numbered")]
-    for one in known + forms:
-        if one.name == dialect:
-            return one
-    names = ", ".join(repr(one.name) for one in known)
-    more = ", ".join(repr(one.name) for one in forms)
+    if dialect in DIALECTS:
+        return DIALECTS[dialect]()
     raise ConfigError(
-        f"dialect: there is no {dialect!r}; use 'auto', {names} or your own (react also as {more})"
+        f"dialect: there is no {dialect!r}; use 'auto', 'json', 'react', 'xml' or your own "
+        "(react also as 'react-bracket', 'react-numbered')"
     )
 
 

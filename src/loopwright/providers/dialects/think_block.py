@@ -32,7 +32,9 @@ class ThinkBlock:
     def end(self) -> tuple[str, str]:
         """Return what was held back, as text and thinking: the beginning of a tag that was not one."""
         held, self._held = self._held, ""
-        return ("", held) if self._read == self._read_inside else (held, "")
+        if self._read == self._read_inside:
+            return "", held
+        return held, ""
 
     def _read_start(self, text: str) -> tuple[str, str]:
         self._held += text

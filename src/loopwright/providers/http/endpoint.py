@@ -25,15 +25,17 @@ def read_key(given: str | SecretStr | None, variable: str) -> SecretStr | None:
     """Return the API key that was given, else the one in an environment variable; `None` for an empty one."""
     if given is None:
         given = os.environ.get(variable, "")
-    text = (given.get_secret_value() if isinstance(given, SecretStr) else given).strip()
-    return SecretStr(text) if text else None
+    if isinstance(given, SecretStr):
+        given = given.get_secret_value()
+    key = given.strip()
+    return SecretStr(key) if key else None
 
 
 def _is_secret(key: str) -> bool:
     """Return whether a key is not a placeholder ("ollama", "EMPTY") for a local server that requires any key."""
     if len(key) < MIN_KEY:
         return False
-    return len(key) > MAX_PLACEHOLDER or any(letter.isdigit() for letter in key)
+    return len(key) > MAX_PLACEHOLDER or any(map(str.isdigit, key))
 
 
 class Endpoint:
@@ -50,7 +52,9 @@ class Endpoint:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The API key, which the runtime removes from everything it records; empty for a placeholder."""
-        key = "" if self._key is None else self._key.get_secret_value()
+        if self._key is None:
+            return ()
+        key = self._key.get_secret_value()
         return (key,) if _is_secret(key) else ()
 
     @property

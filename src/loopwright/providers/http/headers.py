@@ -46,13 +46,18 @@ def conceal_headers(
 
 
 def _list_secrets(headers: Mapping[str, str | SecretStr]) -> list[str]:
-    values = [value for value in headers.values() if isinstance(value, SecretStr)]
-    keys = [value.get_secret_value().removeprefix("Bearer ") for value in values]
-    return [key for key in keys if len(key) >= MIN_SECRET]
+    secrets: list[str] = []
+    for value in headers.values():
+        key = _reveal(value).removeprefix("Bearer ")
+        if isinstance(value, SecretStr) and len(key) >= MIN_SECRET:
+            secrets.append(key)
+    return secrets
 
 
 def _reveal(value: str | SecretStr) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else value
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return value
 
 
 def _is_sendable(value: str) -> bool:

@@ -49,7 +49,9 @@ def read_retry_after(
         return milliseconds / 1000
     text = response.header("retry-after").strip()
     seconds = _read_number(text)
-    return seconds if seconds is not None else _read_date(text, now)
+    if seconds is not None:
+        return seconds
+    return _read_date(text, now)
 
 
 def _read_number(text: str) -> float | None:
@@ -58,7 +60,9 @@ def _read_number(text: str) -> float | None:
     if not text.isascii() or not text.replace(".", "", 1).isdigit():
         return None
     value = float(text)
-    return value if math.isfinite(value) else None
+    if math.isinf(value):
+        return None
+    return value
 
 
 def _read_date(date: str, now: Callable[[], float]) -> float | None:

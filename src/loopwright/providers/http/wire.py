@@ -84,7 +84,9 @@ class WireError(Wire):
     def status(self) -> int | None:
         """The HTTP status in the code: a gateway reports the failure of the server behind it in a 200."""
         code = self.inner.code
-        return STATUSES.get(code) if isinstance(code, str) else None
+        if not isinstance(code, str):
+            return None
+        return STATUSES.get(code)
 
     @property
     def is_too_long(self) -> bool:

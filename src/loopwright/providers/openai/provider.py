@@ -253,12 +253,9 @@ class OpenAIProvider(Endpoint):
             ) from None
 
     def _encode_options(self, request: Request) -> list[bytes]:
-        is_default = request.sampling == Sampling()
-        options = [
-            self._default_sampling
-            if is_default
-            else self._encode_sampling(request.sampling)
-        ]
+        options = [self._default_sampling]
+        if request.sampling != Sampling():
+            options = [self._encode_sampling(request.sampling)]
         if request.tools:
             options += self._encode_tools(request)
         if request.schema is not None:

@@ -53,7 +53,7 @@ def encode_message(message: Message, quirks: Quirks = DEFAULT) -> bytes:
     wire: dict[str, object] = {"role": message.role, "content": message.content}
     if message.calls:
         wire["content"] = message.content or None
-        wire["tool_calls"] = [_build_call(call) for call in message.calls]
+        wire["tool_calls"] = list(map(_build_call, message.calls))
     if message.reasoning and quirks.send_reasoning is not None:
         wire.update(_build_reasoning(message, quirks.send_reasoning))
     return to_json(wire)
@@ -196,7 +196,9 @@ def build_strict_schema(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:
     if "$ref" in schema and len(schema) > 1:
         raise ValueError("strict mode allows nothing beside a reference")
     strict = {**schema, **_build_strict_parts(schema)}
-    return _close_object(strict) if schema.get("type") == "object" else strict
+    if schema.get("type") == "object":
+        return _close_object(strict)
+    return strict
 
 
 def _build_strict_parts(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -206,7 +208,7 @@ def _build_strict_parts(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if keyword == "items":
             parts[keyword] = build_strict_schema(value)
         elif keyword == "anyOf" and isinstance(value, list):
-            parts[keyword] = [build_strict_schema(inner) for inner in value]
+            parts[keyword] = [*map(build_strict_schema, value)]
         elif keyword in {"properties", "$defs"} and isinstance(value, dict):
             parts[keyword] = {
                 name: build_strict_schema(inner) for name, inner in value.items()

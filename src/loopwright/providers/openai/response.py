@@ -139,7 +139,9 @@ class WireMessage(Wire):
 def read_block_text(block: dict[str, JsonValue]) -> str:
     """Return the readable text or summary of a `reasoning_details` block; empty if it is encrypted."""
     text = block.get("text") or block.get("summary")
-    return text if isinstance(text, str) else ""
+    if not isinstance(text, str):
+        return ""
+    return text
 
 
 class WireChoice(Wire):
@@ -241,14 +243,16 @@ def build_completion(
             return build(calls=_read_calls(calls, body), thought=text)
         except ValueError as error:
             return build(problem=str(error))
-    return build(answer=text) if text.strip() else build(problem=EMPTY)
+    if text.strip():
+        return build(answer=text)
+    return build(problem=EMPTY)
 
 
 def _explain_cut(calls: list[WireCall]) -> str:
     names = [call.name for call in calls if call.name]
-    place = (
-        f"in a call of {names[-1]!r}; nothing was run" if names else "before its end"
-    )
+    place = "before its end"
+    if names:
+        place = f"in a call of {names[-1]!r}; nothing was run"
     return f"The reply reached the limit of output tokens and was cut {place}. Say it more briefly."
 
 
@@ -263,8 +267,7 @@ def _check_duplicate_keys(calls: list[WireCall], body: bytes) -> None:
     try:
         read_json_document(body.decode())
     except ValueError as error:
-        functions = [call.function for call in calls if call.function is not None]
-        names = ", ".join([repr(function.name) for function in functions])
+        names = ", ".join([repr(call.name) for call in calls])
         raise ValueError(
             f"The arguments of the call of {names} are not valid JSON: {error}."
         ) from None

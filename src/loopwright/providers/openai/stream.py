@@ -105,7 +105,9 @@ class _CallBuilder:
 
 
 def _to_text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else to_json(value).decode()
+    if isinstance(value, str):
+        return value
+    return to_json(value).decode()
 
 
 class CallAssembly:

@@ -6,7 +6,7 @@ from typing import Protocol
 from ..errors import ConfigError
 from ..messages import Json, JsonObject, ToolSpec
 from .fences import FENCE_STARTS, read_fence
-from .json_text import read_json, read_object
+from .json_text import as_list, as_object, read_json, read_object
 
 EMPTY_INPUTS = {"", "none", "null", "n/a", "()", "{}", "[]"}
 MAX_NAME = 128
@@ -31,11 +31,9 @@ class Signature(Protocol):
 def find_tool(name: str, tools: Sequence[Signature]) -> Signature | None:
     """Return the tool of that exact name, else the only one whose name differs in case alone."""
     exact = [tool for tool in tools if tool.name == name]
-    if exact:
-        return exact[0] if len(exact) == 1 else None
     folded = name.casefold()
-    similar = [tool for tool in tools if tool.name.casefold() == folded]
-    return similar[0] if len(similar) == 1 else None
+    found = exact or [tool for tool in tools if tool.name.casefold() == folded]
+    return found[0] if len(found) == 1 else None
 
 
 def read_name(written: str, tools: Sequence[Signature]) -> str:
@@ -61,31 +59,31 @@ def _is_name(text: str) -> bool:
 
 def get_parameters(tool: Signature) -> Mapping[str, Json]:
     """Return the schemas of a tool's parameters by name."""
-    found = tool.schema.get("properties")
-    return found if isinstance(found, dict) else {}
+    return as_object(tool.schema.get("properties"))
 
 
 def get_required(tool: Signature) -> list[str]:
     """Return the names of the parameters that a call must give."""
-    found = tool.schema.get("required")
-    if not isinstance(found, list):
-        return []
-    return [name for name in found if isinstance(name, str)]
+    names = as_list(tool.schema.get("required"))
+    return [name for name in names if isinstance(name, str)]
 
 
 def describe_parameters(tool: Signature) -> str:
     """Describe a tool's parameters: `query (string, required), limit (integer)`."""
     required = get_required(tool)
-    described: list[str] = []
-    for name, schema in get_parameters(tool).items():
-        facts: list[str] = []
-        kind = schema.get("type") if isinstance(schema, dict) else None
-        if isinstance(kind, str):
-            facts.append(kind)
-        if name in required:
-            facts.append("required")
-        described.append(f"{name} ({', '.join(facts)})" if facts else name)
+    described = [
+        _describe_parameter(name, schema, is_required=name in required)
+        for name, schema in get_parameters(tool).items()
+    ]
     return ", ".join(described) or "no parameters"
+
+
+def _describe_parameter(name: str, schema: Json, *, is_required: bool) -> str:
+    kind = as_object(schema).get("type")
+    facts = [kind] if isinstance(kind, str) else []
+    if is_required:
+        facts.append("required")
+    return f"{name} ({', '.join(facts)})" if facts else name
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
@@ -211,18 +209,15 @@ def _read_json_value(text: str) -> Json:
 
 def _can_be_text(schema: Json) -> bool:
     """Return whether the schema of a parameter allows a text."""
-    if not isinstance(schema, dict):
-        return True
-    kinds = schema.get("type")
-    if isinstance(kinds, list):
-        return "string" in kinds
+    keywords = as_object(schema)
+    kinds = keywords.get("type")
     if kinds is not None:
-        return kinds == "string"
+        return kinds == "string" or "string" in as_list(kinds)
     for keyword in ("anyOf", "oneOf"):
-        options = schema.get(keyword)
+        options = keywords.get(keyword)
         if isinstance(options, list):
             return any(map(_can_be_text, options))
-    choices = schema.get("enum")
+    choices = keywords.get("enum")
     if not isinstance(choices, list):
         return True
     return any(isinstance(choice, str) for choice in choices)

@@ -11,7 +11,7 @@ from ..messages import Json, JsonObject
 from .answers import canonicalize_answer, normalize_answer
 from .arguments import Signature, get_parameters, get_required
 from .fences import FENCE_STARTS, Span, find_fences, read_fence
-from .json_text import read_json_document
+from .json_text import as_object, read_json_document
 from .tokenizer import Token, Tokenizer, find_value_end, read_value
 from .verdicts import read_verdict
 
@@ -289,11 +289,11 @@ def build_next_pages(
     if tool is None:
         return
     for name, schema in get_parameters(tool).items():
-        if not isinstance(schema, dict) or name in get_required(tool):
+        keywords = as_object(schema)
+        is_page = name in FIRST_PAGES and keywords.get("type") == "integer"
+        if not is_page or name in get_required(tool):
             continue
-        if name not in FIRST_PAGES or schema.get("type") != "integer":
-            continue
-        given = arguments.get(name, schema.get("default"))
+        given = arguments.get(name, keywords.get("default"))
         start = given if isinstance(given, int) else FIRST_PAGES[name]
         for number in itertools.count(start + 1):
             yield {**arguments, name: number}

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Never, cast
 
 from ..messages import Json
@@ -167,6 +168,16 @@ def _drop_trailing_comma(written: list[str]) -> None:
 
 def _requote(found: re.Match[str]) -> str:
     return _REQUOTED.get(found[0], found[0])
+
+
+def as_object(value: Json) -> Mapping[str, Json]:
+    """Return a value that is an object, else an empty object."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Json) -> list[Json]:
+    """Return a value that is a list, else an empty list."""
+    return value if isinstance(value, list) else []
 
 
 def read_json_document(text: str) -> Json:

@@ -15,7 +15,7 @@ from ..arguments import (
     read_plain_arguments,
 )
 from ..fences import FENCE_STARTS
-from ..json_text import read_json, read_object
+from ..json_text import as_object, read_json, read_object
 from .references import REFERENCE, insert_results
 
 _DELIMITER = re.compile(r"[()\[\]{},:=]\s*+")
@@ -181,7 +181,7 @@ def _is_one_plain_text(
 
 
 def _is_text_schema(schema: Json) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "string"
+    return as_object(schema).get("type") == "string"
 
 
 def _read_value(written: _WrittenValue) -> Json:
@@ -242,9 +242,8 @@ def _fill_parameter(
 
 def _build_item_tool(name: str, tool: Signature) -> ToolSpec:
     """Return a tool whose one parameter is an item of a list parameter."""
-    schema = get_parameters(tool).get(name)
-    items = schema.get("items") if isinstance(schema, dict) else None
-    return _build_one_parameter_tool(name, items or {}, tool)
+    schema = as_object(get_parameters(tool).get(name))
+    return _build_one_parameter_tool(name, schema.get("items") or {}, tool)
 
 
 def _build_one_parameter_tool(name: str, schema: Json, tool: Signature) -> ToolSpec:

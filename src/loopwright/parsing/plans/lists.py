@@ -1,7 +1,7 @@
 """Plans as numbered lines (LLMCompiler, prose) or bullets: from lines to drafts of steps."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..fences import FenceCursor, find_fences, iterate_fence_contents
@@ -32,6 +32,10 @@ class _Line(NamedTuple):
     def indent(self) -> int:
         """Number of blanks that the line begins with."""
         return len(self.text) - len(self.text.lstrip())
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Return the match of the line; none inside a code fence."""
+        return None if self.is_fenced else pattern.match(self.text)
 
 
 def read_lists(text: str, first: int) -> list[Draft]:
@@ -66,16 +70,14 @@ def _iterate_fenced_lines(text: str) -> Iterator[_Line]:
 
 def _read_numbered(lines: Sequence[_Line], first: int) -> list[Draft]:
     drafts: list[Draft] = []
-    thought, outer = "", 0
-    for line in lines:
-        step = _match_step(line)
-        if step is not None and (not drafts or line.indent <= outer):
+    thought = ""
+    for line, step in _match_items(lines, _match_step):
+        if step is not None:
             _check_number(int(step["id"]), drafts, first)
-            outer = outer if drafts else line.indent
             drafts.append(Draft(int(step["id"]), _read_body(step), thought))
             thought = ""
             continue
-        spoken = None if line.is_fenced else _THOUGHT.match(line.text)
+        spoken = line.match(_THOUGHT)
         if spoken is not None:
             thought = spoken["thought"].strip()
         elif drafts:
@@ -83,11 +85,39 @@ def _read_numbered(lines: Sequence[_Line], first: int) -> list[Draft]:
     return drafts
 
 
+def _read_bullets(lines: Sequence[_Line], first: int) -> list[Draft]:
+    drafts: list[Draft] = []
+    for line, bullet in _match_items(lines, _match_bullet):
+        if bullet is not None:
+            drafts.append(Draft(first + len(drafts), bullet["body"].strip()))
+        elif drafts:
+            drafts[-1].add_line(line.text, is_fenced=line.is_fenced)
+    return drafts
+
+
+def _match_items(
+    lines: Sequence[_Line], match: Callable[[_Line], re.Match[str] | None]
+) -> Iterator[tuple[_Line, re.Match[str] | None]]:
+    """Iterate over lines with the match of an item of the outer list, which is indented as its first item or less."""
+    outer: int | None = None
+    for line in lines:
+        item = match(line)
+        if item is not None and outer is None:
+            outer = line.indent
+        is_outer = outer is not None and line.indent <= outer
+        yield line, item if is_outer else None
+
+
 def _match_step(line: _Line) -> re.Match[str] | None:
     """Return the match of a line that begins with the number of a step."""
-    step = None if line.is_fenced else _STEP.match(line.text)
-    is_year = step is not None and int(step["id"]) > MAX_STEP_NUMBER
-    return None if is_year else step
+    step = line.match(_STEP)
+    if step is None or int(step["id"]) > MAX_STEP_NUMBER:
+        return None
+    return step
+
+
+def _match_bullet(line: _Line) -> re.Match[str] | None:
+    return line.match(_BULLET)
 
 
 def _check_number(number: int, drafts: Sequence[Draft], first: int) -> None:
@@ -100,19 +130,6 @@ def _check_number(number: int, drafts: Sequence[Draft], first: int) -> None:
         raise ValueError(
             f"The steps must be numbered one by one from {first} on, in one list, but {found}."
         )
-
-
-def _read_bullets(lines: Sequence[_Line], first: int) -> list[Draft]:
-    drafts: list[Draft] = []
-    outer = 0
-    for line in lines:
-        bullet = None if line.is_fenced else _BULLET.match(line.text)
-        if bullet is not None and (not drafts or line.indent <= outer):
-            outer = outer if drafts else line.indent
-            drafts.append(Draft(first + len(drafts), bullet["body"].strip()))
-        elif drafts:
-            drafts[-1].add_line(line.text, is_fenced=line.is_fenced)
-    return drafts
 
 
 def _read_body(step: re.Match[str]) -> str:

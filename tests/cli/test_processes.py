@@ -366,7 +366,7 @@ def test_the_person_at_the_terminal_is_asked(
     at_terminal: AtTerminal, typed: str, answer: str
 ) -> None:
     wipe = ("run", "Go.", "--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
-    ended, screen = at_terminal(*wipe, typed=[("refuses it: ", typed)])
+    ended, screen = at_terminal(*wipe, typed=[("denies it: ", typed)])
 
     assert ended == 0
     assert (
@@ -380,7 +380,7 @@ def test_what_was_typed_before_the_question_is_no_answer(
     at_terminal: AtTerminal,
 ) -> None:
     wipe = ("run", "Go.", "--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
-    ended, screen = at_terminal(*wipe, typed=[("", "y\n"), ("refuses it: ", "no\n")])
+    ended, screen = at_terminal(*wipe, typed=[("", "y\n"), ("denies it: ", "no\n")])
 
     assert ended == 0
     assert screen.endswith("I was told: a person refused it\n")
@@ -391,12 +391,12 @@ def test_a_run_can_be_interrupted_while_the_person_is_asked(
 ) -> None:
     wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
     ended, _ = at_terminal(
-        "run", "Go.", *wipe, "--run-id", "r1", typed=[("refuses it: ", "\x03")]
+        "run", "Go.", *wipe, "--run-id", "r1", typed=[("denies it: ", "\x03")]
     )
 
     assert ended == 130
     assert status(start, "r1") == "suspended"
-    ended, screen = at_terminal("resume", "r1", *wipe, typed=[("refuses it: ", "y\n")])
+    ended, screen = at_terminal("resume", "r1", *wipe, typed=[("denies it: ", "y\n")])
     assert (ended, screen.endswith("I was told: wiped\n")) == (0, True)
 
 

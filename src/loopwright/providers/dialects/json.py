@@ -162,7 +162,7 @@ def build_reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
     for tool in tools:
         arguments = _build_arguments_schema(tool, definitions)
         branches.append(_build_branch(tool.name, arguments))
-    schema = _build_branch(FINAL, {"type": "string", "minLength": 1})
+    schema: dict[str, Json] = _build_branch(FINAL, {"type": "string", "minLength": 1})
     if branches:
         branches.append(schema)
         schema = {"anyOf": branches}

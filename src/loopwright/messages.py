@@ -151,7 +151,7 @@ class Observation:
         return excerpt if self.fence is None else self.fence(excerpt)
 
 
-HIDDEN_FIELDS = ("issuer", "real")  # `real` holds arguments that are withheld
+HIDDEN_FIELDS = ("issuer", "tool", "unredacted")  # the last holds withheld arguments
 
 
 class IssuedByRun:

@@ -199,7 +199,7 @@ Approver: TypeAlias = Callable[[Action, str], Awaitable[bool | Allow | Deny | Mo
 
 
 class Permit(IssuedByRun):
-    """Leave to run one call once: bound to run, step, call, tool, arguments and policy version, until it expires.
+    """The permission to run one call once, bound to run, step, call, tool, arguments and policy version.
 
     `expires` is in active seconds of the run.
     """
@@ -211,18 +211,18 @@ class Permit(IssuedByRun):
     run_id: str
     key: str
     expires: float
-    real: ToolCall | None = None
+    unredacted: ToolCall | None = None
     """The call with the secrets that are redacted in `call`, for the tool alone."""
-    real_hash: str = ""
-    until: float = 0.0
-    """How long the approval holds that it rests on, wall clock, seconds; 0 for one that nobody had to approve."""
-    leave: int = 0
-    """The number of the command by which a person approved it from outside; 0 if nobody did."""
+    unredacted_hash: str = ""
+    approved_until: float = 0.0
+    """When the approval that it rests on expires, in wall clock seconds; 0 without one."""
+    approval: int = 0
+    """The number of the command by which a person approved it; 0 without one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Denial:
-    """A call that will not run, and what the model is told instead; `final` ends the run as stuck."""
+    """A call that will not run, and the reason for the model; `final` ends the run as stuck."""
 
     call: ToolCall
     arguments_hash: str
@@ -233,7 +233,7 @@ class Denial:
 
 
 class Cleared(IssuedByRun):
-    """What the gate made of a proposal: a permit or a denial for each call, in call order."""
+    """The gate's decisions about a proposal: a permit or a denial for each call, in call order."""
 
     cure = "use `cleared = await run.gate(proposal)`"
     decisions: tuple[Permit | Denial, ...]

@@ -217,7 +217,8 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
     permit, denial, _ = made
     assert vars(permit) == {
         "call": permit.call, "arguments_hash": hash_arguments({"what": "sky"}), "policy_version": "default-1",
-        "run_id": "r", "key": "0#0", "expires": 60.0, "real": None, "real_hash": "", "until": 0.0, "leave": 0,
+        "run_id": "r", "key": "0#0", "expires": 60.0, "unredacted": None,
+        "unredacted_hash": "", "approved_until": 0.0, "approval": 0,
         "tool": engine.runtime.tools.get("look"),
     }  # fmt: skip
     hashed = hash_arguments({"what": "disk"})

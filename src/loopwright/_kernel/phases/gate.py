@@ -360,10 +360,10 @@ class Clearance:
             run_id=self.session.run_id,
             key=gated.key,
             expires=self.session.active.seconds() + PERMIT_SECONDS,
-            real=real,
-            real_hash="" if real is None else hash_arguments(real.arguments),
-            until=decided.until,
-            leave=decided.command,
+            unredacted=real,
+            unredacted_hash="" if real is None else hash_arguments(real.arguments),
+            approved_until=decided.until,
+            approval=decided.command,
         )
         self.session.permits.add(permit)
         return permit

@@ -234,7 +234,7 @@ class RecoveryStep:
             came.failure,
             may_have_taken_effect=has_side_effect or came.failure == "elsewhere",
             has_arguments=not self._session.secrets.is_lost(permit.key),
-            has_secret=permit.real is not None,
+            has_secret=permit.unredacted is not None,
         )
 
     @property
@@ -357,8 +357,8 @@ class RecoveryStep:
         """Keep a substitute call whole for its tool, and return it without secrets."""
         secrets, permit = self._session.secrets, self._permit
         if call.arguments == permit.call.arguments:
-            if permit.real is not None and key not in secrets:
-                whole = dataclasses.replace(call, arguments=permit.real.arguments)
+            if permit.unredacted is not None and key not in secrets:
+                whole = dataclasses.replace(call, arguments=permit.unredacted.arguments)
                 secrets.keep(key, whole)
             return call
         (clean,), withheld = redact_calls(self._calls.services.redactor, (call,))

@@ -92,8 +92,8 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     if policy is not None:
         _check_policy(permit, session, policy)
     changed = hash_arguments(permit.call.arguments) != permit.arguments_hash
-    if permit.real is not None and not changed:
-        changed = hash_arguments(permit.real.arguments) != permit.real_hash
+    if permit.unredacted is not None and not changed:
+        changed = hash_arguments(permit.unredacted.arguments) != permit.unredacted_hash
     if changed:
         raise PhaseError(
             f"the arguments of {permit.call.name} were changed after the gate: let a gate return Modify instead"
@@ -102,9 +102,9 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
 
 def _check_policy(permit: Permit, session: Session, policy: str) -> None:
     name = permit.call.name
-    if permit.until and permit.until <= session.services.clock.wall():
+    if permit.approved_until and permit.approved_until <= session.services.clock.wall():
         raise PhaseError(f"the approval of {name} has expired")
-    if permit.leave and _is_revoked(permit, session):
+    if permit.approval and _is_revoked(permit, session):
         raise PhaseError(f"the approval of {name} was taken back")
     if permit.policy_version != policy:
         raise PhaseError(
@@ -114,9 +114,9 @@ def _check_policy(permit: Permit, session: Session, policy: str) -> None:
 
 def _is_revoked(permit: Permit, session: Session) -> bool:
     """Whether a person revoked the approval that a permit rests on, or may have."""
-    if session.command_log.may_be_revoked(permit.leave):
+    if session.command_log.may_be_revoked(permit.approval):
         return True
-    name, approval = permit.call.name, permit.leave
+    name, approval = permit.call.name, permit.approval
     return session.intake.find_revocation(permit.key, name, approval) is not None
 
 
@@ -172,7 +172,7 @@ class ToolCalls:
             permit.arguments_hash,
             session.idempotency_key(permit.key),
             tool.effect,
-            permit.real is not None,
+            permit.unredacted is not None,
         )
         session.writer.record(permit.key, started)
 
@@ -204,7 +204,7 @@ class ToolCalls:
     ) -> None:
         """Keep the result of a call that succeeded itself, for a recovery of the same call."""
         recoveries = self.session.replay.recoveries
-        is_good = finished.status == "ok" and permit.real is None
+        is_good = finished.status == "ok" and permit.unredacted is None
         if is_good and recoveries.has_own_outcome(permit.key):
             call = permit.call.name, permit.arguments_hash
             recoveries.good_results[call] = at, finished
@@ -295,7 +295,7 @@ class ToolCalls:
             permit.key,
             call.id,
             call.name,
-            permit.real_hash or permit.arguments_hash,  # of what the tool gets
+            permit.unredacted_hash or permit.arguments_hash,  # of what the tool gets
             permit.policy_version,
             session.writer.wall() + lifetime,
         )
@@ -305,7 +305,7 @@ class ToolCalls:
             session.idempotency_key(permit.key),
             timeout,
             session.deps,
-            copy.deepcopy(dict((permit.real or call).arguments)),
+            copy.deepcopy(dict((permit.unredacted or call).arguments)),
             claims=claims,
         )
 
@@ -349,9 +349,9 @@ class ToolCalls:
         else:
             policy = self.policy() if kind == "first" else None
             check_permit(permit, session, policy)
-        if permit.real is None and session.secrets.is_lost(permit.key):
+        if permit.unredacted is None and session.secrets.is_lost(permit.key):
             raise PhaseError(SECRET_LOST)  # never with the redacted text in its place
-        arguments = (permit.real or permit.call).arguments
+        arguments = (permit.unredacted or permit.call).arguments
         return tool.bind_arguments(copy.deepcopy(dict(arguments)))
 
     async def _run(

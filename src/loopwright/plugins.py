@@ -84,7 +84,7 @@ def _find_installed() -> tuple[Plugin, ...]:
     seen: set[str] = set()
     for distribution in distributions():
         try:
-            name = distribution.metadata["Name"] or "a distribution without a name"
+            name = _read_field(distribution, "Name") or "a distribution without a name"
             if _normalize(name) not in seen:  # the first on the path counts
                 found += _read_entry_points(distribution, name)
             seen.add(_normalize(name))
@@ -96,9 +96,15 @@ def _find_installed() -> tuple[Plugin, ...]:
     return tuple(found)
 
 
+def _read_field(distribution: "Distribution", field: str) -> str:
+    """Return a field of the metadata; empty where it is missing, which later Pythons treat as an error."""
+    metadata = distribution.metadata
+    return metadata[field] if field in metadata else ""  # noqa: SIM401 - it has no `get` before 3.12
+
+
 def _read_entry_points(distribution: "Distribution", name: str) -> list[Plugin]:
     """Return the plug-ins of a distribution; of several with the same name the last one."""
-    version = distribution.version or "without a version"
+    version = _read_field(distribution, "Version") or "without a version"
     declared: dict[tuple[str, str], Plugin] = {}
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")

@@ -47,6 +47,8 @@ def python(script: str, *arguments: str) -> subprocess.Popen[str]:
         sys.executable,
         "-W",
         "error::ResourceWarning",
+        "-W",  # what a fork of a process with threads does is what these tests are about
+        "ignore:This process:DeprecationWarning",
         "-c",
         textwrap.dedent(script),
         *arguments,

@@ -35,11 +35,13 @@ class Server:
         self.requests: list[bytes] = []
         self.connections = 0
         self.url = ""
+        self._open: set[asyncio.StreamWriter] = set()
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.connections += 1
+        self._open.add(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = int(
@@ -54,6 +56,12 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client is done
         finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def hang_up(self) -> None:
+        """Close the connections that clients keep; since Python 3.12 a server waits for them when it closes."""
+        for writer in self._open:
             writer.close()
 
 
@@ -62,7 +70,10 @@ async def serving(answer: bytes | Answer, port: int = 0) -> AsyncIterator[Server
     server = Server(answer)
     async with await asyncio.start_server(server.serve, "127.0.0.1", port) as listening:
         server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-        yield server
+        try:
+            yield server
+        finally:
+            server.hang_up()
 
 
 @contextlib.asynccontextmanager

@@ -161,13 +161,13 @@ def _read_prompts(given: object) -> PromptSet:
         return given
     if isinstance(given, (str, Path)):
         return PromptSet(**_read_directory(given))
-    texts = cast("Mapping[object, object]", given) if isinstance(given, Mapping) else {}
-    names_and_texts = [*texts.keys(), *texts.values()]
-    if not isinstance(given, Mapping) or not all(map(_is_text, names_and_texts)):
-        raise ValueError(
-            "must be a PromptSet, texts by name, or a directory of NAME.md files"
-        )
-    return PromptSet(**cast("Mapping[str, str]", given))
+    if isinstance(given, Mapping):
+        texts = cast("Mapping[object, object]", given)
+        if all(map(_is_text, (*texts.keys(), *texts.values()))):
+            return PromptSet(**cast("Mapping[str, str]", texts))
+    raise ValueError(
+        "must be a PromptSet, texts by name, or a directory of NAME.md files"
+    )
 
 
 def _is_text(value: object) -> bool:

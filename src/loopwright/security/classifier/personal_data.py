@@ -128,7 +128,8 @@ def _is_head_of_secrets(head: str, below: list[str]) -> bool:
     separator = next((one for one in "|\t;," if one in head), None)
     if separator is None or _HEAD.fullmatch(head) is None:
         return False
-    kinds = [classify_name(name) for name in _split_cells(head, separator)]
+    names = _split_cells(head, separator)
+    kinds: list[SecretKind | None] = [classify_name(name) for name in names]
     for row in below:
         cells = _split_cells(row, separator) if len(row) <= MAX_ROW else []
         if len(cells) == len(kinds) and any(map(_is_cell_secret, kinds, cells)):

@@ -93,13 +93,12 @@ def redact_completion(redactor: Redactor, completion: Completion) -> RedactedCom
     calls, originals = redact_calls(redactor, completion.calls)
     redactor = redactor.with_secrets_found_in(*originals.values())
     redact = redactor.redact_text
-    answer, problem = completion.answer, completion.problem
     clean = dataclasses.replace(
         completion,
         text=redact(completion.text),
         thought=redact(completion.thought),
-        answer=None if answer is None else redact(answer),
-        problem=None if problem is None else redact(problem),
+        answer=_redact_optional(redactor, completion.answer),
+        problem=_redact_optional(redactor, completion.problem),
         calls=calls,
         reasoning=_redact_reasoning(redactor, completion.reasoning),
         model=redact(completion.model),
@@ -107,6 +106,10 @@ def redact_completion(redactor: Redactor, completion: Completion) -> RedactedCom
         flags=tuple(map(redact, completion.flags)),
     )
     return RedactedCompletion(completion if clean == completion else clean, originals)
+
+
+def _redact_optional(redactor: Redactor, text: str | None) -> str | None:
+    return None if text is None else redactor.redact_text(text)
 
 
 def _collect_content(completion: Completion) -> Json:

@@ -109,15 +109,9 @@ for _prefix in sorted(
 _DENSE = re.compile(
     r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}"
 )
-_HYPHENS = (
-    "sk-",
-    "pypi-",
-    "xai-",
-    "pplx-",
-    "tvly-",
-    "pcsk_",
-    "glsa_",
-)  # their alphabet can spell words
+_WITH_HYPHENS = frozenset(  # prefixes before an alphabet that can spell words
+    ["sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_"]
+)
 
 
 def _edge(prefix: str) -> str:
@@ -152,7 +146,7 @@ def _locate_prefixed(match: "re.Match[str]") -> tuple[int, int] | None:
     prefix = next(
         known for known in _PREFIXES[text[at - 3 : at]] if text.endswith(known, 0, at)
     )
-    if prefix in _HYPHENS and _DENSE.search(text, at, end) is None:
+    if prefix in _WITH_HYPHENS and _DENSE.search(text, at, end) is None:
         return None
     return at - len(prefix), end
 
@@ -209,21 +203,16 @@ JWT = SecretPattern(
 
 
 def _locate_bot(match: "re.Match[str]") -> tuple[int, int] | None:
-    text, at = match.string, match.start()
-    first = text[max(0, at - 28) : at]
-    start = (
-        at
-        - len(first)
-        + max(
-            (i + 1 for i, c in enumerate(first) if not (c.isalnum() or c in "_-")),
-            default=0,
-        )
-    )
-    return (
-        (start, match.end())
-        if text[start] in "MNO" and is_random(match["bot"], 27)
-        else None
-    )
+    text, end = match.string, match.start()
+    start = end
+    while start > max(0, end - 28) and _is_token_letter(text[start - 1]):
+        start -= 1
+    is_token = text[start] in "MNO" and is_random(match["bot"], 27)
+    return (start, match.end()) if is_token else None
+
+
+def _is_token_letter(letter: str) -> bool:
+    return letter.isalnum() or letter in "_-"
 
 
 DISCORD_BOT = SecretPattern(
@@ -233,21 +222,24 @@ DISCORD_BOT = SecretPattern(
 
 
 def _locate_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
-    basic = match.string[match.start() + 1] in "aA"
-    return match.span("word") if _is_credential(match["word"], basic=basic) else None
+    is_basic = match.string[match.start() + 1] in "aA"
+    is_credential = _is_basic_credential if is_basic else _is_bearer_credential
+    return match.span("word") if is_credential(match["word"]) else None
 
 
-def _is_credential(word: str, *, basic: bool) -> bool:
-    """Return whether a word behind `Bearer` or `Basic` is a credential, and not a part of a sentence."""
-    if not basic:
-        return is_random(word, 16) and not is_placeholder(word)
+def _is_bearer_credential(word: str) -> bool:
+    """Return whether a word behind `Bearer` is a credential, and not a part of a sentence."""
+    return is_random(word, 16) and not is_placeholder(word)
+
+
+def _is_basic_credential(word: str) -> bool:
+    """Return whether a word behind `Basic` is a user and a password in base64."""
+    padded = word + "=" * (-len(word) % 4)
     try:
-        user, _, password = base64.b64decode(
-            word + "=" * (-len(word) % 4), validate=True
-        ).partition(b":")
-        return password != b"" and user.isascii()
+        user, _, password = base64.b64decode(padded, validate=True).partition(b":")
     except binascii.Error:
         return False
+    return password != b"" and user.isascii()
 
 
 BEARER = SecretPattern(
@@ -296,50 +288,42 @@ def _locate_named(match: "re.Match[str]") -> tuple[int, int] | None:
     kind = classify_match(match.string, match.start())
     if kind is None:
         return None
-    if match["bare"] is not None:
-        return _locate_bare(
-            match,
-            kind,
-            tight=match["sign"].endswith("="),
-            last=match["last"] is not None,
-        )
-    return _locate_quoted(
-        match, kind, named=match.string[match.end("closing") - 1] in "\"'`]"
-    )
+    if match["bare"] is None:
+        is_quoted_name = match.string[match.end("closing") - 1] in "\"'`]"
+        return _locate_quoted(match, kind, is_quoted_name=is_quoted_name)
+    tight, last = match["sign"].endswith("="), match["last"] is not None
+    return _locate_bare(match, kind, tight=tight, last=last)
 
 
 def _locate_flag(match: "re.Match[str]") -> tuple[int, int] | None:
     kind: SecretKind = "password" if match["password"] else "secret"
-    if match["bare"] is not None:
-        return _locate_bare(match, kind, tight=False, last=False)
-    return _locate_quoted(match, kind, named=True)
+    if match["bare"] is None:
+        return _locate_quoted(match, kind, is_quoted_name=True)
+    return _locate_bare(match, kind, tight=False, last=False)
 
 
 def _locate_bare(
     match: "re.Match[str]", kind: SecretKind, *, tight: bool, last: bool
 ) -> tuple[int, int] | None:
     start = match.start("bare")
-    bare, mark, _ = match["bare"].partition(REDACTED)
-    bare = (
-        bare if mark else bare.rstrip(")]}>*,;:")
-    )  # the text before a placeholder may be the rest of a secret
+    bare, placeholder, _ = match["bare"].partition(REDACTED)
+    if not placeholder:  # the text before one may be the rest of a secret
+        bare = bare.rstrip(")]}>*,;:")
     if not bare or not is_bare_secret(kind, bare, tight=tight, last=last):
         return None
     return start, start + len(bare)
 
 
 def _locate_quoted(
-    match: "re.Match[str]", kind: SecretKind, *, named: bool
+    match: "re.Match[str]", kind: SecretKind, *, is_quoted_name: bool
 ) -> tuple[int, int] | None:
-    start, stop = (
-        match.span("escaped")
-        if match["quoted"] is None
-        else (match.start("quoted") + 1, match.end("quoted"))
-    )
+    start, stop = match.span("escaped")
+    if match["quoted"] is not None:
+        start, stop = match.start("quoted") + 1, match.end("quoted")
     value = match.string[start:stop]
-    if not named and (
-        value[:1] in tuple(" \t,)+:;}]") or not value
-    ):  # the quote that ends a prompt: "Password: "
+    # a quote behind a name without one may be the end of a prompt: "Password: "
+    ends_prompt = not value or value[0] in " \t,)+:;}]"
+    if ends_prompt and not is_quoted_name:
         return None
     return (start, stop) if is_quoted_secret(kind, value) else None
 
@@ -377,7 +361,7 @@ _HEADERS_SO_FAR = (
     rf"|(?ai:(?<=cook)ie){_CLOSING}(?:[ \t]{{0,8}}+\Z|{_SIGN}(?:{_RUN}\Z|{_QUOTE}{_JAR}(?:[ \t]|{_OPEN})?\Z)))"
 )
 _SCHEMES = frozenset(
-    (
+    [
         "basic",
         "bearer",
         "token",
@@ -388,7 +372,7 @@ _SCHEMES = frozenset(
         "oauth",
         "sharedkey",
         "aws4-hmac-sha256",
-    )
+    ]
 )
 
 
@@ -396,21 +380,14 @@ def _locate_header(match: "re.Match[str]") -> tuple[int, int] | None:
     if match["jar"] is not None:
         return match.span("jar")
     if match["query"] is not None:
-        return (
-            match.span("query")
-            if is_random(match["query"], 16) and not is_placeholder(match["query"])
-            else None
-        )
+        return match.span("query") if _is_bearer_credential(match["query"]) else None
     value = match["list"].rstrip(")]}>*,;.")
-    start = match.start("list")
     if not value or is_placeholder(match["list"].rstrip(".,;")) or is_word(value):
         return None
-    known = (match["scheme"] or "").lower() in _SCHEMES
-    return (
-        (start, start + len(value))
-        if known or (is_random(value, 8) and not is_code(value))
-        else None
-    )
+    is_known = (match["scheme"] or "").lower() in _SCHEMES
+    looks_random = is_random(value, 8) and not is_code(value)
+    start = match.start("list")
+    return (start, start + len(value)) if is_known or looks_random else None
 
 
 # --- addresses and private keys ---
@@ -421,23 +398,16 @@ _ADDRESS = (
 _PORT = re.compile(r"[0-9]{1,5}(?:[?#].*)?", re.S)
 
 
+_EXAMPLES = frozenset(["password", "passwd", "pass", "pwd", "pw", "secret", "token"])
+
+
 def _locate_address(match: "re.Match[str]") -> tuple[int, int] | None:
-    word = match["secret"]
-    example = word.lower() in {
-        "password",
-        "passwd",
-        "pass",
-        "pwd",
-        "pw",
-        "secret",
-        "token",
-    }
-    no_secret = (
-        example
-        or is_placeholder(word)
-        or (("?" in word or "#" in word) and _PORT.fullmatch(word))
-    )
-    return None if no_secret else match.span("secret")
+    password = match["secret"]
+    if password.lower() in _EXAMPLES or is_placeholder(password):
+        return None
+    has_query = "?" in password or "#" in password
+    is_port = has_query and _PORT.fullmatch(password)
+    return None if is_port else match.span("secret")
 
 
 _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"

@@ -9,11 +9,11 @@ from ...parsing.arguments import (
     Signature,
     find_tool,
     list_tool_names,
-    read_arguments,
     read_name,
 )
 from ...prompts import PromptSet
 from ..base import OutputSchema, Request
+from .call_arguments import read_call_arguments
 from .dialect import Parsed
 from .json_stream import JsonStreamParser
 from .streaming import StreamParser
@@ -254,7 +254,8 @@ def _read_reply(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
             "`action` must be the name of one tool, with its arguments in `action_input`."
         )
     tool = find_tool(name, tools)
-    arguments = _read_arguments(reply.get("action_input"), name, tool)
+    value = reply.get("action_input")
+    arguments = read_call_arguments(value, "action_input", name, tool)
     return Parsed(thought, (ToolCall(name, arguments),), None, None)
 
 
@@ -270,14 +271,3 @@ def _read_answer(reply: dict[str, Json]) -> str:
             "The `action_input` of the final answer must be a string that is not empty."
         )
     return answer.strip()
-
-
-def _read_arguments(value: Json, name: str, tool: Signature | None) -> JsonObject:
-    if isinstance(value, dict):
-        return value
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"The `action_input` of {name} must be a JSON object.")
-    arguments, rest = read_arguments(value or "", name, tool)
-    if rest.strip():
-        raise ValueError(f"There is text behind the arguments of {name}.")
-    return arguments

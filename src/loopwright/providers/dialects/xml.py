@@ -10,7 +10,6 @@ from ...parsing.arguments import (
     find_tool,
     get_parameters,
     list_tool_names,
-    read_arguments,
     read_name,
     read_plain_arguments,
 )
@@ -27,6 +26,7 @@ from ...parsing.xml_text import (
 )
 from ...prompts import PromptSet
 from ..base import Delta, Request
+from .call_arguments import read_call_arguments
 from .dialect import Parsed
 from .streaming import PlainParser, StreamParser, StreamStripper
 from .transcript import build_instructions, compact_json, merge_user_turns
@@ -209,8 +209,8 @@ def _read_call(written: WrittenCall, tools: Sequence[Signature]) -> ToolCall:
     if len(names) != 1 or len(arguments) > 1:
         raise ValueError("The JSON of a call must have one `name` and one `arguments`.")
     name = _read_tool_name(names[0], tools)
-    value = arguments[0] if arguments else None
-    return ToolCall(name, _read_arguments(value, name, find_tool(name, tools)))
+    tool, value = find_tool(name, tools), next(iter(arguments), None)
+    return ToolCall(name, read_call_arguments(value, "arguments", name, tool))
 
 
 def _select_values(written: Mapping[str, Json], keys: Sequence[str]) -> list[Json]:
@@ -229,17 +229,6 @@ def _read_tool_name(written: Json, tools: Sequence[Signature]) -> str:
     if not name:
         raise ValueError("The `name` of a call must be the name of one tool.")
     return name
-
-
-def _read_arguments(value: Json, name: str, tool: Signature | None) -> JsonObject:
-    if isinstance(value, dict):
-        return value
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"The `arguments` of {name} must be a JSON object.")
-    arguments, rest = read_arguments(value or "", name, tool)
-    if rest.strip():
-        raise ValueError(f"There is text behind the arguments of {name}.")
-    return arguments
 
 
 def _read_values(
@@ -318,7 +307,8 @@ class ThoughtParser:
             return
         self._chunks.append(text)
         window = self._tail + text
-        self._tail = window[window.rfind("<") :][:MAX_TAG] if "<" in window else ""
+        _, bracket, tail = window.rpartition("<")
+        self._tail = (bracket + tail)[:MAX_TAG] if bracket else ""
         if not has_tag(window):
             return
         self._checks_left -= 1

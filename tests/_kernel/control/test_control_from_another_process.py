@@ -59,7 +59,7 @@ async def test_a_run_at_work_is_steered_paused_and_stopped_from_a_shell(
     async with ReActEngine(runtime).start("Go.", run_id="r") as run:
         await eventually(lambda: heard)
         assert await typed("steer", "r", "Mind the budget.", journal=path) == (
-            0, "noted; it counts between two steps of the run\n",
+            0, "queued; takes effect before the next step\n",
         )  # fmt: skip
         assert (await typed("pause", "r", journal=path))[0] == 0
         await eventually(lambda: len(events(CommandReceived)) == 2)
@@ -124,11 +124,14 @@ async def test_a_call_is_listed_with_its_exact_arguments_and_approved_from_a_she
         2, "error: question: run 'r' asks about another call at '0#0' by now: look at it again\n",
     )  # fmt: skip
     assert await typed("approve", "r", "0#0@66660a3d", "--by", "Ada", journal=path) == (
-        0, "noted; it counts when the run is resumed\n",
+        0, "queued; takes effect when the run is resumed\n",
     )  # fmt: skip
 
     assert (await ReActEngine(runtime("done")).resume("r")).answer == "done"
-    assert await typed("approvals", journal=path) == (0, "no run asks anything\n")
+    assert await typed("approvals", journal=path) == (
+        0,
+        "no run waits for a decision\n",
+    )
 
 
 async def test_a_word_that_a_run_cannot_hear_since_its_inbox_was_lost_is_an_error(

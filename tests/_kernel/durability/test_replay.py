@@ -138,7 +138,7 @@ def test_a_new_run_has_nothing_to_answer() -> None:
         new.recoveries.failed_attempts("0"),
         new.recoveries.last("0#0"),
         new.recoveries.resolution("0#0"),
-        new.recoveries.has_own_outcome("0#0"),
+        "0#0" not in new.recoveries.substituted,
     ) == (0, None, None, True)
     assert [
         new.scopes.reaches("", 0),
@@ -332,7 +332,9 @@ def test_what_was_done_about_a_call_answers_by_its_key_and_the_last_word_counts(
         None,
         resolved,
     ]
-    assert [known.recoveries.has_own_outcome(key) for key in ("1#0", "1#1", "1#2")] == [
+    assert [
+        key not in known.recoveries.substituted for key in ("1#0", "1#1", "1#2")
+    ] == [
         False,
         True,
         True,
@@ -344,7 +346,10 @@ def test_what_is_done_now_is_the_last_word_too() -> None:
 
     known.recoveries.begin("1#0", turned("fallback"))
 
-    assert (known.recoveries.last("1#0"), known.recoveries.has_own_outcome("1#0")) == (
+    assert (
+        known.recoveries.last("1#0"),
+        "1#0" not in known.recoveries.substituted,
+    ) == (
         turned("fallback"),
         False,
     )

@@ -55,10 +55,12 @@ class Effects:
         """The number of the last entry whose outcome code and journal agree about."""
         self.withheld: set[str] = set()
         """The keys of calls with secrets among their arguments, which are not recorded."""
-        # Bound methods of dictionaries: they are called for each effect of each step.
+        # Bound methods of collections: they are called for each effect of each step.
         self.outcome: Callable[[str], Outcome | None] = self.outcomes.get
         self.intent: Callable[[str], Intent | None] = self.intents.get
         self.side: Callable[[str], SideEvent | None] = self._sides.get
+        self.settle: Callable[[str], None] = self._used.add
+        """Note that the outcome of a call is recorded now; its substitutes count as used."""
 
     def readers(self) -> Readers:
         """Return what reads each type of event."""
@@ -146,10 +148,6 @@ class Effects:
         """Use a recorded outcome: code and journal agree about its effect."""
         self._used.add(key)
         self.last_used = max(self.last_used, self._outcome_entries[key])
-
-    def settle(self, key: str) -> None:
-        """Note that the outcome of a call is recorded now; its substitutes count as used."""
-        self._used.add(key)
 
     def first_unused(self) -> str | None:
         """Return the key of the first recorded outcome that the code did not use."""

@@ -24,6 +24,8 @@ class Recoveries:
         self._last: dict[str, RecoveryTriggered] = {}
         self._resolutions: dict[str, UnknownOutcomeResolved] = {}
         self._timed_out: set[str] = set()
+        self.substituted: set[str] = set()
+        """The calls whose outcome is not their own, but that of a substitute."""
         self.good_results: dict[tuple[str, str], tuple[float, ToolFinished]] = {}
         """The last good result of each tool and arguments hash, with its time."""
         self.dead_lettered: set[str] = set()
@@ -57,7 +59,7 @@ class Recoveries:
 
     def _read_result(self, entry: Entry, event: ToolFinished) -> None:
         started = self._effects.intent(entry.key)
-        if event.status != "ok" or not self.has_own_outcome(entry.key):
+        if event.status != "ok" or entry.key in self.substituted:
             return
         # Arguments that differ in their secrets have the same hash.
         if isinstance(started, ToolStarted) and not started.sealed:
@@ -79,6 +81,10 @@ class Recoveries:
         """Note that something is done about a call that failed."""
         if event.status == "timed_out" and event.failure != "elsewhere":
             self._timed_out.add(key)
+        if event.strategy in MADE_AGAIN:
+            self.substituted.discard(key)
+        else:
+            self.substituted.add(key)
         self._last[key] = event
         self._resolutions.pop(key, None)  # it was about what came before this step
 
@@ -97,11 +103,6 @@ class Recoveries:
     def has_timed_out(self, key: str) -> bool:
         """Whether an attempt of a call took too long, so that it may have taken effect."""
         return key in self._timed_out
-
-    def has_own_outcome(self, key: str) -> bool:
-        """Whether the outcome of a call is its own, and not that of a substitute call."""
-        last = self._last.get(key)
-        return last is None or last.strategy in MADE_AGAIN
 
     def substitutes(self, key: str) -> list[tuple[str, ToolFinished]]:
         """Return the calls that were made in place of one, by their keys, with their outcomes."""

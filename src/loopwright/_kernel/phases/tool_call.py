@@ -205,7 +205,7 @@ class ToolCalls:
         """Keep the result of a call that succeeded itself, for a recovery of the same call."""
         recoveries = self.session.replay.recoveries
         is_good = finished.status == "ok" and permit.unredacted is None
-        if is_good and recoveries.has_own_outcome(permit.key):
+        if is_good and permit.key not in recoveries.substituted:
             call = permit.call.name, permit.arguments_hash
             recoveries.good_results[call] = at, finished
 
@@ -254,7 +254,7 @@ class ToolCalls:
         if tool is None or tool.compensate is None:
             return
         recoveries, key = self.session.replay.recoveries, permit.key
-        is_own = recoveries.has_own_outcome(key)
+        is_own = key not in recoveries.substituted
         if recoveries.has_timed_out(key) and not (
             is_own and observation.status == "ok"
         ):

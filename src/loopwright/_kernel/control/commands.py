@@ -32,7 +32,9 @@ RESUMING = (ANSWER, APPROVE, DENY, RESOLVE, ABORT, STOP)
 GUIDANCE = {STEER: GUIDANCE_PREFIX, ADD_CONTEXT: CONTEXT_PREFIX}
 """The kinds that the model reads, with what it reads before the text."""
 WITH_ARGUMENTS = (OVERRIDE, APPROVE)
-HOLDS_SECRET = "its arguments hold a secret, which no journal keeps: put it into deps"
+WITHHELD_ARGUMENTS = (
+    "its arguments hold a secret, which no journal keeps: put it into deps"
+)
 Check: TypeAlias = Callable[[Any], bool]
 
 
@@ -150,7 +152,7 @@ def read_command(sent: Command, redactor: Redactor) -> tuple[Command, str]:
     command = dataclasses.replace(command, body=clean)
     has_secret = clean.get("arguments") != body.get("arguments")
     if has_secret and sent.kind in WITH_ARGUMENTS:
-        return command, HOLDS_SECRET
+        return command, WITHHELD_ARGUMENTS
     return command, find_problem(dataclasses.replace(sent, body=clean))
 
 

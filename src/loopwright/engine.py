@@ -225,7 +225,7 @@ class LoopEngine(Options):
         output: type[BaseModel] | None,
         deps: object,
     ) -> RunStarted:
-        """The run's first entry, if this engine can go on with it; nothing is claimed before that is known."""
+        """Return the run's first entry, if this engine can resume it; nothing is claimed before."""
         started = read_start(run_id, entries)
         if started.engine != self.name:
             raise ConfigError(
@@ -261,8 +261,8 @@ class LoopEngine(Options):
         """This engine as a tool of another: a call of it runs as a child of the calling run.
 
         It is gated as a tool, keeps its own provider and tools, and works on what is left of the run's budget. It takes
-        no tool slot, is timed by the run's clock, and when the run is resumed it goes on where it was. `effect` is what
-        the gate is told of it.
+        no tool slot, is timed by the run's clock, and when the run is resumed it continues where it was. `effect` is its
+        effect for the gate.
         """
         engine = self
         _check_native_tools(self.runtime)

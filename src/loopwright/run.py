@@ -83,7 +83,7 @@ class Run:
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that calls may name, as a model is told of them."""
+        """The tools that calls may name, as a model sees them."""
         return self._cycle.services.tools.specs
 
     @property
@@ -130,11 +130,11 @@ class Run:
 
     # --- loops and endings ---
 
-    def iterations(self, most: int | None = None) -> Iterator[int]:
-        """Yield turn numbers from 1, at most `most`; raise `LimitReached` past the run's `max_iterations`."""
-        if most is not None and most < 1:
-            raise ConfigError(f"iterations must be at least 1, got {most}")
-        return self._scope.iterations(most)
+    def iterations(self, limit: int | None = None) -> Iterator[int]:
+        """Yield turn numbers from 1, at most `limit`; raise `LimitReached` past the run's `max_iterations`."""
+        if limit is not None and limit < 1:
+            raise ConfigError(f"iterations must be at least 1, got {limit}")
+        return self._scope.iterations(limit)
 
     @property
     def turns(self) -> int:
@@ -313,7 +313,7 @@ class Run:
         return await side_effects.effect(self._cycle, name, function, into)
 
     async def permit(self, name: str, arguments: dict[str, Json]) -> None:
-        """Have policy decide about something that the engine is about to do and that is no tool call, such as a plan.
+        """Have policy decide about something that the engine is about to do and that is not a tool call, such as a plan.
 
         Gates see it as a call of `name` with the effect "write"; nothing runs. Raises `Denied`; waits if a gate asks.
         """

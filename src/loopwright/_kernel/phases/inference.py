@@ -189,9 +189,10 @@ class Inference:
 
     def _call(self, key: str, question: Question, fitted: Conversation) -> ModelCall:
         mentions_tools = question.tools or any(m.calls for m in fitted.messages)
+        specs = self._services.tools.specs if mentions_tools else ()
         request = Request(
             fitted,
-            self._services.tools.specs if mentions_tools else (),
+            specs,
             "auto" if question.tools else "none",
             question.sampling,
             question.schema,

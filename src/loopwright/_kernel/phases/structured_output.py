@@ -36,11 +36,10 @@ def read_model(text: str, model: type[M]) -> M:
         ) from error
 
 
-def _said(completion: Completion) -> str:
-    """What a reply says, without the thinking in front of it."""
-    return strip_thinking(
-        completion.answer if completion.answer is not None else completion.text
-    )
+def _text_of(completion: Completion) -> str:
+    """Return the text of a reply, without the thinking in front of it."""
+    answer = completion.answer
+    return strip_thinking(completion.text if answer is None else answer)
 
 
 async def ask_text(
@@ -50,7 +49,10 @@ async def ask_text(
     provider: Provider,
     purpose: str = "",
 ) -> str:
-    """A model's plain reply. Plain text is never repaired: one that cannot be used, or was cut, raises `AskFailed`."""
+    """Return a model's plain reply, which is never repaired.
+
+    Raises `AskFailed` for a reply that cannot be used, or was cut.
+    """
     question = Question(
         "ask",
         conversation,
@@ -61,14 +63,16 @@ async def ask_text(
     )
     reply = await settle(question)
     completion = reply.completion
-    text = _said(completion)
+    text = _text_of(completion)
     cut = completion.is_cut
-    problem = completion.problem or (
-        "it called a tool instead of answering" if completion.calls else None
-    )
-    if problem is not None or cut:
-        told = problem or "the reply reached the limit of output tokens"
-        raise AskFailed(f"{provider.name}/{provider.model}: {told}", text=text, cut=cut)
+    problem = completion.problem
+    if problem is None and completion.calls:
+        problem = "it called a tool instead of answering"
+    if problem is None and cut:
+        problem = "the reply reached the limit of output tokens"
+    if problem is not None:
+        model = f"{provider.name}/{provider.model}"
+        raise AskFailed(f"{model}: {problem}", text=text, cut=cut)
     return text
 
 
@@ -80,35 +84,40 @@ async def ask_model(
     provider: Provider,
     purpose: str = "",
 ) -> M:
-    """A model's reply as `into`; each repair is an effect of its own. Raises `AskFailed` after the last."""
+    """Return a model's reply as `into`; each repair is a separate effect.
+
+    Raises `AskFailed` after the last.
+    """
     schema = into.model_json_schema()
-    native = provider.capabilities.json_schema
-    if not native:
-        conversation = conversation.user(
-            INSTRUCTION + json.dumps(schema, ensure_ascii=False)
-        )
+    output: OutputSchema | None = None
+    if provider.capabilities.json_schema:
+        output = OutputSchema(into.__name__, schema)
+    else:
+        encoded = json.dumps(schema, ensure_ascii=False)
+        conversation = conversation.user(INSTRUCTION + encoded)
     problem, text, cut = "", "", False
     for _ in range(1 + MAX_REPAIRS):
-        output = OutputSchema(into.__name__, schema) if native else None
         question = Question(
             "ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider,
             purpose=purpose,
         )  # fmt: skip
         reply = await settle(question)
-        completion = reply.completion
-        text = _said(completion)
-        cut = completion.is_cut
+        text, cut = _text_of(reply.completion), reply.completion.is_cut
         try:
-            if completion.problem is not None and not text:
-                raise ValueError(completion.problem)
-            return read_model(text, into)
+            return _read_reply(reply.completion, text, into)
         except ValueError as error:
             problem = str(error)
-        conversation = conversation.add(*reply.delivered).assistant(text, origin="model").user(
-            f"That cannot be used: {problem}. Reply with the corrected JSON and nothing else.", origin="runtime"
-        )  # fmt: skip
+        repair = f"That cannot be used: {problem}. Reply with the corrected JSON and nothing else."
+        replied = conversation.add(*reply.delivered).assistant(text, origin="model")
+        conversation = replied.user(repair, origin="runtime")
     raise AskFailed(
         f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}",
         text=text,
         cut=cut,
     )
+
+
+def _read_reply(completion: Completion, text: str, into: type[M]) -> M:
+    if completion.problem is not None and not text:
+        raise ValueError(completion.problem)
+    return read_model(text, into)

@@ -1,6 +1,6 @@
 """Keep the arguments that are withheld from the journal, and the redactor that knows them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...events.effect_key import EffectKey, call_key
 from ...messages import ToolCall
@@ -23,14 +23,12 @@ class Secrets:
         self.redactor = redactor
         self._calls: dict[str, ToolCall] = {}
         self._replay = replay
+        self.get: Callable[[str], ToolCall | None] = self._calls.get
+        """Return the call at a key with its withheld arguments."""
 
     def __contains__(self, key: str) -> bool:
         """Return whether the call at a key has arguments that are withheld."""
         return key in self._calls
-
-    def get(self, key: str) -> ToolCall | None:
-        """Return the call at a key with its withheld arguments."""
-        return self._calls.get(key)
 
     def keep(self, key: str, call: ToolCall) -> None:
         """Keep a call whole. The redactor learns its secrets, since the tool may repeat them."""

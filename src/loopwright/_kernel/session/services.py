@@ -63,7 +63,7 @@ class Services:
     ]  # what model calls are made with, worked out once for each kind
 
     def with_tools(self, tools: ToolRegistry) -> Self:
-        """The same services with other tools, and what these know and nobody is to be told."""
+        """Return the same services with other tools, and a redactor that knows their secrets."""
         other = copy.copy(self)
         vars(other).update(
             tools=tools,

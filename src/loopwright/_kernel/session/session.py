@@ -47,38 +47,21 @@ class Session:
         deps: object,
     ) -> None:
         started = replay.started
-        self.services, self.owner, self.replay, self.deps = (
-            services,
-            owner,
-            replay,
-            deps,
-        )
+        self.services, self.owner = services, owner
+        self.replay, self.deps = replay, deps
         self.run_id = claim.run_id
         self.is_new = started is None
         """Whether nothing of the run was recorded when this process began to work on it."""
         self.seed = replay.seed or claim.run_id
-        self.delimiter = (started.boundary if started else "") or delimiter_of(
-            claim.run_id
-        )
+        recorded = started.boundary if started is not None else ""
+        self.delimiter = recorded or delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
+        spent = replay.totals
         self.budget = Budget(
-            services.limits,
-            replay.totals.llm_calls,
-            replay.totals.tool_calls,
-            replay.totals.usage,
+            services.limits, spent.llm_calls, spent.tool_calls, spent.usage
         )
-        self.active = ActiveClock(services.clock, replay.totals.active_seconds)
-        self.signals = Signals(replay)
-        self.secrets = Secrets(services.redactor, replay)
-        self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
-        self.writer = JournalWriter(
-            services, claim, self.signals, self.secrets, is_new=started is None
-        )
-        self.intake = CommandIntake(
-            services, replay, self.writer, self.signals, self.secrets,
-            self.sensitivity, self.active,
-        )  # fmt: skip
-        self.command_log = self.intake.log
+        self.active = ActiveClock(services.clock, spent.active_seconds)
+        self._build_collaborators(claim)
         self.pending: list[Question] = []
         self.permits: set[Permit] = set()
         self.facts: dict[str, FactNoted] = dict(replay.effects.facts)
@@ -90,6 +73,20 @@ class Session:
         self.drifted = False
         self.tool_slots = _slots(services.limits.max_concurrent_tools)
         self._slots_by_tool: dict[str, AbstractAsyncContextManager[None]] = {}
+
+    def _build_collaborators(self, claim: Claim) -> None:
+        services, replay = self.services, self.replay
+        self.signals = Signals(replay)
+        self.secrets = Secrets(services.redactor, replay)
+        self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
+        self.writer = JournalWriter(
+            services, claim, self.signals, self.secrets, is_new=self.is_new
+        )
+        self.intake = CommandIntake(
+            services, replay, self.writer, self.signals, self.secrets,
+            self.sensitivity, self.active,
+        )  # fmt: skip
+        self.command_log = self.intake.log
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

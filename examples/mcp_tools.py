@@ -1,7 +1,7 @@
-"""Tools of an MCP server: what is believed of what it says of them, and what happens when it dies.
+"""Tools of an MCP server: which of its hints are trusted, and the outcome of calls when it dies.
 
 The server is this script again, started as a process of its own with `serve`; it uses the official SDK
-(`pip install 'loopwright[mcp]'`). In its place put any other: `StdioServer("npx", ("-y", "..."))`, or a URL.
+(`pip install 'loopwright[mcp]'`). Replace it by any other: `StdioServer("npx", ("-y", "..."))`, or a URL.
 
 No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
 `loopwright.providers`) in place of the `ScriptedProvider`; everything else stays.
@@ -66,7 +66,7 @@ def tell(event: Event) -> None:
 async def main() -> None:
     """Let a model work with the notes."""
     server = StdioServer(sys.executable, (__file__, "serve"))
-    # Nobody vouches for this server. What it says of its tools makes none of them harmless, but we may.
+    # The hints of this server are not trusted; the effects that we give here are.
     async with McpToolbox(server, name="notes", effects={"read_note": "read"}) as box:
         for each in box.tools:
             print(f"offered   {each.name}: {each.effect}")

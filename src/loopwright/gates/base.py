@@ -242,10 +242,10 @@ class Cleared(IssuedByRun):
 
     @property
     def permits(self) -> tuple[Permit, ...]:
-        """The calls that may run."""
+        """Return the permits of the calls that may run."""
         return tuple(d for d in self.decisions if isinstance(d, Permit))
 
     @property
     def denials(self) -> tuple[Denial, ...]:
-        """The calls that may not."""
+        """Return the denials of the calls that may not run."""
         return tuple(d for d in self.decisions if isinstance(d, Denial))

@@ -114,7 +114,7 @@ class SupervisorGate:
         needs: which calls are judged, by default `changes_or_knows`; others are allowed.
         confidence: how certain the judge must be to decide alone, from 0 to 1.
         expires: seconds for which a decision counts again.
-        policy: what the judge is told to refuse.
+        policy: the instructions of the judge.
         timeout: seconds for one judgment.
         answers: whether the answers of runs are judged, too.
         clock: for the age of decisions.

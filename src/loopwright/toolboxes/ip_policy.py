@@ -24,7 +24,7 @@ NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 """A last label with which resolvers read the whole name as an IPv4 address."""
 
-# From IANA's registries of special-purpose addresses. In full, since `ipaddress` differs by release.
+# From IANA's registries of special-purpose addresses, in full: `ipaddress` differs by release.
 NOT_PUBLIC_4 = tuple(
     IPv4Network(network)
     for network in (

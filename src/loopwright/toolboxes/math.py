@@ -219,7 +219,7 @@ def _format_error(error: Exception) -> str:
         case decimal.Overflow():
             return f"The number is too large: they go up to 1e{MAX_EXPONENT}."
         case decimal.InvalidOperation():
-            return "This has no value that can be told: a root or logarithm of what has none, or too many digits."
+            return "This has no value: a root or logarithm that does not exist, or too many digits."
         case _:
             return "A function got a value that it has no result for."
 

@@ -1,4 +1,4 @@
-"""Programs run for tools: no shell, no standard input, a bare environment, and no leftover children."""
+"""Programs run for tools: no shell, no standard input, a bare environment, and no surviving children."""
 
 import asyncio
 import contextlib

@@ -175,8 +175,8 @@ def SandboxedPath(root: str | os.PathLike[str]) -> TextType:
 
     The tool gets the absolute path, with all links resolved. It is inside the root whenever it is
     checked: before the gate is asked, and again directly before the call. A process that can create
-    links in the directory can still change it before the tool opens it. Raises `ConfigError` if there
-    is no such directory.
+    links in the directory can still change it before the tool opens it. Raises `ConfigError` if the
+    directory does not exist.
     """
     if not Path(root).is_dir():
         raise ConfigError(

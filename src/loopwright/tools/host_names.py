@@ -13,17 +13,17 @@ TOGETHER = (
     {"CJK", "HANGUL"},
     {"CJK", "BOPOMOFO"},
 )
-LETTERS = ("Ll", "Lo", "Lm", "Mn", "Mc")
+NAME_CATEGORIES = ("Ll", "Lo", "Lm", "Mn", "Mc")
 """The Unicode categories of the characters of a name."""
 NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# Characters that look like ASCII letters in most fonts, from the confusables of UTS 39.
+# Characters that look like ASCII characters in most fonts, from the confusables of UTS 39.
 LOOK_ALIKES = {
     **dict(zip("аасԁеһіјӏոорԛгѕսѵԝхүу", "aacdehijlnopqrsuvwxyy", strict=True)),  # noqa: RUF001
     **dict(zip("աեհցօքգզ", "wthgopqq", strict=True)),
     **dict(zip("αβγεηικνορτυχω", "abyenikvoptuxw", strict=True)),
     **dict(zip("ıɑɡɩʟɪʏʙĸſƅ", "iagiliybkfb", strict=True)),
 }
-# Latin letters of written languages; others are phonetic, and many of them look like ASCII.
+# Latin characters of written languages; others are phonetic, and many of them look like ASCII.
 LATIN = re.compile(
     "[a-z\u00df-\u01bc\u01c4-\u024f\u0253\u0254\u0256\u0257\u0259\u025b\u0263\u0268\u0269\u0272\u028a\u028b\u0292\u1e00-\u1eff]"
 )
@@ -33,7 +33,7 @@ def host_name(text: str) -> str:
     """Return a host name (RFC 1123) in lower case; raises `ValueError`.
 
     A name in another script must be in its ASCII form, which a person who approves can tell apart. It
-    is refused if it stands for a mix of scripts, or for letters that all look like ASCII (UTS 39).
+    is refused if it stands for a mix of scripts, or for characters that all look like ASCII (UTS 39).
     """
     if not text.isascii():
         raise ValueError(_suggest_ascii(text))
@@ -83,14 +83,16 @@ def _suggest_ascii(text: str) -> str:
 def _check_script(label: str) -> None:
     """Raise `ValueError` unless a label in Punycode (RFC 3492) is unambiguous."""
     shown = _decode_punycode(label)
-    letters = [letter for letter in shown if letter not in "-0123456789"]
-    _require(_is_name(shown, letters), f"{label} does not stand for a name")
-    scripts = {unicodedata.name(letter, "none").split(" ")[0] for letter in letters}
-    is_misleading = len(scripts) == 1 and _is_misleading(scripts, letters)
+    characters = [character for character in shown if character not in "-0123456789"]
+    _require(_is_name(shown, characters), f"{label} does not stand for a name")
+    scripts = {
+        unicodedata.name(character, "none").split(" ")[0] for character in characters
+    }
+    is_misleading = len(scripts) == 1 and _is_misleading(scripts, characters)
     _require(not is_misleading, f"{label} has letters that are taken for others")
     mixed = " and ".join(sorted(map(str.lower, scripts)))
     _require(_is_used_together(scripts), f"{label} mixes scripts: {mixed}")
-    looks = "".join(LOOK_ALIKES.get(letter, letter) for letter in shown)
+    looks = "".join(LOOK_ALIKES.get(character, character) for character in shown)
     _require(not looks.isascii(), f"{label} looks like {looks}, and is another name")
 
 
@@ -113,16 +115,19 @@ def _decode_punycode(label: str) -> str:
         return ""
 
 
-def _is_name(shown: str, letters: Sequence[str]) -> bool:
-    """Whether a decoded label is in its normal form and has letters that need Punycode."""
+def _is_name(shown: str, characters: Sequence[str]) -> bool:
+    """Whether a decoded label is in its normal form and has characters that need Punycode."""
     if unicodedata.normalize("NFC", shown) != shown:
         return False
-    if any(unicodedata.category(letter) not in LETTERS for letter in letters):
+    if any(
+        unicodedata.category(character) not in NAME_CATEGORIES
+        for character in characters
+    ):
         return False
-    return not all(letter.isascii() for letter in letters)
+    return not all(character.isascii() for character in characters)
 
 
-def _is_misleading(scripts: Collection[str], letters: Iterable[str]) -> bool:
+def _is_misleading(scripts: Collection[str], characters: Iterable[str]) -> bool:
     if "CHEROKEE" in scripts:
         return True
-    return "LATIN" in scripts and not all(map(LATIN.fullmatch, letters))
+    return "LATIN" in scripts and not all(map(LATIN.fullmatch, characters))

@@ -103,7 +103,7 @@ class ToolRegistry:
             return self
 
     def _has_changed(self, tools: Iterable[object]) -> bool:
-        """Whether a source returned other tools; `None` is no answer."""
+        """Whether a source returned other tools; `None` means that it did not answer."""
         pairs = zip(tools, self._of_sources, strict=True)
         return any(new is not None and new != old for new, old in pairs)
 

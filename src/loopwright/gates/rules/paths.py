@@ -56,7 +56,7 @@ def _is_within(names: PathNames, allowed: Sequence[PathNames]) -> bool | None:
 
 
 def _split(path: str) -> PathNames | None:
-    """Return the names in a path; `None` if it may lead elsewhere than it seems, or be an option."""
+    """Return the names in a path; `None` if it is ambiguous, or may be an option."""
     if not path.isprintable() or _AMBIGUOUS.match(path):
         return None
     names = (name for name in path.split("/") if name not in ("", "."))

@@ -168,7 +168,7 @@ class Connection:
         Raises `ConnectionLost`, `CallRefused` or `UnreadableAnswer`.
         """
         async with self._working_client() as client:
-            # Not client.call_tool, which validates the result by the server's schema, and so runs its patterns.
+            # Not client.call_tool: it validates the result by the server's schema and patterns.
             fields: dict[str, Any] = {
                 "name": tool,
                 "arguments": dict(arguments),

@@ -11,7 +11,7 @@ from .servers import HttpServer
 if TYPE_CHECKING:
     import httpx2
 
-# Codes of JSON-RPC errors: the connection was closed; no valid request; no such method; no readable answer.
+# Codes of JSON-RPC errors: connection closed; invalid request; unknown method; unreadable answer.
 CLOSED, INVALID, NO_METHOD, PARSE_ERROR = -32000, -32600, -32601, -32700
 NOT_SENT, BROKEN, GONE, NOT_FOUND = (secrets.token_hex(8) for _ in range(4))
 """The data of our own errors, which no server can know.

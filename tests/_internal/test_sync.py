@@ -387,7 +387,7 @@ def test_an_interpreter_that_used_it_ends_without_a_word() -> None:
 
 
 class Slow:
-    """A provider that answers when a thread tells it to."""
+    """A provider that answers when a thread allows it."""
 
     name = model = "slow"
     capabilities = ScriptedProvider([]).capabilities

@@ -1,4 +1,4 @@
-"""One provider out of several: who is asked when one fails, who rests, and what is told of it."""
+"""Fallback: which provider is asked when one fails, which cools down, and what the flags say."""
 
 import asyncio
 import json
@@ -208,7 +208,7 @@ async def test_a_run_shortens_its_conversation_where_it_is_too_long_for_all_of_t
 
 
 class Crashing(ScriptedProvider):
-    """A stranger's provider, which raises what it must not."""
+    """A third-party provider that raises an exception of a forbidden type."""
 
     async def complete(self, request: Request) -> Completion:
         raise ConnectionError("gone")
@@ -559,7 +559,7 @@ async def test_its_breaker_opens_only_when_all_of_them_fail() -> None:
 
 
 def dead_port() -> int:
-    """A port of this machine on which nobody listens."""
+    """A port of this machine without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -833,7 +833,7 @@ def test_an_error_in_a_listener_goes_to_the_log_and_not_to_the_call(
 def test_a_listener_may_use_the_breaker_from_another_thread(
     breaker: CircuitBreaker, clock: FakeClock
 ) -> None:
-    """So that no lock is held while it is told."""
+    """Shows that no lock is held while a listener is called."""
     seen: list[str] = []
 
     def look() -> None:
@@ -1088,7 +1088,7 @@ def starts(runtime: Runtime, result: Result) -> int:
 
 
 class Flaky:
-    """A tool that fails until it is mended."""
+    """A tool that fails until it is repaired."""
 
     def __init__(self) -> None:
         self.runs, self.broken = 0, True
@@ -1106,14 +1106,14 @@ async def test_a_tool_that_fails_five_times_is_not_started_until_a_probe_succeed
 ) -> None:
     flaky = Flaky()
 
-    def mended(request: Any) -> Any:
+    def repaired(request: Any) -> Any:
         flaky.broken = False
         clock.advance(30)
         return call("look", n=7)
 
     script: list[Any] = [
         *(call("look", n=n) for n in range(6)),
-        mended,
+        repaired,
         call("look", n=8),
         "done",
     ]
@@ -1325,11 +1325,11 @@ async def test_tool_reset_by_an_operator_runs_and_its_run_records_that(
     breakers = CircuitBreakers(clock=clock)
     breakers.force_open("tool/look", "maintenance")
 
-    def mended(request: Any) -> Any:
+    def repaired(request: Any) -> Any:
         breakers.reset("tool/look")
         return call("look", n=2)
 
-    script: list[Any] = [call("look", n=1), mended, "end"]
+    script: list[Any] = [call("look", n=1), repaired, "end"]
     runtime = Runtime(ScriptedProvider(script), tools=[look], breakers=breakers)
     result = await ReActEngine(runtime).run("Go.")
 

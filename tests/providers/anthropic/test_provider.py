@@ -1,4 +1,4 @@
-"""The Messages API: how replies are read, how failures are told, where the key does not go, and how it is set up."""
+"""The Messages API: how replies are read, which errors failures raise, where the key never appears, and the options."""
 
 import copy
 import json
@@ -254,7 +254,7 @@ async def test_usage_is_the_whole_input_and_unknown_where_the_server_does_not_sa
     assert (await complete(said(text("hi"), usage=usage))).usage == expected
 
 
-# How failures are told
+# Failures
 
 
 @pytest.mark.parametrize(

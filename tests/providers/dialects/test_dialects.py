@@ -1,4 +1,4 @@
-"""The dialects: what a model's text is read as, and how a conversation is told in text."""
+"""The dialects: how a model's text is parsed, and how a conversation is written as text."""
 
 import dataclasses
 import importlib.util
@@ -695,7 +695,7 @@ def test_json_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> N
     assert "Reply with one JSON object" in (parsed.problem or "")
 
 
-# ---------------------------------------------------------------------------------------------------- told as text
+# ---------------------------------------------------------------------------------------------------- written as text
 
 CALLS = (ToolCall("search", {"query": "ü"}, "1"), ToolCall("now", {}, "2"))
 TALK = Conversation(

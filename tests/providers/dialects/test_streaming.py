@@ -56,7 +56,7 @@ NO_TOOLS = Request(Conversation.of("q"))
 
 
 class Pieces:
-    """A text model that says one reply in the pieces given."""
+    """A text model that sends one reply in the given chunks."""
 
     name, model = "tiny", "tiny-1"
     capabilities = Capabilities(native_tools=False)
@@ -88,7 +88,7 @@ async def told(
 
 
 def parts(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
-    """What each delta tells, those that tell nothing left out."""
+    """The content of each delta that is not empty."""
     return [
         (delta.text, delta.reasoning)
         for delta in deltas
@@ -100,7 +100,7 @@ def text_of(deltas: Sequence[Delta]) -> str:
     return "".join(delta.text for delta in deltas)
 
 
-# ---------------------------------------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------------------------------------- what is shown
 
 
 async def test_react_stream_shows_the_thought_then_the_answer_as_it_arrives() -> None:
@@ -233,7 +233,7 @@ async def test_thinking_in_front_of_a_reply_is_reasoning() -> None:
 
 
 class Shout:
-    """A stranger's dialect: the answer is what is shouted."""
+    """A third-party dialect: the answer is the text in capitals."""
 
     name = "shout"
 
@@ -429,7 +429,7 @@ def completed(tools: TextTools, request: Request) -> Completion:
 
 
 def check(dialect: Dialect, choice: ToolChoice, pieces: Sequence[str]) -> None:
-    """What is told is the answer, the whole of it, and its end is what `complete` returns."""
+    """The shown text is the whole answer, and the last delta has what `complete` returns."""
     request = Request(Conversation.of("q"), TOOLS, choice)
     tools = TextTools(Pieces(*pieces), dialect)
     deltas = drained(tools, request)

@@ -1,4 +1,4 @@
-"""The XML dialect: calls in `<tool_call>` tags, what is none of them, and how a conversation is told in it."""
+"""The XML dialect: calls in `<tool_call>` tags, what is not a call, and how a conversation is written."""
 
 import json
 from typing import Any
@@ -512,7 +512,7 @@ def test_any_call_is_written_so_that_it_is_read_back_unchanged(
     )
 
 
-# ---------------------------------------------------------------------------------------------------- told as text
+# ---------------------------------------------------------------------------------------------------- written as text
 
 
 def test_calls_of_a_turn_are_written_together_and_results_in_their_order() -> None:

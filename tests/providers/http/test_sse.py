@@ -163,7 +163,7 @@ def test_short_lines_of_one_event_take_hardly_more_memory_than_their_data() -> N
 
 
 def test_a_megabyte_in_single_bytes_takes_one_pass() -> None:
-    """Joining what came so far at every byte would copy 500 GB here."""
+    """Joining all earlier bytes at every byte would copy 500 GB here."""
     reader = EventReader()
     one = [b"x"] * 1_000_000
 

@@ -46,7 +46,7 @@ def reply_to(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def streamed(reply: dict[str, Any]) -> Iterator[bytes]:
-    """The same in pieces."""
+    """The same reply in chunks."""
 
     def event(choices: list[object], **top: object) -> bytes:
         return (

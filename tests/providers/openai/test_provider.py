@@ -1,4 +1,4 @@
-"""Chat Completions: what goes over the wire, how replies are read, and how failures are told."""
+"""Chat Completions: what is sent, how replies are read, and which errors failures raise."""
 
 import copy
 import json
@@ -695,7 +695,7 @@ async def test_a_problem_costs_tokens_too() -> None:
     assert completion.usage == Usage(5, 1)
 
 
-# How failures are told
+# Failures
 
 
 NO_COMPLETIONS = [

@@ -182,7 +182,7 @@ def recorded(name: str) -> bytes:
 
 
 class Pieces(httpx.AsyncByteStream):
-    """A body in pieces, and the exception that ends it."""
+    """A body in chunks, and the exception that ends it."""
 
     def __init__(self, pieces: Iterable[bytes], error: Exception | None = None) -> None:
         self.pieces, self.error, self.closed = list(pieces), error, False
@@ -435,7 +435,7 @@ async def test_a_stream_is_asked_for_with_usage_where_that_is_known_to_work() ->
     ) == {**body, **usage}
 
 
-# Tool calls in pieces
+# Tool calls in fragments
 
 
 async def calls(*pieces: bytes) -> tuple[ToolCall, ...]:
@@ -1108,7 +1108,7 @@ async def test_cancelling_a_stream_closes_its_connection() -> None:
 async def sums(
     _: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: JsonValue
 ) -> None:
-    """A model that adds 1 and 2 and tells the result, streamed if it is asked to."""
+    """A model that adds 1 and 2 and replies with the result, streamed on request."""
     assert isinstance(asked, dict)
     assert isinstance(asked["messages"], list)
     usage: JsonValue = {

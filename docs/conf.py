@@ -96,6 +96,10 @@ _BOUNDS = re.compile(
     r"""~types\.Annotated\[ ((?:(?!Annotated\[).)*?) (?:,\ (?:~[\w.]+\([^()]*\) | '[^']*'))+ \]""",
     re.X,
 )
+# Fields of events declare beside their type where they may be shown.
+_EXPOSURE = re.compile(
+    r"~[\w.]+\.Annotated\[((?:[^\[\]]|\[[^\[\]]*\])*), ~loopwright\.events\.describe\.Exposure\([^()]*\)\]"
+)
 
 
 def _signature(
@@ -110,6 +114,7 @@ def _signature(
     """A signature as one would write it."""
     if arguments is None:
         return None
+    arguments = _EXPOSURE.sub(r"\1", arguments)
     arguments = _BOUNDS.sub(
         r"\1", arguments.replace("~typing.Annotated[", "~types.Annotated[")
     )

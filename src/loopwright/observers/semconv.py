@@ -112,11 +112,12 @@ def _model_attributes(activity: Activity) -> Attributes:
 def sampling_attributes(request: ModelRequested) -> Attributes:
     """Return the options of sampling that a model call is made with."""
     found: Attributes = {}
-    for name, value in request.sampling.items():
-        if name == "stop" and isinstance(value, list):
-            found[SAMPLING[name]] = [str(one) for one in value]
-        elif name in SAMPLING and isinstance(value, (int, float)):
-            found[SAMPLING[name]] = value
+    for name, attribute in SAMPLING.items():
+        value = request.sampling.get(name)
+        if isinstance(value, list):
+            found[attribute] = [*map(str, value)]
+        elif isinstance(value, (int, float)):
+            found[attribute] = value
     return found
 
 
@@ -150,20 +151,22 @@ def event_attributes(event: Event, *, content: bool, tool: str = "") -> Attribut
         content: whether what models, tools and people wrote is shown too.
         tool: stands for the name of a tool that a model may have invented.
     """
-    found: Attributes = {}
-    for field in fields_of(type(event)):
-        if field.exposure.attribute:
-            found |= _read_field(field, getattr(event, field.name), content, tool)
-    return found
+    traced = [field for field in fields_of(type(event)) if field.exposure.attribute]
+    return _read_fields(event, traced, content=content, tool=tool)
 
 
 def metric_attributes(event: Event, tool: str) -> Attributes:
     """Return the values of an event by which metrics are broken down: few values."""
+    measured = [field for field in fields_of(type(event)) if field.exposure.metric]
+    return _read_fields(event, measured, content=False, tool=tool)
+
+
+def _read_fields(
+    event: Event, fields: Iterable[Field], *, content: bool, tool: str
+) -> Attributes:
     found: Attributes = {}
-    for field in fields_of(type(event)):
-        if field.exposure.metric:
-            value = getattr(event, field.name)
-            found |= _read_field(field, value, content=False, tool=tool)
+    for field in fields:
+        found |= _read_field(field, getattr(event, field.name), content, tool)
     return found
 
 

@@ -249,7 +249,7 @@ class ToolStarted(DescribedEvent, heading=""):
 class ToolFinished(DescribedEvent, heading="result"):
     """The outcome of a call, whether a tool ran or not: what the model reads.
 
-    `content` is as it came, without secrets and hidden text; a model reads it delimited as text from outside if it is
+    ``content`` is as it came, without secrets and hidden text; a model reads it delimited as text from outside if it is
     `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` is how
     sensitive it is. `waited` are the seconds in which the user was asked and nothing else was at work. `failure` is
     the kind of failure, if it is one.

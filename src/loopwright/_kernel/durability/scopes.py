@@ -1,13 +1,15 @@
 """How far each scope of a recorded run had come, by the keys of its entries."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, is_inside
 from ...events.effects import ChildFinished, GateDecided
 from ...events.entry import Entry
 from .effects import OUTCOMES
+
+Verb: TypeAlias = Literal["gate", "act"]
 
 
 class Scopes:
@@ -20,8 +22,8 @@ class Scopes:
         self._highest_outcome: dict[str, int] = {}
         self._ended: set[str] = set()
         """The scopes of child engines, and of engines that answer a call, that had ended."""
-        self._gated: set[str] = set()
-        self._acted: set[str] = set()
+        self._begun: set[tuple[Verb, str]] = set()
+        """The proposals whose calls were decided (`gate`), or started or ended (`act`)."""
 
     def add(self, entry: Entry) -> None:
         """Note the position of an entry; one that is not about an effect has none."""
@@ -32,8 +34,8 @@ class Scopes:
         self._first_entries.setdefault(key.text, entry.seq)
         self._reach((key, *key.around))
         if key.is_call:
-            decided = isinstance(event, GateDecided)
-            (self._gated if decided else self._acted).add(key.effect)
+            verb: Verb = "gate" if isinstance(event, GateDecided) else "act"
+            self._begun.add((verb, key.effect))
         if isinstance(event, OUTCOMES):
             highest = self._highest_outcome.get(key.path, -1)
             self._highest_outcome[key.path] = max(highest, key.number)
@@ -65,9 +67,9 @@ class Scopes:
         """Whether a scope, with those inside it, had begun its effect of that number."""
         return self._reached.get(path, -1) >= number
 
-    def has_begun(self, verb: Literal["gate", "act"], proposal: str) -> bool:
+    def has_begun(self, verb: Verb, proposal: str) -> bool:
         """Whether calls of a proposal were decided (`gate`), or started or ended (`act`)."""
-        return proposal in (self._gated if verb == "gate" else self._acted)
+        return (verb, proposal) in self._begun
 
     def has_outcome_from(self, path: str, number: int) -> bool:
         """Whether a scope has a recorded outcome at `number` or later."""
@@ -87,11 +89,12 @@ class Scopes:
             return True
         if not key.is_call and self._has_outcome_inside(text):
             return True
-        return any(
-            place.text in self._ended
-            or self.has_outcome_from(place.path, place.number + 1)
-            for place in key.around
-        )
+        return any(map(self._is_past, key.around))
+
+    def _is_past(self, place: EffectKey) -> bool:
+        """Whether the run had gone past a scope: it ended, or a later outcome is recorded."""
+        has_later = self.has_outcome_from(place.path, place.number + 1)
+        return has_later or place.text in self._ended
 
     def _has_outcome_inside(self, path: str) -> bool:
         return any(is_inside(scope, path) for scope in self._highest_outcome)

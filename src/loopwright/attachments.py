@@ -25,7 +25,8 @@ MAX_BYTES = 20_000_000  # more than any provider accepts in one request
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """An image or a document of a user message; make one with `Attachment.image` or `Attachment.document`.
+    """An image or a document of a user message; make one with `Attachment.image` or
+    `Attachment.document`.
 
     Args:
         kind: "image" or "document".
@@ -103,7 +104,9 @@ class Attachment:
     def _encode(
         cls, kind: AttachmentKind, content: bytes, media_type: str, name: str
     ) -> Self:
-        """Return an attachment of bytes; raise `ConfigError` for a size or type that is not allowed."""
+        """Return an attachment of bytes; raise `ConfigError` for a size or type that is not
+        allowed.
+        """
         if not 0 < len(content) <= MAX_BYTES:
             raise ConfigError(
                 f"{kind} {name!r}: has {len(content)} bytes; it must be 1 to {MAX_BYTES:,}"

@@ -1,4 +1,6 @@
-"""Labels: how sensitive a text is, in four steps, and the port of classifiers that say which one it has."""
+"""Labels: how sensitive a text is, in four steps, and the port of classifiers that say which one it
+has.
+"""
 
 from collections.abc import Iterable
 from typing import Literal, Protocol, TypeAlias

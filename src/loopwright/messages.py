@@ -35,7 +35,9 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical_json(value: object) -> bytes:
-    """Return the canonical bytes of a JSON value: sorted keys, no spaces, ASCII; raise ValueError for NaN and non-JSON."""
+    """Return the canonical bytes of a JSON value: sorted keys, no spaces, ASCII; raise ValueError
+    for NaN and non-JSON.
+    """
     try:
         return _CANONICAL.encode(value).encode()
     except (TypeError, RecursionError) as error:
@@ -43,7 +45,9 @@ def canonical_json(value: object) -> bytes:
 
 
 def hash_arguments(arguments: JsonObject) -> str:
-    """Return the SHA-256 (hex) of the canonical form of a call's arguments; an empty text if they are not plain JSON."""
+    """Return the SHA-256 (hex) of the canonical form of a call's arguments; an empty text if they
+    are not plain JSON.
+    """
     try:
         return hashlib.sha256(canonical_json(arguments)).hexdigest()
     except ValueError:
@@ -64,7 +68,9 @@ class Encodable:
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
-    """A request to run a tool; `id` correlates it with its observation and is filled in if the model gave none."""
+    """A request to run a tool; `id` correlates it with its observation and is filled in if the
+    model gave none.
+    """
 
     name: str
     arguments: JsonObject
@@ -82,11 +88,13 @@ class ToolSpec(Encodable):
 
 @dataclasses.dataclass(frozen=True)
 class Reasoning:
-    """A block of a model's own thinking, as its provider sent it; some want it back unchanged with the next request.
+    """A block of a model's own thinking, as its provider sent it; some want it back unchanged with
+    the next request.
 
     Args:
         text: what it thought, as far as the provider shows it.
-        form: the wire form ("thinking", "reasoning_content" …); it is sent back to endpoints of that form only.
+        form: the wire form ("thinking", "reasoning_content" …); it is sent back to endpoints of
+            that form only.
         block: what the endpoint wants back byte for byte: signatures, encrypted content.
     """
 
@@ -97,9 +105,11 @@ class Reasoning:
 
 @dataclasses.dataclass(frozen=True)
 class Message(Encodable):
-    """One message; `origin` says who wrote it, `calls` belong to the assistant, `call_id` to a tool's result.
+    """One message; `origin` says who wrote it, `calls` belong to the assistant, `call_id` to a
+    tool's result.
 
-    `attachments` are images and documents of a user, before the text; `reasoning` is the assistant's thinking.
+    `attachments` are images and documents of a user, before the text; `reasoning` is the
+    assistant's thinking.
     """
 
     role: Role
@@ -124,7 +134,8 @@ class Observation:
         call: the call.
         status: how it ended.
         content: the text that the model reads, for every status.
-        plain: the tool's text without the fence of third-party text, if the model reads it with one.
+        plain: the tool's text without the fence of third-party text, if the model reads it with
+            one.
         fence: puts such a fence around a text.
     """
 
@@ -147,7 +158,9 @@ class Observation:
         return self.content if self.plain is None else self.plain
 
     def fence_excerpt(self, excerpt: str) -> str:
-        """Return a part of the tool's text as a model is to read it, in a prompt that an engine writes."""
+        """Return a part of the tool's text as a model is to read it, in a prompt that an engine
+        writes.
+        """
         return excerpt if self.fence is None else self.fence(excerpt)
 
 
@@ -155,7 +168,9 @@ HIDDEN_FIELDS = ("issuer", "tool", "unredacted")  # the last holds withheld argu
 
 
 class IssuedByRun:
-    """A value that only a run can make; building one by hand is an error for type checkers and at run time."""
+    """A value that only a run can make; building one by hand is an error for type checkers and at
+    run time.
+    """
 
     cure = "take it from the verb that returns it"
 
@@ -188,9 +203,10 @@ class IssuedByRun:
 class Proposal(IssuedByRun):
     """What the model (or the engine) wants next: a thought, calls, or an answer.
 
-    `Run.reason` and `Run.propose` make it. `delivered` are messages that the runtime put before the model's reply
-    (nudges, guidance); `Conversation.observe` keeps them in the history, and the model's `reasoning` with its text.
-    `key` is the position of the effect in the run; `issuer` is the scope that made it.
+    `Run.reason` and `Run.propose` make it. `delivered` are messages that the runtime put before the
+    model's reply (nudges, guidance); `Conversation.observe` keeps them in the history, and the
+    model's `reasoning` with its text. `key` is the position of the effect in the run; `issuer` is
+    the scope that made it.
     """
 
     cure = "use `await run.reason(conversation)`, or `run.propose(*calls)` for calls that the engine writes itself"
@@ -204,7 +220,9 @@ class Proposal(IssuedByRun):
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the bytes of a message that fingerprints are made of; attachments are in it by their hash."""
+    """Return the bytes of a message that fingerprints are made of; attachments are in it by their
+    hash.
+    """
     calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
     fields: list[object] = [message.role, message.content, calls, message.call_id]
     if message.attachments or message.reasoning:
@@ -223,17 +241,21 @@ def _identify(attachment: Attachment) -> list[str]:
 
 
 def estimate_size(message: Message) -> int:
-    """Return about how many bytes of a message are sent, without reasoning, which most endpoints do not want back."""
+    """Return about how many bytes of a message are sent, without reasoning, which most endpoints do
+    not want back.
+    """
     size = len(message.encoded(encode_message))
     size += ATTACHMENT_SIZE * len(message.attachments)
     return size - len(to_json(message.reasoning)) if message.reasoning else size
 
 
 class Conversation:
-    """An immutable list of messages in which every tool call has exactly one result, right after it.
+    """An immutable list of messages in which every tool call has exactly one result, right after
+    it.
 
-    `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal when their digests are;
-    `size` is about the number of bytes that are sent, with 6,000 for each attachment.
+    `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal
+    when their digests are; `size` is about the number of bytes that are sent, with 6,000 for each
+    attachment.
     """
 
     __slots__ = ("_joined", "digest", "messages", "size")
@@ -259,7 +281,9 @@ class Conversation:
         system: str | None = None,
         attachments: Iterable[Attachment] = (),
     ) -> Self:
-        """Return a conversation that opens with `task` (and images or documents), behind a system message if given."""
+        """Return a conversation that opens with `task` (and images or documents), behind a system
+        message if given.
+        """
         opening = [Message("system", system)] if system else []
         return cls([*opening, Message("user", task, attachments=tuple(attachments))])
 
@@ -282,7 +306,9 @@ class Conversation:
         return grown
 
     def joined(self, encoder: Callable[[Message], bytes]) -> bytes:
-        """Return the encoded messages with commas between; those of the conversation that it grew from are not redone."""
+        """Return the encoded messages with commas between; those of the conversation that it grew
+        from are not redone.
+        """
         count, joined = self._joined.get(encoder, (0, b""))
         if count < len(self.messages):
             added = b",".join(
@@ -309,7 +335,9 @@ class Conversation:
         return self.add(Message("assistant", text, origin=origin))
 
     def with_system(self, text: str) -> Self:
-        """Return the conversation with `text` added to its system message, or before it if it has none."""
+        """Return the conversation with `text` added to its system message, or before it if it has
+        none.
+        """
         first = self.messages[0] if self.messages else None
         if first is not None and first.role == "system":
             merged = dataclasses.replace(first, content=f"{first.content}\n\n{text}")
@@ -319,7 +347,9 @@ class Conversation:
     def observe(
         self, proposal: Proposal, observations: Iterable[Observation] = ()
     ) -> Self:
-        """Return the conversation after a proposal and the observations of its calls, in call order."""
+        """Return the conversation after a proposal and the observations of its calls, in call
+        order.
+        """
         results = tuple(observations)
         if [o.call.id for o in results] != [c.id for c in proposal.calls]:
             raise PhaseError(
@@ -378,7 +408,9 @@ def _check_message(message: object) -> None:
 
 
 def check_call_results(messages: Iterable[Message]) -> None:
-    """Raise `PhaseError` unless every call is followed by exactly one result, before any other message."""
+    """Raise `PhaseError` unless every call is followed by exactly one result, before any other
+    message.
+    """
     waiting: list[str] = []
     for position, message in enumerate(messages):
         if message.role == "tool":
@@ -403,10 +435,10 @@ def check_call_results(messages: Iterable[Message]) -> None:
 class Usage:
     """Tokens of one or more model calls.
 
-    `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are included in it.
-    `output_tokens` is the total; `reasoning_tokens` is included in it. `None` means that the provider did not say.
-    `cost` is what the provider charged, or what the runtime's prices make of the tokens. `estimated` marks a figure
-    that was guessed from sizes.
+    `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are
+    included in it. `output_tokens` is the total; `reasoning_tokens` is included in it. `None` means
+    that the provider did not say. `cost` is what the provider charged, or what the runtime's prices
+    make of the tokens. `estimated` marks a figure that was guessed from sizes.
     """
 
     input_tokens: int | None = None
@@ -451,9 +483,10 @@ def _add_costs(one: float | None, other: float | None) -> float | None:
 class Completion:
     """One reply of a model.
 
-    At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the reply cannot be read;
-    it goes back to the model). `text` is the reply as received; `thought` is the part of it that is neither a call
-    nor an answer; `reasoning` is the model's thinking outside of it.
+    At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the
+    reply cannot be read; it goes back to the model). `text` is the reply as received; `thought` is
+    the part of it that is neither a call nor an answer; `reasoning` is the model's thinking outside
+    of it.
     """
 
     text: str = ""

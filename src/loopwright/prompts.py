@@ -1,4 +1,6 @@
-"""Prompt templates: named placeholders filled in one pass, and sets of templates that a caller may override."""
+"""Prompt templates: named placeholders filled in one pass, and sets of templates that a caller may
+override.
+"""
 
 import string
 from collections.abc import Iterator, Mapping, Set
@@ -16,8 +18,8 @@ SUFFIXES = (".md", ".txt")
 class Template:
     """A text with placeholders such as `{task}`; `{{` and `}}` stand for braces.
 
-    Filling is one pass: braces inside a value stay text. Raises `ConfigError` for a single brace and for anything but a
-    plain name inside braces.
+    Filling is one pass: braces inside a value stay text. Raises `ConfigError` for a single brace
+    and for anything but a plain name inside braces.
     """
 
     __slots__ = ("_segments", "names", "text")
@@ -28,7 +30,9 @@ class Template:
         self.names = frozenset(name for _, name in self._segments if name)
 
     def fill(self, /, **values: str | int | float) -> str:
-        """Return the text with each placeholder replaced; raise `ConfigError` naming one that is missing or unknown."""
+        """Return the text with each placeholder replaced; raise `ConfigError` naming one that is
+        missing or unknown.
+        """
         _check_names(self.names, values.keys(), f"prompt {_abbreviate(self.text)!r}")
         filled: list[str] = []
         for literal, name in self._segments:
@@ -77,7 +81,9 @@ def _check_names(wanted: Set[str], given: Set[str], owner: str) -> None:
 
 
 class PromptSet(Mapping[str, Template]):
-    """The prompts of an engine by name: `PromptSet(plan="… {task} …", solve="…")`; immutable, so it can be shared."""
+    """The prompts of an engine by name: `PromptSet(plan="… {task} …", solve="…")`; immutable, so it
+    can be shared.
+    """
 
     def __init__(self, /, **texts: str) -> None:
         self._templates = {name: Template(text) for name, text in texts.items()}
@@ -86,7 +92,9 @@ class PromptSet(Mapping[str, Template]):
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Accept a set, texts by name, or a directory of files as an engine's option, which overrides its own prompts."""
+        """Accept a set, texts by name, or a directory of files as an engine's option, which
+        overrides its own prompts.
+        """
         return no_info_plain_validator_function(_read_prompts)
 
     def changes(self, default: "PromptSet") -> dict[str, str]:
@@ -102,12 +110,16 @@ class PromptSet(Mapping[str, Template]):
         return {name: template.text for name, template in self._templates.items()}
 
     def fill(self, name: str, /, **values: str | int | float) -> str:
-        """Return the prompt `name` with its placeholders filled; `ConfigError` for an unknown prompt or placeholder."""
+        """Return the prompt `name` with its placeholders filled; `ConfigError` for an unknown
+        prompt or placeholder.
+        """
         self._check(name)
         return self._templates[name].fill(**values)
 
     def override(self, /, **texts: str) -> "PromptSet":
-        """Return the set with other texts for some prompts, each with the placeholders of the text that it replaces."""
+        """Return the set with other texts for some prompts, each with the placeholders of the text
+        that it replaces.
+        """
         for name, text in texts.items():
             self._check(name)
             _check_names(
@@ -116,7 +128,9 @@ class PromptSet(Mapping[str, Template]):
         return PromptSet(**{**self.texts, **texts})
 
     def from_folder(self, path: str | Path) -> "PromptSet":
-        """Return the set with the texts of a directory's files, `NAME.md` or `NAME.txt` (UTF-8), in place of its own."""
+        """Return the set with the texts of a directory's files, `NAME.md` or `NAME.txt` (UTF-8), in
+        place of its own.
+        """
         return self.override(**_read_directory(path))
 
     def _check(self, name: str) -> None:

@@ -1,7 +1,8 @@
 """Pure readers of model text, each in one linear pass.
 
-The regular expressions here are made of single characters, fixed words and possessive quantifiers (`*+`), which never
-give back what they took: reading takes time linear in the text, whatever the text.
+The regular expressions here are made of single characters, fixed words and possessive quantifiers
+(`*+`), which never give back what they took: reading takes time linear in the text, whatever the
+text.
 """
 
 from .fences import find_fences as find_fences

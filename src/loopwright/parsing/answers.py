@@ -1,4 +1,6 @@
-"""Answers in model text: announced answers, answers of a given kind, and the same answer in other words."""
+"""Answers in model text: announced answers, answers of a given kind, and the same answer in other
+words.
+"""
 
 import collections
 import itertools
@@ -79,35 +81,43 @@ _WORD_CHARACTER = re.compile(r"\w")
 
 
 class _Announcement(NamedTuple):
-    """The text behind an announcement of an answer, and whether that stands in the middle of a line."""
+    """The text behind an announcement of an answer, and whether that stands in the middle of a
+    line.
+    """
 
     value: str
     is_spoken: bool
 
 
 class _Number(NamedTuple):
-    """A number in a text: where it starts, and its digits; `None` for what only looks like a number."""
+    """A number in a text: where it starts, and its digits; `None` for what only looks like a
+    number.
+    """
 
     start: int
     digits: str | None
 
 
 def normalize_answer(answer: str) -> str:
-    """Return an answer without case, punctuation, articles and extra blanks, so that equal answers are equal texts.
+    """Return an answer without case, punctuation, articles and extra blanks, so that equal answers
+    are equal texts.
 
-    After the evaluation script of SQuAD (Rajpurkar et al., arXiv:1606.05250), for letters of every script.
+    After the evaluation script of SQuAD (Rajpurkar et al., arXiv:1606.05250), for letters of every
+    script.
     """
     plain = _PUNCTUATION.sub("", answer.casefold())
     return " ".join(_ARTICLES.sub(" ", plain).split())
 
 
 def read_answer(reply: str, kind: AnswerType) -> str | None:
-    """Return the answer that a reply gives to a question for it; `None` if it has none of that kind, or several.
+    """Return the answer that a reply gives to a question for it; `None` if it has none of that
+    kind, or several.
 
-    "number" gives digits without thousands commas, units and currency ("1250", "-3.5", "3/4"); "letter" one of A to E;
-    "yes_no" "yes" or "no"; "text" the reply without markup around it. Of a longer reply what counts is behind "Final
-    answer:" or "the answer is", else the only number (letter, word) or the one that it begins with. A pydantic model
-    gives its JSON, by alias; the whole reply must be that.
+    "number" gives digits without thousands commas, units and currency ("1250", "-3.5", "3/4");
+    "letter" one of A to E; "yes_no" "yes" or "no"; "text" the reply without markup around it. Of a
+    longer reply what counts is behind "Final answer:" or "the answer is", else the only number
+    (letter, word) or the one that it begins with. A pydantic model gives its JSON, by alias; the
+    whole reply must be that.
     """
     if not isinstance(kind, str):
         return _read_model(reply, kind)
@@ -122,10 +132,11 @@ def read_answer(reply: str, kind: AnswerType) -> str | None:
 
 
 def read_closing_answer(reasoning: str, kind: AnswerType) -> str | None:
-    """Return the answer that a text ends with, behind "Final answer:" or "the answer is"; `None` without one.
+    """Return the answer that a text ends with, behind "Final answer:" or "the answer is"; `None`
+    without one.
 
-    The last announcement counts, and only if nothing follows its answer. One that is denied, doubted or asked for in
-    its sentence is none.
+    The last announcement counts, and only if nothing follows its answer. One that is denied,
+    doubted or asked for in its sentence is none.
     """
     announced = _find_announcement(reasoning)
     if announced is None:
@@ -141,7 +152,8 @@ def read_closing_answer(reasoning: str, kind: AnswerType) -> str | None:
 
 
 def canonicalize_answer(answer: str, kind: AnswerType) -> str:
-    """Return a text that is equal for equal answers: numbers by value, words without case, blanks and a full stop.
+    """Return a text that is equal for equal answers: numbers by value, words without case, blanks
+    and a full stop.
 
     It is stricter than `normalize_answer`, which makes one answer of -5 and 5, or of C and C++.
     """
@@ -206,7 +218,9 @@ def _strip_markup(text: str) -> str:
 
 
 def _get_first_clause(text: str) -> str:
-    """Return the first clause, where an answer stands that reasons follow; empty if a list of steps begins there."""
+    """Return the first clause, where an answer stands that reasons follow; empty if a list of steps
+    begins there.
+    """
     opening = text[:MAX_CLAUSE]
     if _SECOND_STEP.search(opening):
         return ""
@@ -239,7 +253,9 @@ def _find_numbers(text: str) -> list[_Number]:
 
 
 def _read_digits(found: re.Match[str]) -> str | None:
-    """Return a number without commas and with its sign; `None` for what is a part of something longer."""
+    """Return a number without commas and with its sign; `None` for what is a part of something
+    longer.
+    """
     digits = found[0].replace(",", "")
     if _is_part_of_expression(found) or _is_broken_fraction(digits):
         return None
@@ -252,7 +268,9 @@ def _match_prefix(found: re.Match[str]) -> re.Match[str] | None:
 
 
 def _is_part_of_expression(found: re.Match[str]) -> bool:
-    """Return whether a number is an operand, a scale or under a root, so that it means nothing by itself."""
+    """Return whether a number is an operand, a scale or under a root, so that it means nothing by
+    itself.
+    """
     prefix = _match_prefix(found)
     if prefix is not None and prefix["left"]:
         return True
@@ -308,7 +326,9 @@ def _find_only(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _find_at_start(pattern: re.Pattern[str], text: str) -> str | None:
-    """Return the one letter (or word) that the first clause names, if no other word stands before it."""
+    """Return the one letter (or word) that the first clause names, if no other word stands before
+    it.
+    """
     clause = _get_first_clause(text)
     first = pattern.search(clause)
     if first is None or _WORD_CHARACTER.search(clause[: first.start()]):

@@ -1,4 +1,6 @@
-"""Tool names and arguments as models write them; what cannot be read is a ValueError that says how to write it."""
+"""Tool names and arguments as models write them; what cannot be read is a ValueError that says how
+to write it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -37,7 +39,8 @@ def find_tool(name: str, tools: Sequence[Signature]) -> Signature | None:
 
 
 def read_name(written: str, tools: Sequence[Signature]) -> str:
-    """Return the registered name of a tool, or the name as written (without markup) if there is no such tool.
+    """Return the registered name of a tool, or the name as written (without markup) if there is no
+    such tool.
 
     An empty text means that it is not a name at all.
     """
@@ -97,7 +100,9 @@ def _describe_tool(tool: ToolSpec) -> str:
 
 
 def can_take_plain_text(tool: Signature) -> bool:
-    """Return whether plain text is enough to call a tool: a digit stays a text only where a text is wanted."""
+    """Return whether plain text is enough to call a tool: a digit stays a text only where a text is
+    wanted.
+    """
     try:
         read = read_plain_arguments("0", tool.name, tool, quotes_are_text=True)
     except ValueError:
@@ -106,7 +111,9 @@ def can_take_plain_text(tool: Signature) -> bool:
 
 
 def check_plain_text_tool(option: str, name: str, tools: Iterable[Signature]) -> None:
-    """Raise `ConfigError` naming the option unless plain text is enough to call the tool that it names."""
+    """Raise `ConfigError` naming the option unless plain text is enough to call the tool that it
+    names.
+    """
     usable = [tool for tool in tools if can_take_plain_text(tool)]
     if name not in {tool.name for tool in usable}:
         raise ConfigError(
@@ -127,8 +134,9 @@ def read_arguments(
 ) -> tuple[JsonObject, str]:
     """Return the arguments that the input of a call means, and the text behind them.
 
-    An object (alone or in a code fence) is the arguments; other text is the value of a tool's only parameter, or of
-    `input` where there is no such tool. Raises ValueError naming the tool and its parameters.
+    An object (alone or in a code fence) is the arguments; other text is the value of a tool's only
+    parameter, or of `input` where there is no such tool. Raises ValueError naming the tool and its
+    parameters.
     """
     body, rest = text.strip(), ""
     if body.startswith(FENCE_STARTS):
@@ -158,13 +166,15 @@ def _read_fenced_input(body: str, name: str) -> tuple[str, str]:
 def read_plain_arguments(
     text: str, name: str, tool: Signature | None, *, quotes_are_text: bool = False
 ) -> JsonObject:
-    """Return the arguments that plain text means: the value of the only parameter, or of the only required one.
+    """Return the arguments that plain text means: the value of the only parameter, or of the only
+    required one.
 
     Args:
         text: the input.
         name: the name of the tool, for errors.
         tool: the tool, if it is known.
-        quotes_are_text: whether to keep the quotes around a text, which are otherwise read as those of a JSON string.
+        quotes_are_text: whether to keep the quotes around a text, which are otherwise read as those
+            of a JSON string.
 
     Raises ValueError if the tool has no parameter that the text could be the value of.
     """

@@ -1,4 +1,6 @@
-"""Critiques in model text (look-ups, verdicts, revised answers, null answers), and the ranked results of look-ups."""
+"""Critiques in model text (look-ups, verdicts, revised answers, null answers), and the ranked
+results of look-ups.
+"""
 
 import dataclasses
 import itertools
@@ -89,11 +91,14 @@ class ParsedCritique:
     """What one piece of a critique says.
 
     Args:
-        text: the piece, up to the end of the look-up if there is one, and up to evidence that the model made up.
+        text: the piece, up to the end of the look-up if there is one, and up to evidence that the
+            model made up.
         lookup: the first look-up that it asks for.
         verdict: the verdict at its end; `none` if it has not come to a verdict.
-        answer: the answer behind the last marker of an answer; `None` if there is none before a look-up.
-        is_plain: whether it has no trace of the protocol and is not a remark about the critique: it may be an answer.
+        answer: the answer behind the last marker of an answer; `None` if there is none before a
+            look-up.
+        is_plain: whether it has no trace of the protocol and is not a remark about the critique: it
+            may be an answer.
     """
 
     text: str
@@ -172,7 +177,9 @@ def _find_end(text: str, token: Token, value: str) -> int:
 
 
 def _read_input(text: str, tokens: Sequence[Token], index: int) -> str:
-    """Return an input without the prose behind it: one line, or an object or a code fence, whose own reader ends it."""
+    """Return an input without the prose behind it: one line, or an object or a code fence, whose
+    own reader ends it.
+    """
     value = read_value(text, tokens, index)
     if value.startswith(("{", *FENCE_STARTS)):
         return value
@@ -180,7 +187,9 @@ def _read_input(text: str, tokens: Sequence[Token], index: int) -> str:
 
 
 def _blank_fences(text: str) -> str:
-    """Return the text with blanks in place of its code fences, so that every position in it stays the same."""
+    """Return the text with blanks in place of its code fences, so that every position in it stays
+    the same.
+    """
     spans, _ = find_fences(text)
     stretches: list[str] = []
     position = 0
@@ -207,7 +216,9 @@ def _read_verdict(prose: str, tokens: Sequence[Token]) -> Verdict:
 
 
 def _collect_verdicts(prose: str, tokens: Sequence[Token]) -> dict[int, str]:
-    """Return the statements of a verdict by where they start: with markers, or as lines by themselves."""
+    """Return the statements of a verdict by where they start: with markers, or as lines by
+    themselves.
+    """
     statements: dict[int, str] = {}
     for index, token in enumerate(tokens):
         if token.kind in _VERDICT_KINDS:
@@ -231,7 +242,9 @@ def is_null_answer(answer: str, nulls: Sequence[str] = NULL_ANSWERS) -> bool:
 
 
 def is_same_answer(one: str, other: str) -> bool:
-    """Return whether two answers are the same: programs in them to the letter, else by `canonicalize_answer`."""
+    """Return whether two answers are the same: programs in them to the letter, else by
+    `canonicalize_answer`.
+    """
     programs = read_code(one), read_code(other)
     if any(programs):
         return programs[0] == programs[1]
@@ -239,7 +252,9 @@ def is_same_answer(one: str, other: str) -> bool:
 
 
 def find_longest_fence(text: str) -> str | None:
-    """Return the longest code fence of a text, the first of several, as it is written; `None` if there is none."""
+    """Return the longest code fence of a text, the first of several, as it is written; `None` if
+    there is none.
+    """
     spans, _ = find_fences(text)
     if not spans:
         return None
@@ -253,7 +268,9 @@ def _get_length(span: Span) -> int:
 
 
 def read_code(text: str) -> str | None:
-    """Return the program that a text's longest code fence holds; `None` if there is no fence, or nothing in it."""
+    """Return the program that a text's longest code fence holds; `None` if there is no fence, or
+    nothing in it.
+    """
     fence = find_longest_fence(text)
     if fence is None:
         return None
@@ -262,7 +279,9 @@ def read_code(text: str) -> str | None:
 
 
 def read_results(text: str) -> tuple[str, ...]:
-    """Return the ranked results in a tool's result: the items of a JSON list of texts or objects, else all of it."""
+    """Return the ranked results in a tool's result: the items of a JSON list of texts or objects,
+    else all of it.
+    """
     try:
         value = read_json_document(text)
     except ValueError:
@@ -281,10 +300,11 @@ def _write_result(item: Json) -> str:
 def build_next_pages(
     tool: Signature | None, arguments: JsonObject
 ) -> Iterator[JsonObject]:
-    """Iterate over the arguments that bring the pages behind the first page of results; nothing if there is only one.
+    """Iterate over the arguments that bring the pages behind the first page of results; nothing if
+    there is only one.
 
-    The page is an optional integer parameter `page`, `rank` or `offset`: it counts from what was given, else its
-    default, else 1 (0 for an offset), by one for each page.
+    The page is an optional integer parameter `page`, `rank` or `offset`: it counts from what was
+    given, else its default, else 1 (0 for an offset), by one for each page.
     """
     if tool is None:
         return
@@ -300,7 +320,9 @@ def build_next_pages(
 
 
 def quote_evidence(text: str, max_chars: int) -> str:
-    """Return the first characters of a tool's result, with `> ` before lines that look like the protocol."""
+    """Return the first characters of a tool's result, with `> ` before lines that look like the
+    protocol.
+    """
     if len(text) > max_chars:
         text = f"{text[:max_chars].rstrip()} [cut]"
     return _TOKENIZER.quote(text)

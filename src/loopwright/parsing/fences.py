@@ -40,10 +40,12 @@ class _OpenFence:
 
 
 def find_fences(text: str) -> tuple[list[Span], int | None]:
-    """Return the spans of the code fences, and where one starts that never closes (or the 10,000th).
+    """Return the spans of the code fences, and where one starts that never closes (or the
+    10,000th).
 
-    A fence is a run of three or more backticks or tildes, anywhere in a line. It closes with as long a run of the same
-    kind, on the same line or at the end of a later one (CommonMark 0.31, section 4.5, and inline code).
+    A fence is a run of three or more backticks or tildes, anywhere in a line. It closes with as
+    long a run of the same kind, on the same line or at the end of a later one (CommonMark 0.31,
+    section 4.5, and inline code).
     """
     spans: list[Span] = []
     if not any(start in text for start in FENCE_STARTS):
@@ -65,7 +67,9 @@ def find_fences(text: str) -> tuple[list[Span], int | None]:
 
 
 class FenceCursor:
-    """Answers whether ascending positions are inside code fences, in one pass over the spans of the fences."""
+    """Answers whether ascending positions are inside code fences, in one pass over the spans of the
+    fences.
+    """
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans = spans
@@ -92,7 +96,9 @@ def _find_line_end(text: str, start: int) -> int:
 
 
 def read_fence(text: str, start: int = 0) -> tuple[str, int]:
-    """Return the contents of the code fence at `start`, and where it ends; raise ValueError if it does not close."""
+    """Return the contents of the code fence at `start`, and where it ends; raise ValueError if it
+    does not close.
+    """
     runs = itertools.islice(_FENCE_RUN.finditer(text, start), MAX_FENCES)
     first = next(runs, None)
     if first is None or first.start() != start:

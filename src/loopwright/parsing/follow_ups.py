@@ -1,4 +1,6 @@
-"""Self-Ask's lines in model text: follow-up questions, calls of a named tool, intermediate and final answers."""
+"""Self-Ask's lines in model text: follow-up questions, calls of a named tool, intermediate and
+final answers.
+"""
 
 import dataclasses
 import re
@@ -90,7 +92,8 @@ class ParsedFollowUps:
 
     Args:
         text: the part of it that counts: up to the end of the last follow-up, if there is one.
-        follow_ups: the questions it asks, one right after the other: none can depend on another's answer.
+        follow_ups: the questions it asks, one right after the other: none can depend on another's
+            answer.
         answer: the final answer, if the reply asks nothing before it.
         dropped: the text behind `text`, which was not read.
     """
@@ -112,14 +115,16 @@ class ParsedFollowUps:
 def read_follow_ups(text: str, *, cut: bool = False) -> ParsedFollowUps:
     """Return the follow-ups that a text asks, or its final answer.
 
-    What stands behind a follow-up was made up by the model, and is dropped. If the reply was `cut` short, nothing
-    counts that its end belongs to.
+    What stands behind a follow-up was made up by the model, and is dropped. If the reply was `cut`
+    short, nothing counts that its end belongs to.
     """
     return _Reader(_LISTED.sub("", text), cut).read()
 
 
 def read_sub_answer(text: str) -> str:
-    """Return a model's answer to one sub-question: the text before any marker, else the value of the first answer."""
+    """Return a model's answer to one sub-question: the text before any marker, else the value of
+    the first answer.
+    """
     reader = _Reader(text, cut=False)
     if not reader.tokens:
         return _strip_bold(text)
@@ -131,7 +136,9 @@ def read_sub_answer(text: str) -> str:
 
 
 def read_final_answer(text: str) -> str | None:
-    """Return the answer of a text where nothing else is asked for; `None` for protocol text or a lead-in."""
+    """Return the answer of a text where nothing else is asked for; `None` for protocol text or a
+    lead-in.
+    """
     text = _LISTED.sub("", text)
     reader = _Reader(text, cut=False)
     answer = reader.read().answer if reader.tokens else _read_prose(text)

@@ -1,4 +1,6 @@
-"""Strict JSON, and Python literals that stand in its place: no key twice, no NaN, bounded in depth and length."""
+"""Strict JSON, and Python literals that stand in its place: no key twice, no NaN, bounded in depth
+and length.
+"""
 
 import json
 import math
@@ -50,8 +52,9 @@ _DECODER = json.JSONDecoder(
 def read_json(text: str, start: int = 0) -> tuple[Json, int]:
     """Return the JSON value that starts at `start` (RFC 8259), and where it ends.
 
-    Raises ValueError for what is not JSON, and beyond it for a key given twice, NaN, Infinity or a number without a
-    finite value, a lone surrogate, more than 64 levels, or more than 262,144 characters.
+    Raises ValueError for what is not JSON, and beyond it for a key given twice, NaN, Infinity or a
+    number without a finite value, a lone surrogate, more than 64 levels, or more than 262,144
+    characters.
     """
     window = text[start : start + MAX_JSON_CHARS]
     try:
@@ -92,10 +95,12 @@ def _check_surrogates(value: Json) -> None:
 
 
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Json], int]:
-    """Return the JSON object that starts at `start`, or the Python dict literal in its place, and where it ends.
+    """Return the JSON object that starts at `start`, or the Python dict literal in its place, and
+    where it ends.
 
-    A literal follows the same rules as JSON (strings as keys, lists, no key twice) and has at most 16,384 characters.
-    Raises ValueError, saying whether a brace or quote is never closed or what else is wrong.
+    A literal follows the same rules as JSON (strings as keys, lists, no key twice) and has at most
+    16,384 characters. Raises ValueError, saying whether a brace or quote is never closed or what
+    else is wrong.
     """
     if not text.startswith("{", start):
         raise ValueError("it is not an object")
@@ -131,7 +136,9 @@ def _explain(error: ValueError) -> str:
 
 
 def _convert_literal(text: str) -> tuple[str, int] | None:
-    """Return the Python literal that a text starts with as JSON, and its length; `None` if it never closes."""
+    """Return the Python literal that a text starts with as JSON, and its length; `None` if it never
+    closes.
+    """
     written: list[str] = []
     depth = 0
     for found in _LITERAL_TOKEN.finditer(text):

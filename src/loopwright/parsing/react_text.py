@@ -1,4 +1,6 @@
-"""Replies in ReAct text: their thoughts, actions, inputs, answers, and observations that the model made up."""
+"""Replies in ReAct text: their thoughts, actions, inputs, answers, and observations that the model
+made up.
+"""
 
 import dataclasses
 
@@ -68,7 +70,9 @@ class ParsedReply:
         return read_value(self.text, self.tokenized.tokens, index)
 
     def continues_behind(self, index: int) -> bool:
-        """Return whether the reply continues behind the value of a marker, so that the value cannot have been cut."""
+        """Return whether the reply continues behind the value of a marker, so that the value cannot
+        have been cut.
+        """
         return index + 1 < len(self.tokenized.tokens) or bool(self.flags)
 
     def decides_behind(self, index: int) -> bool:
@@ -91,7 +95,9 @@ class ParsedReply:
 
 
 def read_reply(text: str) -> ParsedReply:
-    """Return what the model says itself: the text from its own `Observation:` on is cut off and flagged."""
+    """Return what the model says itself: the text from its own `Observation:` on is cut off and
+    flagged.
+    """
     text = _strip_cut_stop_word(text)
     tokenized = TOKENIZER.tokenize(text)
     for index, token in enumerate(tokenized.tokens):

@@ -1,4 +1,6 @@
-"""Scores, labels and choices in a judge's reply, read strictly: what is not said plainly is not a score."""
+"""Scores, labels and choices in a judge's reply, read strictly: what is not said plainly is not a
+score.
+"""
 
 import re
 from collections.abc import Collection
@@ -44,13 +46,15 @@ _LONE_CHOICE = re.compile("[0-9]{1,6}")
 
 
 def read_score(text: str) -> float | None:
-    """Return the score from 0 to 10 that a judge gives, or `None` if the text does not say exactly one.
+    """Return the score from 0 to 10 that a judge gives, or `None` if the text does not say exactly
+    one.
 
-    What counts is, in this order, and all statements of one kind must agree: a line `Score: 8` or a line that is only
-    a number; `8/10` or `8 out of 10`; a number behind a word such as "scores" or "I give"; the only number of a text
-    that speaks of a score. The bounds of the scale, prices, percentages and numbers of steps are not scores. A number
-    beyond the scale is taken as its end: -3 is 0 and 11 is 10, for that is what the judge meant. A text of more than
-    16,384 characters is not read.
+    What counts is, in this order, and all statements of one kind must agree: a line `Score: 8` or a
+    line that is only a number; `8/10` or `8 out of 10`; a number behind a word such as "scores" or
+    "I give"; the only number of a text that speaks of a score. The bounds of the scale, prices,
+    percentages and numbers of steps are not scores. A number beyond the scale is taken as its end:
+    -3 is 0 and 11 is 10, for that is what the judge meant. A text of more than 16,384 characters is
+    not read.
     """
     if len(text) > MAX_CHARS:
         return None
@@ -98,7 +102,9 @@ def _read_number(digits: str) -> float:
 
 
 def read_label(text: str, labels: Collection[str]) -> str | None:
-    """Return the label that the last line of a text is, without regard to case, markup and a full stop."""
+    """Return the label that the last line of a text is, without regard to case, markup and a full
+    stop.
+    """
     if len(text) > MAX_CHARS:
         return None
     last = text.rstrip().rpartition("\n")[2]
@@ -107,9 +113,11 @@ def read_label(text: str, labels: Collection[str]) -> str | None:
 
 
 def read_choice(text: str, count: int) -> int | None:
-    """Return the number, from 1 to `count`, that a text says the best choice is, or that it consists of.
+    """Return the number, from 1 to `count`, that a text says the best choice is, or that it
+    consists of.
 
-    The last statement counts. One that names several numbers, or one that is not on the list, is void.
+    The last statement counts. One that names several numbers, or one that is not on the list, is
+    void.
     """
     if len(text) > MAX_CHARS:
         return None

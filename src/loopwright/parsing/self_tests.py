@@ -1,4 +1,6 @@
-"""Tests that a model writes for its own code: reading both, the program that runs them, and its output."""
+"""Tests that a model writes for its own code: reading both, the program that runs them, and its
+output.
+"""
 
 import ast
 import itertools
@@ -29,7 +31,9 @@ _run_tests(%s, %s)
 
 
 def read_code(text: str) -> str:
-    """Return the Python code of a reply: the longest code fence that parses, else the longest, else the whole text."""
+    """Return the Python code of a reply: the longest code fence that parses, else the longest, else
+    the whole text.
+    """
     blocks = _read_blocks(text)
     modules = {block: _try_to_parse(block) for block in blocks}
     parsed = [block for block in blocks if modules[block] is not None]
@@ -64,8 +68,8 @@ def find_syntax_error(code: str) -> str:
 def read_tests(text: str, max_tests: int) -> tuple[str, ...]:
     """Return the first `max_tests` tests in a reply, each one complete code, none twice.
 
-    A test is an `assert` that stands by itself, or a function `test…` without parameters. Of a text that is not Python
-    as a whole the lines that are an `assert` count.
+    A test is an `assert` that stands by itself, or a function `test…` without parameters. Of a text
+    that is not Python as a whole the lines that are an `assert` count.
     """
     found = itertools.chain.from_iterable(map(_read_block_tests, _read_blocks(text)))
     tests: dict[str, None] = {}
@@ -77,12 +81,16 @@ def read_tests(text: str, max_tests: int) -> tuple[str, ...]:
 
 
 def build_test_program(code: str, tests: Sequence[str], marker: str) -> str:
-    """Return a program that runs each test on `code` and prints a line with `marker`, its number and its outcome."""
+    """Return a program that runs each test on `code` and prints a line with `marker`, its number
+    and its outcome.
+    """
     return code + _RUNNER % (MAX_REASON, repr(marker), repr(list(tests)))
 
 
 def read_outcomes(output: str, marker: str) -> tuple[dict[int, str], str]:
-    """Return why each reported test failed, by its number (empty if it passed), and all other output."""
+    """Return why each reported test failed, by its number (empty if it passed), and all other
+    output.
+    """
     outcomes: dict[int, str] = {}
     rest: list[str] = []
     for line in output.splitlines():

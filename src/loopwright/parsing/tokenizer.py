@@ -1,4 +1,6 @@
-"""Tokens of a protocol, such as the marker `Action:`, at line starts and outside code fences; and matching brackets."""
+"""Tokens of a protocol, such as the marker `Action:`, at line starts and outside code fences; and
+matching brackets.
+"""
 
 import dataclasses
 import itertools
@@ -15,7 +17,9 @@ _BRACKETS = re.compile(r"[\[\]]")
 
 
 class Token(NamedTuple):
-    """A marker in a text: its kind, where its line and its value start, and the markup that it leaves open."""
+    """A marker in a text: its kind, where its line and its value start, and the markup that it
+    leaves open.
+    """
 
     kind: str
     start: int
@@ -27,8 +31,8 @@ class Token(NamedTuple):
 class TokenizedText:
     """The tokens of a text in order.
 
-    Nothing is read from `unread_start` on: a code fence starts there that never closes, or there were more than 10,000
-    tokens or fences before.
+    Nothing is read from `unread_start` on: a code fence starts there that never closes, or there
+    were more than 10,000 tokens or fences before.
     """
 
     tokens: tuple[Token, ...]
@@ -42,7 +46,9 @@ def find_value_end(text: str, tokens: Sequence[Token], index: int) -> int:
 
 
 def read_value(text: str, tokens: Sequence[Token], index: int) -> str:
-    """Return the text between a token and the next one, without the markup that the token leaves open."""
+    """Return the text between a token and the next one, without the markup that the token leaves
+    open.
+    """
     token = tokens[index]
     value = text[token.value_start : find_value_end(text, tokens, index)].strip()
     return value.removesuffix(token.markup).rstrip() if token.markup else value
@@ -51,9 +57,9 @@ def read_value(text: str, tokens: Sequence[Token], index: int) -> str:
 class Tokenizer:
     """Finds the markers of a protocol, such as `Action:` or `**Action 3:**`, in a text.
 
-    A marker stands at the start of a line and outside code fences, in any case, bold or as a heading, with a number
-    behind it or not, its words separated by blanks, hyphens, underscores or nothing. In the middle of a line it is
-    prose.
+    A marker stands at the start of a line and outside code fences, in any case, bold or as a
+    heading, with a number behind it or not, its words separated by blanks, hyphens, underscores or
+    nothing. In the middle of a line it is prose.
 
     Args:
         phrases: the words of each kind of marker: `{"input": "action input"}`.
@@ -90,7 +96,9 @@ class Tokenizer:
         return TokenizedText(tuple(tokens), unread_start)
 
     def quote(self, text: str) -> str:
-        """Return the text with `> ` before each line that starts like a marker, so that none is read as one."""
+        """Return the text with `> ` before each line that starts like a marker, so that none is
+        read as one.
+        """
         quoted = self._pattern.sub(_quote_line, "\n" + text)
         return quoted[1:]
 
@@ -116,7 +124,9 @@ def _quote_line(found: re.Match[str]) -> str:
 
 
 def _build_token(found: re.Match[str]) -> Token:
-    """Return the token of a match in the text with a line break put before it, so that positions are one too high."""
+    """Return the token of a match in the text with a line break put before it, so that positions
+    are one too high.
+    """
     kind, markup = found.lastgroup or "", found["markup"] or ""
     behind_words = found[0][found.end(kind) - found.start() :]
     is_markup_closed = markup in behind_words
@@ -125,9 +135,11 @@ def _build_token(found: re.Match[str]) -> Token:
 
 
 def find_closing_bracket(text: str, start: int) -> int | None:
-    """Return where the `[` at `start` closes, counting the brackets in between; `None` if it does not.
+    """Return where the `[` at `start` closes, counting the brackets in between; `None` if it does
+    not.
 
-    Quotes mean nothing: what stands in such brackets is plain text, in which an apostrophe is an apostrophe.
+    Quotes mean nothing: what stands in such brackets is plain text, in which an apostrophe is an
+    apostrophe.
     """
     depth = 0
     for found in itertools.islice(_BRACKETS.finditer(text, start), MAX_BRACKETS):

@@ -40,12 +40,14 @@ _QUALIFIED_BEHIND = re.compile(
 
 
 def read_verdict(text: str, word: str) -> bool | None:
-    """Return whether a text says `word` (such as "SATISFACTORY") or its contrary; `None` if it says neither.
+    """Return whether a text says `word` (such as "SATISFACTORY") or its contrary; `None` if it says
+    neither.
 
-    The contrary is the word with `UN`, `IN`, `DIS` or `NON` before it, a negation or a reserve ("not", "almost",
-    "would be") shortly before it, or a "no" behind it. A question says nothing by itself: "SATISFACTORY? Yes" does, and
-    one that is never answered is no. The first line with the word counts in any case, later ones where the word is in
-    capitals. All statements must agree: one contrary makes the verdict `False`.
+    The contrary is the word with `UN`, `IN`, `DIS` or `NON` before it, a negation or a reserve
+    ("not", "almost", "would be") shortly before it, or a "no" behind it. A question says nothing by
+    itself: "SATISFACTORY? Yes" does, and one that is never answered is no. The first line with the
+    word counts in any case, later ones where the word is in capitals. All statements must agree:
+    one contrary makes the verdict `False`.
     """
     statements: set[Statement] = set()
     first_line: int | None = None

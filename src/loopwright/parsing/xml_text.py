@@ -1,4 +1,6 @@
-"""Replies with calls in tags: their thoughts, the calls in `<tool_call>`, and results that the model made up."""
+"""Replies with calls in tags: their thoughts, the calls in `<tool_call>`, and results that the
+model made up.
+"""
 
 import dataclasses
 import itertools
@@ -59,7 +61,9 @@ _END_OF_FUNCTION = re.compile(r"\s*+</function\s*+>", re.IGNORECASE)
 
 
 class TaggedCall(NamedTuple):
-    """A call whose name and parameters are tags themselves: `<function=name><parameter=x>…</parameter></function>`."""
+    """A call whose name and parameters are tags themselves:
+    `<function=name><parameter=x>…</parameter></function>`.
+    """
 
     name: str
     values: Mapping[str, str]
@@ -76,7 +80,8 @@ class TaggedReply:
         calls: the calls between its tags, in order.
         thought: the text before the last call.
         rest: the text behind it, or the whole text without a call.
-        invented: whether it continues with a tool's result that the model wrote itself, which is cut off.
+        invented: whether it continues with a tool's result that the model wrote itself, which is
+            cut off.
         only_code: whether it is one stretch of code, with a call in it.
     """
 
@@ -99,7 +104,9 @@ def may_become_tag(text: str) -> bool:
 
 
 def read_thought_before_call(text: str) -> str | None:
-    """Return the text before the first tag of an unfinished reply; `None` if more text may show the tag to be code."""
+    """Return the text before the first tag of an unfinished reply; `None` if more text may show the
+    tag to be code.
+    """
     try:
         tag = next(iter(_TagScanner(text)), None)
     except ValueError:
@@ -114,9 +121,10 @@ def read_thought_before_call(text: str) -> str | None:
 def read_tagged_reply(text: str) -> TaggedReply:
     """Return what a reply says.
 
-    A tag means something only outside of code: fences, and stretches between backticks that end in the same paragraph.
-    One that is quoted is out of place: behind a quote, `(` or `>` on its line, in an indented example, in thinking or a
-    comment, with more words behind it on its line, or in a string of a reply that is one JSON value.
+    A tag means something only outside of code: fences, and stretches between backticks that end in
+    the same paragraph. One that is quoted is out of place: behind a quote, `(` or `>` on its line,
+    in an indented example, in thinking or a comment, with more words behind it on its line, or in a
+    string of a reply that is one JSON value.
 
     Raises ValueError with a cure for a tag that is never closed, out of place, or holds no call.
     """
@@ -157,7 +165,8 @@ def _begins_as_value(text: str) -> bool:
 
 
 def _is_value(text: str) -> bool:
-    """Return whether a text is one JSON value or Python literal, in which tags can stand in strings alone.
+    """Return whether a text is one JSON value or Python literal, in which tags can stand in strings
+    alone.
 
     White space counts as blanks: some models break lines inside a string.
     """
@@ -189,7 +198,8 @@ def _opens_call(tag: re.Match[str]) -> bool:
 
 
 class _TagScanner:
-    """Finds the tags outside of code, one after another; the text that a block was read from is skipped.
+    """Finds the tags outside of code, one after another; the text that a block was read from is
+    skipped.
 
     Raises ValueError for a call whose context shows that it is only quoted.
     """
@@ -261,7 +271,9 @@ class _TagScanner:
             raise ValueError(QUOTED)
 
     def _is_indented_code(self, line: int) -> bool:
-        """Return whether the line that starts here is indented, as are all those between it and an empty line."""
+        """Return whether the line that starts here is indented, as are all those between it and an
+        empty line.
+        """
         while line > self._position and self._measure_indent(line) >= CODE_INDENT:
             above = self._text.rfind("\n", 0, line - 1) + 1
             if not self._text[above:line].strip():
@@ -274,7 +286,9 @@ class _TagScanner:
         return len(found[0].expandtabs(CODE_INDENT)) if found else 0
 
     def _skip_code(self, opening: int) -> int:
-        """Return the index behind the code that opens here, or of the next token if it is not code after all."""
+        """Return the index behind the code that opens here, or of the next token if it is not code
+        after all.
+        """
         is_fence = len(self._tokens[opening][0]) > 2
         closing = (
             self._find_fence_end(opening) if is_fence else self._find_span_end(opening)
@@ -319,7 +333,8 @@ class _TagScanner:
 
 
 def read_calls(text: str) -> list[WrittenCall]:
-    """Return the calls in JSON that a text without tags consists of, in a code fence or not; none for other text.
+    """Return the calls in JSON that a text without tags consists of, in a code fence or not; none
+    for other text.
 
     Raises ValueError for a call that cannot be read.
     """
@@ -346,7 +361,9 @@ def _read_fenced_calls(text: str, start: int) -> tuple[str, int]:
 
 
 def _read_block(text: str, start: int) -> tuple[list[WrittenCall], int]:
-    """Return the calls between an opening tag that ends at `start` and its closing tag, and where that ends."""
+    """Return the calls between an opening tag that ends at `start` and its closing tag, and where
+    that ends.
+    """
     reader = _CallReader(text, start)
     reader.read()
     while text.startswith(FENCE_STARTS, reader.position):
@@ -367,7 +384,9 @@ def _read_block(text: str, start: int) -> tuple[list[WrittenCall], int]:
 
 
 class _CallReader:
-    """Reads calls one after another: objects, in a list or not, and calls whose name is a tag itself."""
+    """Reads calls one after another: objects, in a list or not, and calls whose name is a tag
+    itself.
+    """
 
     def __init__(self, text: str, start: int) -> None:
         self._text, self.position = text, start
@@ -376,7 +395,9 @@ class _CallReader:
         self._before_list = 0  # number of calls before the list
 
     def read(self) -> None:
-        """Read until the next text is not a call; raise ValueError for one that cannot be read, or for too many."""
+        """Read until the next text is not a call; raise ValueError for one that cannot be read, or
+        for too many.
+        """
         while True:
             self._skip_separators()
             if len(self.calls) > MAX_CALLS:

@@ -1,4 +1,6 @@
-"""YAML with the values of JSON: no key twice, no anchors, no tags, and only `true` and `false` are booleans."""
+"""YAML with the values of JSON: no key twice, no anchors, no tags, and only `true` and `false` are
+booleans.
+"""
 
 import re
 from typing import Any

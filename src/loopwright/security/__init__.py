@@ -1,4 +1,6 @@
-"""Security: redaction of secrets, classification of texts, spotlighting of third-party text, signed permits."""
+"""Security: redaction of secrets, classification of texts, spotlighting of third-party text, signed
+permits.
+"""
 
 from typing import TYPE_CHECKING
 

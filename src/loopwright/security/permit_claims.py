@@ -12,7 +12,8 @@ class Claims:
         key: the position of the call in the run, the same when the call is repeated.
         call_id: the id that correlates the call with its observation.
         tool: the tool that is called.
-        arguments_hash: SHA-256 (hex) of the canonical JSON of its arguments, as `arguments_hash` makes it.
+        arguments_hash: SHA-256 (hex) of the canonical JSON of its arguments, as `arguments_hash`
+            makes it.
         policy_version: the version of the policy that allowed it.
         expires: wall clock, seconds since the Unix epoch, after which the call must not be made.
     """

@@ -1,10 +1,11 @@
-"""Signed permits: calls that policy allowed, signed for an executor in another process, verified there exactly once.
+"""Signed permits: calls that policy allowed, signed for an executor in another process, verified
+there exactly once.
 
     run:      signer.sign(ctx.claims)  ->  token, sent along with the arguments
     executor: verifier.verify(token, tool=..., arguments=...)  ->  the claims, or a CapabilityError
 
-A token is `<claims as canonical JSON, base64url>.<HMAC-SHA-256, base64url>`, made with itsdangerous. Everyone who has
-it can read it: the arguments are in it as a hash only.
+A token is `<claims as canonical JSON, base64url>.<HMAC-SHA-256, base64url>`, made with
+itsdangerous. Everyone who has it can read it: the arguments are in it as a hash only.
 """
 
 import base64
@@ -61,9 +62,11 @@ class NonceStore(Protocol):
     """Remembers which tokens were used; safe to call from several threads."""
 
     def use(self, nonce: str, until: float, now: float) -> bool:
-        """Use a nonce: return True the first time, False from then on, at least `until` (wall clock, as is `now`).
+        """Use a nonce: return True the first time, False from then on, at least `until` (wall
+        clock, as is `now`).
 
-        Of several concurrent callers exactly one gets True. Raises `CapabilityError("used")` if it cannot say.
+        Of several concurrent callers exactly one gets True. Raises `CapabilityError("used")` if it
+        cannot say.
         """
         ...
 
@@ -72,7 +75,8 @@ class MemoryNonces:
     """Remembers the nonces of one process.
 
     Args:
-        max_nonces: how many are remembered at a time. When there is no room for another, no token is accepted.
+        max_nonces: how many are remembered at a time. When there is no room for another, no token
+            is accepted.
     """
 
     def __init__(self, max_nonces: int = 100_000) -> None:
@@ -104,7 +108,8 @@ class MemoryNonces:
 
 
 class SQLiteNonces:
-    """Remembers the nonces of all processes of one machine that name the same file, also after they have ended.
+    """Remembers the nonces of all processes of one machine that name the same file, also after they
+    have ended.
 
     Args:
         path: of a database for nonces alone; it is created if it does not exist.
@@ -150,7 +155,9 @@ class SQLiteNonces:
 
     @contextlib.contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
-        """Open a connection for one use: threads cannot share one, and a forked process must not inherit one."""
+        """Open a connection for one use: threads cannot share one, and a forked process must not
+        inherit one.
+        """
         with contextlib.closing(
             sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
         ) as connection:
@@ -165,7 +172,8 @@ class CapabilitySigner:
 
     Args:
         secret: 32 bytes or more, random: `secrets.token_bytes(32)`. The executor has the same.
-        salt: the purpose of the capabilities, where one secret serves several; the executor has the same.
+        salt: the purpose of the capabilities, where one secret serves several; the executor has the
+            same.
 
     Needs itsdangerous: `pip install 'loopwright[capabilities]'`.
     """
@@ -174,7 +182,9 @@ class CapabilitySigner:
         self._signer = _build_signer(secret, salt)
 
     def sign(self, claims: Claims) -> str:
-        """Return the claims as a token, unique each time; raise `CapabilityError` for claims that cannot be signed."""
+        """Return the claims as a token, unique each time; raise `CapabilityError` for claims that
+        cannot be signed.
+        """
         try:
             signed = _Signed(
                 **dataclasses.asdict(claims), nonce=secrets.token_urlsafe(16)
@@ -191,9 +201,11 @@ class CapabilityVerifier:
     """Verifies capabilities before calls are executed.
 
     Args:
-        secret: the signer's, or several: while a secret is being replaced, the old and the new one are valid.
+        secret: the signer's, or several: while a secret is being replaced, the old and the new one
+            are valid.
         salt: the signer's.
-        seen: which capabilities were used: `MemoryNonces()` for one process, `SQLiteNonces(path)` for several.
+        seen: which capabilities were used: `MemoryNonces()` for one process, `SQLiteNonces(path)`
+            for several.
         leeway: seconds that the clocks of the two machines may differ.
 
     Needs itsdangerous: `pip install 'loopwright[capabilities]'`.
@@ -234,8 +246,9 @@ class CapabilityVerifier:
             now: wall clock, seconds since the Unix epoch; by default that of the machine.
 
         Raises:
-            CapabilityError: with the `check` that failed: "form", "signature", "expiry", "tool", "arguments", "run"
-                or "used", tried in this order. A token is used up only if all of them hold.
+            CapabilityError: with the `check` that failed: "form", "signature", "expiry", "tool",
+                "arguments", "run" or "used", tried in this order. A token is used up only if all of
+                them hold.
         """
         claims, nonce = self._read(token)
         now = time.time() if now is None else now
@@ -288,7 +301,9 @@ def _is_same(given: object, signed: str) -> bool:
 
 
 def _build_signer(secret: Secret | Sequence[Secret], salt: str) -> "Signer":
-    """Return a signer with the one algorithm: HMAC-SHA-256, with keys that it derives from the secrets and the salt."""
+    """Return a signer with the one algorithm: HMAC-SHA-256, with keys that it derives from the
+    secrets and the salt.
+    """
     try:
         from itsdangerous import Signer  # noqa: PLC0415 - optional
     except ImportError as error:
@@ -306,7 +321,9 @@ def _build_signer(secret: Secret | Sequence[Secret], salt: str) -> "Signer":
 
 
 def _read_keys(secret: object) -> list[bytes]:
-    """Return one secret or several as bytes; b"" for other values, such as a missing environment variable."""
+    """Return one secret or several as bytes; b"" for other values, such as a missing environment
+    variable.
+    """
     if isinstance(secret, (list, tuple, set, frozenset)):
         return [
             key for each in cast("Iterable[object]", secret) for key in _read_keys(each)

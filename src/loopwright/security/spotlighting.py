@@ -67,10 +67,12 @@ _BREAK = re.compile(f"[{_LINE_BREAKS}]")
 
 
 def strip_control_characters(text: str) -> str:
-    """Return the text as a reader sees it, each line ended by `\\n` alone; the same object if nothing is removed.
+    """Return the text as a reader sees it, each line ended by `\\n` alone; the same object if
+    nothing is removed.
 
-    Removed are zero-width and bidirectional characters, tags, variation selectors, fillers, private use, controls except
-    `\\n` and `\\t`, and terminal sequences. Joiners and selectors stay inside an emoji or a word that is written so.
+    Removed are zero-width and bidirectional characters, tags, variation selectors, fillers, private
+    use, controls except `\\n` and `\\t`, and terminal sequences. Joiners and selectors stay inside
+    an emoji or a word that is written so.
     """
     if text.isascii():
         is_clean = _CONTROL_ASCII.search(text) is None
@@ -81,7 +83,9 @@ def strip_control_characters(text: str) -> str:
 
 
 def _replace_invisible(found: re.Match[str]) -> str:
-    """Return what stays of a match: a line break, or a joiner or selector that belongs to a word or an emoji."""
+    """Return what stays of a match: a line break, or a joiner or selector that belongs to a word or
+    an emoji.
+    """
     if _BREAK.match(found[0]):
         return "\n"
     return found[0] if _KEPT.match(found.string, found.start()) else ""
@@ -158,10 +162,12 @@ _STEP_KEY = re.compile(
 
 
 def quote(text: str) -> str:
-    """Return a cleaned text, marked where a reader of replies would see a call or a marked answer in it.
+    """Return a cleaned text, marked where a reader of replies would see a call or a marked answer
+    in it.
 
-    A line that begins like one is quoted (`> Action: …`), and inside a line a `~` breaks the marker (`<~tool_call>`,
-    `{"~action": …}`). Nothing else changes: characters are only added, and JSON stays JSON behind a `> `.
+    A line that begins like one is quoted (`> Action: …`), and inside a line a `~` breaks the marker
+    (`<~tool_call>`, `{"~action": …}`). Nothing else changes: characters are only added, and JSON
+    stays JSON behind a `> `.
     """
     text = _LINE.sub("> ", _TOKENIZER.quote(text))
     for hints, pattern, replacement in _REPLACEMENTS:
@@ -176,7 +182,9 @@ def quote(text: str) -> str:
 
 
 def _quote_letter(found: re.Match[str]) -> str:
-    """Break the escape of a letter, which a reader of JSON would decode; an escaped backslash stays."""
+    """Break the escape of a letter, which a reader of JSON would decode; an escaped backslash
+    stays.
+    """
     return found[0] if found[0] == "\\\\" else f"~{found[0]}"
 
 
@@ -191,7 +199,9 @@ _REPLACEMENTS: tuple[
 
 
 def _quote_json(text: str) -> str:
-    """Return the text with objects marked that a reader could take for calls or for the steps of a plan."""
+    """Return the text with objects marked that a reader could take for calls or for the steps of a
+    plan.
+    """
     has_call = _CALL_KEY.search(text) is not None
     has_step = _STEP_KEY.search(text) is not None
 
@@ -223,21 +233,24 @@ _DELIMITER_IN_FENCE = re.compile(
 
 
 def mask_delimiters(text: str) -> str:
-    """Return the text with one word in place of every fence's delimiter, to compare texts of different runs."""
+    """Return the text with one word in place of every fence's delimiter, to compare texts of
+    different runs.
+    """
     return _DELIMITER_IN_FENCE.sub("delimiter", text)
 
 
 def fence(text: str, *, source: str, delimiter: str) -> str:
-    """Return the text, cleaned and quoted, between two lines that say that it is data and not an instruction.
+    """Return the text, cleaned and quoted, between two lines that say that it is data and not an
+    instruction.
 
     Args:
         text: text from a third party.
         source: where it is from, such as a tool's name or an address; third-party text too.
         delimiter: 8 to 64 letters and digits that no third party can guess, the same for a run.
 
-    Text that is fenced already is not fenced twice: the lines of earlier fences of this delimiter are removed, and any
-    other occurrence of the delimiter becomes `[cut]`, so that the text cannot end its fence. Raises `ConfigError` for an
-    invalid delimiter.
+    Text that is fenced already is not fenced twice: the lines of earlier fences of this delimiter
+    are removed, and any other occurrence of the delimiter becomes `[cut]`, so that the text cannot
+    end its fence. Raises `ConfigError` for an invalid delimiter.
     """
     return _wrap(_prepare(text, delimiter), source, delimiter)
 
@@ -245,8 +258,9 @@ def fence(text: str, *, source: str, delimiter: str) -> str:
 def spotlight(text: str, *, source: str, delimiter: str, trusted: bool = False) -> str:
     """Return a tool's result as a model reads it: unchanged if trusted, else cleaned and quoted.
 
-    It is fenced too if it has several lines, or more than 200 characters. A result that was spotlighted before comes
-    out the same. `source` and `delimiter` are those of `fence`, and so is the `ConfigError`.
+    It is fenced too if it has several lines, or more than 200 characters. A result that was
+    spotlighted before comes out the same. `source` and `delimiter` are those of `fence`, and so is
+    the `ConfigError`.
     """
     if trusted:
         return text
@@ -256,7 +270,9 @@ def spotlight(text: str, *, source: str, delimiter: str, trusted: bool = False) 
 
 
 def _prepare(text: str, delimiter: str) -> str:
-    """Return the text cleaned and quoted, without the delimiter, lines of earlier fences and empty lines around it."""
+    """Return the text cleaned and quoted, without the delimiter, lines of earlier fences and empty
+    lines around it.
+    """
     if _DELIMITER.fullmatch(delimiter) is None:
         raise ConfigError(
             f"delimiter: give 8 to 64 letters and digits, such as secrets.token_hex(8), got {delimiter!r}"
@@ -266,7 +282,9 @@ def _prepare(text: str, delimiter: str) -> str:
 
 
 def _remove_delimiter(delimiter: str, text: str) -> str:
-    """Return the text without the fences of a delimiter, and with `[cut]` for its other occurrences."""
+    """Return the text without the fences of a delimiter, and with `[cut]` for its other
+    occurrences.
+    """
     if delimiter.casefold() not in text.casefold():
         return text
     any_source = f'[^"\n]{{0,{2 * MAX_SOURCE}}}+'

@@ -42,7 +42,9 @@ class _WrittenValue(NamedTuple):
 
 
 def find_call_end(text: str, opening: int) -> int | None:
-    """Return where the round bracket at `opening` closes, strings left out; `None` if it does not close."""
+    """Return where the round bracket at `opening` closes, strings left out; `None` if it does not
+    close.
+    """
     depth = 0
     for position, delimiter in _scan_delimiters(text, opening):
         depth += (delimiter == "(") - (delimiter == ")")
@@ -52,7 +54,9 @@ def find_call_end(text: str, opening: int) -> int | None:
 
 
 def _scan_delimiters(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """Iterate over brackets, commas, colons and equals signs outside strings; a string starts right behind one."""
+    """Iterate over brackets, commas, colons and equals signs outside strings; a string starts right
+    behind one.
+    """
     unclosed = ""
     while found := _DELIMITER.search(text, start):
         yield found.start(), found[0][0]
@@ -85,14 +89,17 @@ def split_values(text: str) -> list[str]:
 def read_call_arguments(
     text: str, tool: Signature, results: Mapping[int, str]
 ) -> JsonObject:
-    """Return the arguments that a call in a plan means, with the results inserted that it refers to.
+    """Return the arguments that a call in a plan means, with the results inserted that it refers
+    to.
 
     Args:
-        text: what stands between the brackets: a JSON object, values in the order of the tool's parameters (JSON or
-            Python literals), `name=value` pairs, or plain text for a tool with one parameter.
+        text: what stands between the brackets: a JSON object, values in the order of the tool's
+            parameters (JSON or Python literals), `name=value` pairs, or plain text for a tool with
+            one parameter.
         tool: name and schema of the tool.
-        results: texts by step id; they are inserted as text into strings, and a value that is a reference and nothing
-            else becomes a number, list or object where the parameter takes no text.
+        results: texts by step id; they are inserted as text into strings, and a value that is a
+            reference and nothing else becomes a number, list or object where the parameter takes no
+            text.
 
     Raises ValueError naming the tool and its parameters.
     """
@@ -124,7 +131,9 @@ def _read_object_arguments(body: str, tool: Signature) -> JsonObject:
 
 
 def _read_listed_arguments(body: str, tool: Signature) -> JsonObject:
-    """Return the arguments that listed values mean; plain text where they are none, or where the tool takes one."""
+    """Return the arguments that listed values mean; plain text where they are none, or where the
+    tool takes one.
+    """
     values = split_values(body)
     places = _list_places(tool, len(values))
     parameters = get_parameters(tool)
@@ -174,7 +183,9 @@ def _split_name(value: str, parameters: Mapping[str, Json]) -> _WrittenValue:
 def _is_one_plain_text(
     written: Sequence[_WrittenValue], parameters: Mapping[str, Json]
 ) -> bool:
-    """Return whether a tool has one parameter and a call gives it neither by name nor as a string or list."""
+    """Return whether a tool has one parameter and a call gives it neither by name nor as a string
+    or list.
+    """
     first = written[0]
     is_literal = first.text.startswith(("'", '"', "["))
     return len(parameters) == 1 and first.name is None and not is_literal
@@ -252,7 +263,9 @@ def _build_one_parameter_tool(name: str, schema: Json, tool: Signature) -> ToolS
 
 
 def _convert_result(name: str, text: str, tool: Signature) -> Json:
-    """Return a result as the value of one parameter: read as JSON where the parameter takes no text."""
+    """Return a result as the value of one parameter: read as JSON where the parameter takes no
+    text.
+    """
     if not text:
         return text
     schema = get_parameters(tool).get(name, {})

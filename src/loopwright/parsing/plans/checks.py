@@ -22,9 +22,10 @@ def check_plan(
 ) -> None:
     """Raise ValueError unless every step of a plan can run, naming up to five reasons why not.
 
-    Reasons are too many steps, an id that is used twice, a tool that does not exist (with near names), a call whose
-    arguments cannot be read, a call that is `done` already, a step without text, a reference to a result that does not
-    exist, and steps that wait for themselves or for each other.
+    Reasons are too many steps, an id that is used twice, a tool that does not exist (with near
+    names), a call whose arguments cannot be read, a call that is `done` already, a step without
+    text, a reference to a result that does not exist, and steps that wait for themselves or for
+    each other.
     """
     problems = [
         *_find_number_problems(plan, max_steps),
@@ -41,7 +42,9 @@ def check_plan(
 
 
 def is_subgoal(step: PlanStep, tools: Sequence[Signature]) -> bool:
-    """Return whether a step calls no tool: a goal in words, or `LLM[…]` where no tool has that name."""
+    """Return whether a step calls no tool: a goal in words, or `LLM[…]` where no tool has that
+    name.
+    """
     if step.tool is None:
         return True
     return step.tool.casefold() == THINKER and find_tool(step.tool, tools) is None
@@ -124,7 +127,9 @@ def _find_repeat(
 def _read_call(
     step: PlanStep, tools: Sequence[Signature]
 ) -> tuple[str, JsonObject | str] | None:
-    """Return the call of a step by its tool and its arguments as they are read; `None` for a goal in words."""
+    """Return the call of a step by its tool and its arguments as they are read; `None` for a goal
+    in words.
+    """
     if not step.tool:
         return None
     tool = find_tool(step.tool, tools)

@@ -14,9 +14,11 @@ _DECISIONS = {frozenset({"finish"}): True, frozenset({"replan"}): False}
 
 
 def read_join(text: str) -> bool | None:
-    """Return whether a reply decides to finish (`True`) or to plan again (`False`); `None` if it says neither or both.
+    """Return whether a reply decides to finish (`True`) or to plan again (`False`); `None` if it
+    says neither or both.
 
-    The decision is the first word behind `Decision:` (or `Action:`, as in LLMCompiler), or the reply's first word.
+    The decision is the first word behind `Decision:` (or `Action:`, as in LLMCompiler), or the
+    reply's first word.
     """
     words = (_FIRST_WORD.search(stated.strip()) for stated in _iterate_decisions(text))
     decisions = frozenset(word[0].casefold() for word in words if word)
@@ -24,7 +26,9 @@ def read_join(text: str) -> bool | None:
 
 
 def _iterate_decisions(text: str) -> Iterator[str]:
-    """Iterate over the beginnings of the texts behind markers of a decision, or of the whole text without any."""
+    """Iterate over the beginnings of the texts behind markers of a decision, or of the whole text
+    without any.
+    """
     tokens = _DECISION.tokenize(text).tokens
     if not tokens:
         yield text.lstrip()[:MAX_DECISION]

@@ -133,7 +133,9 @@ class CallReader:
         return called["name"].casefold() == THINKER
 
     def _check_lines(self, draft: Draft) -> None:
-        """Raise ValueError for a call on a line by itself, which belongs to no step and would be lost."""
+        """Raise ValueError for a call on a line by itself, which belongs to no step and would be
+        lost.
+        """
         for line in draft.lines:
             called = CALL.match(line)
             if called is None or line in draft.goal:
@@ -155,13 +157,17 @@ def is_join_call(text: str) -> bool:
 
 
 def _find_close(called: re.Match[str]) -> int | None:
-    """Return where the bracket of a call closes; in round brackets strings count, in square ones they do not."""
+    """Return where the bracket of a call closes; in round brackets strings count, in square ones
+    they do not.
+    """
     find = find_call_end if called["open"] == "(" else find_closing_bracket
     return find(called.string, called.start("open"))
 
 
 def split_join(drafts: list[Draft], calls: CallReader) -> tuple[list[Draft], bool]:
-    """Return the steps before the `join()` of a plan, and whether there was one; raise ValueError for steps behind."""
+    """Return the steps before the `join()` of a plan, and whether there was one; raise ValueError
+    for steps behind.
+    """
     index = _find_join(drafts, calls)
     if index is None:
         return drafts, False

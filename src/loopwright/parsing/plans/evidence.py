@@ -16,7 +16,9 @@ _PLAN = re.compile(
 
 
 def read_evidence_plan(text: str, calls: CallReader) -> list[Draft]:
-    """Return the steps of a plan in ReWOO's form; none if there is no label such as `#E1 =` in the text."""
+    """Return the steps of a plan in ReWOO's form; none if there is no label such as `#E1 =` in the
+    text.
+    """
     labels = [label for label in _LABEL.finditer(text) if _is_label(label)]
     starts = [label.start() for label in labels]
     drafts: list[Draft] = []

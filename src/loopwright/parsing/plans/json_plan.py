@@ -1,4 +1,6 @@
-"""Plans in JSON: `{"steps": [{"id", "tool" or "goal", "arguments", "depends_on"}]}`, or the list alone."""
+"""Plans in JSON: `{"steps": [{"id", "tool" or "goal", "arguments", "depends_on"}]}`, or the list
+alone.
+"""
 
 import json
 import re
@@ -52,7 +54,9 @@ def _find_steps(text: str) -> list[Json] | None:
 
 
 def _iterate_bodies(text: str) -> Iterator[str]:
-    """Iterate over the contents of code fences, and the text from the first line that begins with a bracket."""
+    """Iterate over the contents of code fences, and the text from the first line that begins with a
+    bracket.
+    """
     yield from iterate_fence_contents(text)
     start = _VALUE_START.search(text)
     if start is not None:
@@ -60,7 +64,9 @@ def _iterate_bodies(text: str) -> Iterator[str]:
 
 
 def _read_body(body: str) -> Json:
-    """Return the object or list that a text begins with, or `None`; raise ValueError for a broken plan."""
+    """Return the object or list that a text begins with, or `None`; raise ValueError for a broken
+    plan.
+    """
     if body.startswith("["):
         return _read_list(body)
     if not body.startswith("{"):

@@ -39,7 +39,8 @@ class _Line(NamedTuple):
 
 
 def read_lists(text: str, first: int) -> list[Draft]:
-    """Return the steps of the list in a text, numbered or else bulleted, outside code fences or else inside them.
+    """Return the steps of the list in a text, numbered or else bulleted, outside code fences or
+    else inside them.
 
     Raises ValueError unless numbers count up from `first` or 1.
     """
@@ -98,7 +99,9 @@ def _read_bullets(lines: Sequence[_Line], first: int) -> list[Draft]:
 def _match_items(
     lines: Sequence[_Line], match: Callable[[_Line], re.Match[str] | None]
 ) -> Iterator[tuple[_Line, re.Match[str] | None]]:
-    """Iterate over lines with the match of an item of the outer list, which is indented as its first item or less."""
+    """Iterate over lines with the match of an item of the outer list, which is indented as its
+    first item or less.
+    """
     outer: int | None = None
     for line in lines:
         item = match(line)

@@ -11,7 +11,8 @@ class PlanStep:
 
     Args:
         id: its number; other steps refer to its result by it (`$1`, `${1}`, `#E1`).
-        tool: the tool that it calls, as written; `None` if it is a sub-goal. `LLM` is a sub-goal without tools.
+        tool: the tool that it calls, as written; `None` if it is a sub-goal. `LLM` is a sub-goal
+            without tools.
         arguments: the input of the call as written.
         goal: what a sub-goal is to find out or do; for a call, what is said about it.
         depends_on: the steps that must be done before it, in order.
@@ -45,7 +46,9 @@ class PlanStep:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The steps of a plan, and the `join()` that ends a plan of LLMCompiler, which depends on all of them."""
+    """The steps of a plan, and the `join()` that ends a plan of LLMCompiler, which depends on all
+    of them.
+    """
 
     steps: tuple[PlanStep, ...]
     join: PlanStep | None = None

@@ -21,14 +21,16 @@ def read_plan(
 ) -> Plan:
     """Return the plan in a model's reply.
 
-    Four dialects: LLMCompiler (`1. search("x")`, `Thought: …`, `2. join()`; arXiv:2312.04511), ReWOO (`Plan: …`,
-    `#E1 = Search[x]`; arXiv:2305.18323), numbered or bulleted prose, and JSON (`{"steps": [{"id", "tool" or "goal",
-    "arguments", "depends_on"}]}`), alone or in a code fence. Numbers count up from `first`. A step depends on those
-    that its text refers to. In a plan without any reference, a sub-goal depends on all steps before it, and on `done`.
+    Four dialects: LLMCompiler (`1. search("x")`, `Thought: …`, `2. join()`; arXiv:2312.04511),
+    ReWOO (`Plan: …`, `#E1 = Search[x]`; arXiv:2305.18323), numbered or bulleted prose, and JSON
+    (`{"steps": [{"id", "tool" or "goal", "arguments", "depends_on"}]}`), alone or in a code fence.
+    Numbers count up from `first`. A step depends on those that its text refers to. In a plan
+    without any reference, a sub-goal depends on all steps before it, and on `done`.
 
     Args:
         text: the reply.
-        tools: names of the known tools: they tell `search [x]` and a call with words behind it from prose.
+        tools: names of the known tools: they tell `search [x]` and a call with words behind it from
+            prose.
         first: the number of the first step, above all that were used before.
         done: the ids of earlier steps whose results may be referred to.
 
@@ -139,7 +141,9 @@ class _Linker:
     def _needs_all(
         self, draft: Draft, needed: tuple[int, ...], *, says_order: bool
     ) -> bool:
-        """Return whether a step depends on all before it: a sub-goal where the plan says nothing, or at its end."""
+        """Return whether a step depends on all before it: a sub-goal where the plan says nothing,
+        or at its end.
+        """
         if not self._calls.is_subgoal(draft):
             return False
         is_last = draft is self._drafts[-1]

@@ -30,11 +30,13 @@ _BEHIND_VALUE = "\"')]},+*/-"
 def find_references(
     text: str, own: int, known: Collection[int], *, prose: bool
 ) -> tuple[int, ...]:
-    """Return the ids of the results that the text of step `own` refers to, in order: `$1`, `${1}`, `#E1`.
+    """Return the ids of the results that the text of step `own` refers to, in order: `$1`, `${1}`,
+    `#E1`.
 
-    `$5` can be an amount of money. In a call it is a reference if there is a step 5, and if there is none (so that it
-    is dangling) where it is a value by itself. In prose it is a reference if it names an earlier step, unless a word
-    such as "under" stands before it. An ambiguous one is a reference if there are others beside it.
+    `$5` can be an amount of money. In a call it is a reference if there is a step 5, and if there
+    is none (so that it is dangling) where it is a value by itself. In prose it is a reference if it
+    names an earlier step, unless a word such as "under" stands before it. An ambiguous one is a
+    reference if there are others beside it.
     """
     certain: list[int] = []
     ambiguous: list[int] = []
@@ -82,7 +84,9 @@ def find_placeholder(text: str, own: int) -> str:
 
 
 def insert_results(text: str, results: Mapping[int, str]) -> str:
-    """Return the text with each reference to one of `results` replaced; inserted text is not searched again."""
+    """Return the text with each reference to one of `results` replaced; inserted text is not
+    searched again.
+    """
     return REFERENCE.sub(_build_replacement(results), text)
 
 

@@ -18,7 +18,8 @@ class StepFinished:
         id: the number of the step.
         status: whether it has a result, failed, or was not started.
         content: its result or, where there is none, the reason.
-        partial: what a sub-engine had found when it failed: for the final answer, not for other steps.
+        partial: what a sub-engine had found when it failed: for the final answer, not for other
+            steps.
     """
 
     id: int
@@ -76,7 +77,9 @@ class Ledger:
         return [step for step in plan.steps if step.id not in self._entries]
 
     def find_skip(self, step: PlanStep) -> StepFinished | None:
-        """Return the outcome of a step that needs a step without a result; `None` if none of those it needs failed."""
+        """Return the outcome of a step that needs a step without a result; `None` if none of those
+        it needs failed.
+        """
         failed = self._entries.keys() - self._get_done_ids()
         broken = failed.intersection(step.depends_on)
         if not broken:

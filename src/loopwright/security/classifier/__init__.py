@@ -1,4 +1,5 @@
-"""A classifier of texts by patterns: `identifiers` has personal numbers, `personal_data` statements in words.
+"""A classifier of texts by patterns: `identifiers` has personal numbers, `personal_data` statements
+in words.
 
 Secrets are what `Redactor` finds, and passwords in a sentence or in a table.
 """

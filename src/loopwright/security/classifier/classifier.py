@@ -14,12 +14,14 @@ from .personal_data import (
 class PatternClassifier:
     """A `Classifier` that recognises "secret", "sensitive" and "normal" by patterns.
 
-    "secret" is what gives access: keys, tokens, passwords, private keys, as `Redactor` finds them, and passwords that
-    stand in a sentence or a table. "sensitive" is personal or confidential: e-mail addresses of persons, telephone
-    numbers, cards, accounts, national numbers, dates of birth, findings about patients, and texts that call themselves
-    confidential. All else is "normal". It never says "public", since a text cannot vouch for itself.
+    "secret" is what gives access: keys, tokens, passwords, private keys, as `Redactor` finds them,
+    and passwords that stand in a sentence or a table. "sensitive" is personal or confidential:
+    e-mail addresses of persons, telephone numbers, cards, accounts, national numbers, dates of
+    birth, findings about patients, and texts that call themselves confidential. All else is
+    "normal". It never says "public", since a text cannot vouch for itself.
 
-    Names, postal addresses and what only a reader would understand are not recognised. Time is linear in the text.
+    Names, postal addresses and what only a reader would understand are not recognised. Time is
+    linear in the text.
 
     Args:
         redactor: finds secrets; one with the application's registered values finds those too.

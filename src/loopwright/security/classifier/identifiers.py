@@ -1,6 +1,8 @@
-"""Personal numbers: telephones, cards, accounts and national numbers, by their form and their check digits.
+"""Personal numbers: telephones, cards, accounts and national numbers, by their form and their check
+digits.
 
-Each pattern begins with a digit and looks back from there, so that text without digits is passed over quickly.
+Each pattern begins with a digit and looks back from there, so that text without digits is passed
+over quickly.
 """
 
 import re
@@ -81,7 +83,9 @@ def _is_dni(found: "re.Match[str]") -> bool:
 
 
 def _is_nie(found: "re.Match[str]") -> bool:
-    """Check a number of a resident of Spain: as `_is_dni` with X, Y or Z in front, which count as 0, 1 and 2."""
+    """Check a number of a resident of Spain: as `_is_dni` with X, Y or Z in front, which count as
+    0, 1 and 2.
+    """
     first = "XYZ".index(found.string[found.start() - 1])
     return _DNI_LETTERS[int(f"{first}{found[0][:7]}") % 23] == found[0][-1]
 
@@ -167,7 +171,9 @@ def _is_telephone(written: str, before: str) -> bool:
 
 
 def _has_check_digit(digits: str) -> bool:
-    """Return whether the last digit is that of Luhn (ISO/IEC 7812-1, annex B), and not nearly all are the same."""
+    """Return whether the last digit is that of Luhn (ISO/IEC 7812-1, annex B), and not nearly all
+    are the same.
+    """
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     return (doubled + sum(map(int, digits[-1::-2]))) % 10 == 0 and len(set(digits)) > 2
 

@@ -1,4 +1,5 @@
-"""Statements in words: passwords, e-mail addresses, births, findings about patients, and that a text is confidential.
+"""Statements in words: passwords, e-mail addresses, births, findings about patients, and that a
+text is confidential.
 
 Words are looked for first, and patterns only around the places where there are some.
 """
@@ -21,7 +22,9 @@ BEFORE, BEHIND = 60, 200  # characters around a word that are looked at
 def _has_near(
     text: str, lowered: str, words: tuple[str, ...], pattern: "re.Pattern[str]"
 ) -> bool:
-    """Return whether a pattern matches near one of its words; searches all at once where they stand everywhere."""
+    """Return whether a pattern matches near one of its words; searches all at once where they stand
+    everywhere.
+    """
     stretches = list(_around(lowered, words))
     if sum(end - begin for begin, end in stretches) > len(text):
         return pattern.search(text) is not None
@@ -29,7 +32,9 @@ def _has_near(
 
 
 def _around(lowered: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Iterate over the stretches of a text around each of some words; those of one word do not overlap."""
+    """Iterate over the stretches of a text around each of some words; those of one word do not
+    overlap.
+    """
     for word in words:
         place = lowered.find(word)
         while place >= 0:
@@ -85,7 +90,9 @@ _SHADOW = re.compile(
 
 
 def states_secret(text: str, lowered: str) -> bool:
-    """Return whether a text states a password, a PIN, a phrase, codes or a key that no pattern of the redactor has."""
+    """Return whether a text states a password, a PIN, a phrase, codes or a key that no pattern of
+    the redactor has.
+    """
     if any(_states_password(text, lowered, word) for word in _PASSWORDS):
         return True
     if "PIN" in text and _PIN.search(text) is not None:
@@ -115,7 +122,9 @@ def _is_password(value: str) -> bool:
 
 
 def _has_secret_column(text: str) -> bool:
-    """Return whether a table (Markdown, commas, semicolons or tabs) has a column of secrets, named so."""
+    """Return whether a table (Markdown, commas, semicolons or tabs) has a column of secrets, named
+    so.
+    """
     lines = text.split("\n")
     return any(
         _is_head_of_secrets(line, lines[number : number + 3])
@@ -124,7 +133,9 @@ def _has_secret_column(text: str) -> bool:
 
 
 def _is_head_of_secrets(head: str, below: list[str]) -> bool:
-    """Return whether a line names columns, and one that is named like a secret holds some in the rows below."""
+    """Return whether a line names columns, and one that is named like a secret holds some in the
+    rows below.
+    """
     separator = next((one for one in "|\t;," if one in head), None)
     if separator is None or _HEAD.fullmatch(head) is None:
         return False
@@ -227,7 +238,9 @@ _PAPER = re.compile(  # numbers whose form says little without their name
 
 
 def is_personal(text: str, lowered: str) -> bool:
-    """Return whether a text states a date of birth, a medical finding, or the number of a personal document."""
+    """Return whether a text states a date of birth, a medical finding, or the number of a personal
+    document.
+    """
     statements = (
         (_BIRTH_WORDS, _BIRTH),
         (_PATIENT_WORDS, _PATIENT),

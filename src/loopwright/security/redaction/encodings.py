@@ -15,7 +15,9 @@ _GO, _JAVA, _NET = (
 
 
 def encode_variants(value: str) -> set[str]:
-    """Return a value as it is and in its other encodings; letters and digits alone have none but base64."""
+    """Return a value as it is and in its other encodings; letters and digits alone have none but
+    base64.
+    """
     plain = value.encode("utf-8", "surrogatepass")
     encoded = {
         base64.b64encode(plain).decode(),
@@ -32,7 +34,9 @@ def encode_variants(value: str) -> set[str]:
 
 
 def _in_python(value: str, plain: bytes) -> set[str]:
-    """Return a value as `repr` and `ascii` show it, and its bytes: beside a double quote, an apostrophe is escaped."""
+    """Return a value as `repr` and `ascii` show it, and its bytes: beside a double quote, an
+    apostrophe is escaped.
+    """
     beside = value + '"'
     shown = {
         repr(value)[1:-1],
@@ -44,7 +48,9 @@ def _in_python(value: str, plain: bytes) -> set[str]:
 
 
 def _in_addresses(plain: bytes) -> set[str]:
-    """Return a value as written in a path, a query, a form, and by JavaScript's `encodeURIComponent`; hex in both cases."""
+    """Return a value as written in a path, a query, a form, and by JavaScript's
+    `encodeURIComponent`; hex in both cases.
+    """
     forms = {
         quote(plain),
         quote(plain, safe=""),
@@ -57,7 +63,9 @@ def _in_addresses(plain: bytes) -> set[str]:
 
 
 def _in_html(value: str) -> set[str]:
-    """Return a value as text and as an attribute; Python, JavaScript, PHP and Go write quotes with other numbers."""
+    """Return a value as text and as an attribute; Python, JavaScript, PHP and Go write quotes with
+    other numbers.
+    """
     attribute = html.escape(value)
     forms = {html.escape(value, quote=False), attribute}
     forms |= {attribute.replace("&#x27;", number) for number in ("&#39;", "&#039;")}
@@ -68,7 +76,9 @@ def _in_html(value: str) -> set[str]:
 
 
 def _in_json(form: str) -> set[str]:
-    """Return a value as Python and JavaScript write it, as PHP does (`\\/`), and as Go, Java and .NET (`\\u0026`)."""
+    """Return a value as Python and JavaScript write it, as PHP does (`\\/`), and as Go, Java and
+    .NET (`\\u0026`).
+    """
     as_ascii, as_it_is = (
         json.dumps(form)[1:-1],
         json.dumps(form, ensure_ascii=False)[1:-1],

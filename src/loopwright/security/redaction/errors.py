@@ -13,9 +13,11 @@ E = TypeVar("E", bound=LoopwrightError)
 
 
 def redact_error(redactor: Redactor, error: E) -> E:
-    """Return the error if neither it nor its causes show a secret, else a redacted copy without causes.
+    """Return the error if neither it nor its causes show a secret, else a redacted copy without
+    causes.
 
-    An error that was raised `from None` shows no cause, but it still has a context: a context with a secret is removed.
+    An error that was raised `from None` shows no cause, but it still has a context: a context with
+    a secret is removed.
     """
     if not _shows_secret(redactor, error):
         if any(_shows_secret(redactor, other) for other in _iterate_causes(error)):
@@ -34,7 +36,9 @@ def redact_error(redactor: Redactor, error: E) -> E:
 
 
 def format_traceback(redactor: Redactor, error: BaseException) -> str:
-    """Return the end of a traceback for the log, redacted before it is cut: half a secret is not recognised."""
+    """Return the end of a traceback for the log, redacted before it is cut: half a secret is not
+    recognised.
+    """
     formatted = capture(lambda: "".join(traceback.format_exception(error)))
     if formatted.error is not None:
         return f"{type(error).__name__} has none that can be written"
@@ -73,7 +77,9 @@ def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _redact_field(redactor: Redactor, value: object) -> object:
-    """Return a field of an error without secrets: a text redacted, any other value as its redacted `repr`."""
+    """Return a field of an error without secrets: a text redacted, any other value as its redacted
+    `repr`.
+    """
     if isinstance(value, str):
         return redactor.redact_text(value)
     shown = repr(value)

@@ -1,4 +1,6 @@
-"""Findings: the places in a text that match a pattern or a registered value, and what is put in their place."""
+"""Findings: the places in a text that match a pattern or a registered value, and what is put in
+their place.
+"""
 
 import functools
 import re
@@ -13,7 +15,9 @@ GAPS = r"\s\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\uffef"
 
 
 class Finding(NamedTuple):
-    """A match from `begin` to `end`, and the secret in it; a match without one has a secret of no length."""
+    """A match from `begin` to `end`, and the secret in it; a match without one has a secret of no
+    length.
+    """
 
     begin: int
     end: int
@@ -27,7 +31,9 @@ class Finding(NamedTuple):
 
 
 def replace_secrets(text: str, secrets: Iterable[Finding], begin: int, end: int) -> str:
-    """Return `text[begin:end]` with the placeholder for each secret; secrets that overlap become one placeholder."""
+    """Return `text[begin:end]` with the placeholder for each secret; secrets that overlap become
+    one placeholder.
+    """
     kept: list[str] = []
     position = begin
     for start, stop in _merge_overlaps(secrets):

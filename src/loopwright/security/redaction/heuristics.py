@@ -1,4 +1,6 @@
-"""Heuristics: which names stand for secrets, and which texts beside them are types, code, placeholders or prose."""
+"""Heuristics: which names stand for secrets, and which texts beside them are types, code,
+placeholders or prose.
+"""
 
 import re
 from typing import Literal, TypeAlias
@@ -83,7 +85,9 @@ _MIN_WORD, _MIN_PASSWORD = 6, 4  # characters of a value without quotes
 
 
 def classify_match(text: str, position: int) -> SecretKind | None:
-    """Return the kind of secret that a match of `NAMES` names; `None` if the words before say that it is none."""
+    """Return the kind of secret that a match of `NAMES` names; `None` if the words before say that
+    it is none.
+    """
     first = text[position]
     if first in "wW" and text[position - 1] in "pP":
         return "pwd"
@@ -108,7 +112,9 @@ def classify_name(name: str) -> SecretKind | None:
 
 
 def is_random(text: str, min_length: int) -> bool:
-    """Return whether a text of at least so many characters has both letters and digits, as no word has."""
+    """Return whether a text of at least so many characters has both letters and digits, as no word
+    has.
+    """
     if len(text) < min_length:
         return False
     return _DIGIT.search(text) is not None and _LETTER.search(text) is not None

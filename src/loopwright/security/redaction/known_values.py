@@ -59,7 +59,9 @@ class KnownValues:
         return found
 
     def find_opening(self, text: str, start: int) -> int:
-        """Return where an occurrence may begin that continues over the next space; the end of the text without one."""
+        """Return where an occurrence may begin that continues over the next space; the end of the
+        text without one.
+        """
         if not self._with_gaps:
             return len(text)
         openings = (_find_opening(one, text, start) for one in self._with_gaps)
@@ -71,7 +73,9 @@ def _longest_first(text: str) -> tuple[int, str]:
 
 
 def _get_root(secret: str, encoding: str) -> str:
-    """Return what to look for before an encoding: letters that nearly all encodings share, or else the whole."""
+    """Return what to look for before an encoding: letters that nearly all encodings share, or else
+    the whole.
+    """
     root = max(_PLAIN_LETTERS.findall(secret), key=len, default=secret)
     return root if root in encoding else encoding
 
@@ -85,7 +89,9 @@ def _find_occurrences(encoding: str, text: str, start: int) -> Iterator[Finding]
 
 
 def _find_opening(encoding: str, text: str, start: int) -> int:
-    """Return where at the end of a text an incomplete occurrence begins; the end of the text without one."""
+    """Return where at the end of a text an incomplete occurrence begins; the end of the text
+    without one.
+    """
     first = encoding[0]
     position = text.find(first, max(start, len(text) - len(encoding) + 1))
     while position >= 0 and not encoding.startswith(text[position:]):

@@ -23,7 +23,8 @@ class RedactedCompletion:
 
     Args:
         completion: the redacted reply.
-        originals: the original arguments of the calls that held a secret, by the number of the call.
+        originals: the original arguments of the calls that held a secret, by the number of the
+            call.
     """
 
     completion: Completion
@@ -113,7 +114,9 @@ def _redact_optional(redactor: Redactor, text: str | None) -> str | None:
 
 
 def _collect_content(completion: Completion) -> Json:
-    """Return all that a reply holds as one value, searched in one go since most replies hold no secret."""
+    """Return all that a reply holds as one value, searched in one go since most replies hold no
+    secret.
+    """
     answer = None if completion.answer == completion.text else completion.answer
     content: list[Json] = [completion.text, completion.thought, answer]
     content += completion.problem, completion.model, completion.finish_reason
@@ -128,7 +131,9 @@ def _collect_content(completion: Completion) -> Json:
 def _redact_reasoning(
     redactor: Redactor, thoughts: tuple[Reasoning, ...]
 ) -> tuple[Reasoning, ...]:
-    """Return thinking without secrets; a signed block cannot be sent back changed, so it is dropped."""
+    """Return thinking without secrets; a signed block cannot be sent back changed, so it is
+    dropped.
+    """
     clean = tuple(_redact_thought(redactor, thought) for thought in thoughts)
     return thoughts if clean == thoughts else clean
 

@@ -1,11 +1,13 @@
-"""Patterns of secrets: token prefixes, named values, headers, addresses with a password, private keys.
+"""Patterns of secrets: token prefixes, named values, headers, addresses with a password, private
+keys.
 
-Every pattern begins with a small set of rare characters and looks back from there, so that ordinary text is skipped
-quickly. Quantifiers are bounded, and possessive (`{1,9}+`) where a retry could repeat work: reading takes time linear
-in the text, whatever the text, and no match is longer than `MAX_MATCH_LENGTH`.
+Every pattern begins with a small set of rare characters and looks back from there, so that ordinary
+text is skipped quickly. Quantifiers are bounded, and possessive (`{1,9}+`) where a retry could
+repeat work: reading takes time linear in the text, whatever the text, and no match is longer than
+`MAX_MATCH_LENGTH`.
 
-A match of `opening` reaches the end of the text and says that more text could make a match of it. Only patterns that
-continue over a space need one, since a stream holds its last word back anyway.
+A match of `opening` reaches the end of the text and says that more text could make a match of it.
+Only patterns that continue over a space need one, since a stream holds its last word back anyway.
 """
 
 import base64
@@ -38,12 +40,14 @@ SecretLocator: TypeAlias = Callable[["re.Match[str]"], tuple[int, int] | None]
 
 @dataclass(frozen=True)
 class SecretPattern:
-    """One kind of secret; its patterns are compiled when they are first needed, which takes some milliseconds.
+    """One kind of secret; its patterns are compiled when they are first needed, which takes some
+    milliseconds.
 
     Args:
         source: regular expression of a candidate.
         locate: returns the span of the secret in a match, if it holds one.
-        opening_source: regular expression, anchored at the end of the text, of what may become a candidate.
+        opening_source: regular expression, anchored at the end of the text, of what may become a
+            candidate.
     """
 
     source: str
@@ -61,7 +65,9 @@ class SecretPattern:
         return re.compile(self.opening_source)
 
     def find(self, text: str, at: int) -> list[Finding]:
-        """Return all matches from `start` on, also those that hold no secret: the text of a match is not searched again."""
+        """Return all matches from `start` on, also those that hold no secret: the text of a match
+        is not searched again.
+        """
         found: list[Finding] = []
         locate = self.locate
         for match in self.pattern.finditer(text, at):
@@ -115,7 +121,9 @@ _WITH_HYPHENS = frozenset(  # prefixes before an alphabet that can spell words
 
 
 def _edge(prefix: str) -> str:
-    """Return a pattern behind `prefix`: it begins a word, or stands behind an escape (`\\n`, `%20`); no rest of a secret."""
+    """Return a pattern behind `prefix`: it begins a word, or stands behind an escape (`\\n`,
+    `%20`); no rest of a secret.
+    """
     behind = (
         rf"\\[nrtbf]{prefix}",
         rf"%[0-9A-Fa-f][0-9A-Fa-f]{prefix}",
@@ -338,7 +346,9 @@ _INSIDE = r"[A-Za-z0-9%+/_~.*!#$(&-](?:[^\"\\\r\n]|\\(?=\\{0,7}+[0-7])){0,469}+"
 
 
 def _line(space: str, depth: str) -> str:
-    """Return the pattern of a header's value: letters, the spaces among them, and values in quotes behind `=`."""
+    """Return the pattern of a header's value: letters, the spaces among them, and values in quotes
+    behind `=`.
+    """
     end = rf"(?P={depth})\""
     value = rf"(?<==)(?P<{depth}>\\{{0,7}}+)\"(?:{_INSIDE}{end}(?![A-Za-z0-9_])|{end}(?=[;,]))"
     return rf"(?:(?:[^{GAPS}\"'`\\]|{space}){{1,256}}+(?:{value})?+){{1,17}}+"

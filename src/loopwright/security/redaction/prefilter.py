@@ -1,7 +1,9 @@
-"""Prefilter: which patterns of secrets a text may match, by substrings that cost next to nothing to look for.
+"""Prefilter: which patterns of secrets a text may match, by substrings that cost next to nothing to
+look for.
 
-Ordinary text, arguments and results hold no hint of most patterns, so that these need not be compiled or tried. A text
-without a hint of a pattern never matches it; a text with a hint mostly does not match either.
+Ordinary text, arguments and results hold no hint of most patterns, so that these need not be
+compiled or tried. A text without a hint of a pattern never matches it; a text with a hint mostly
+does not match either.
 """
 
 import re
@@ -58,7 +60,9 @@ def select_patterns(text: str) -> list[SecretPattern]:
 
 
 def select_open_patterns(text: str) -> list[SecretPattern]:
-    """Return the patterns that the end of a text may be the beginning of, and that continue over the next space."""
+    """Return the patterns that the end of a text may be the beginning of, and that continue over
+    the next space.
+    """
     ascii_text = _get_ascii(text)
     lowered = ascii_text.lower()
     selected: list[SecretPattern] = []
@@ -111,7 +115,9 @@ def _select_by_signs(ascii_text: str, lowered: str) -> list[SecretPattern]:
 
 
 def _select_by_prefixes(ascii_text: str) -> list[SecretPattern]:
-    """Return the patterns for tokens that are recognised by their prefix, and those inside addresses."""
+    """Return the patterns for tokens that are recognised by their prefix, and those inside
+    addresses.
+    """
     selected: list[SecretPattern] = []
     if "/" in ascii_text:
         selected += _select_by_slashes(ascii_text)
@@ -154,7 +160,9 @@ def _select_by_capitals(ascii_text: str) -> list[SecretPattern]:
 
 
 def _has_rare_name(skeleton: str, lowered: str) -> bool:
-    """Return whether a text may have names that are rare, or that end in a letter of which something is kept."""
+    """Return whether a text may have names that are rare, or that end in a letter of which
+    something is kept.
+    """
     if "s:" not in skeleton:
         return False
     if "ss:" in skeleton and _has_any(lowered, ("_pass", "-pass")):

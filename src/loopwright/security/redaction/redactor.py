@@ -25,10 +25,11 @@ _HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "set-coo
 class Redactor:
     """Removes secrets from what enters a run, and puts `[redacted]` in their place.
 
-    It finds the registered values, in the encodings they take inside JSON (as Python, JavaScript, PHP, Go, Java and
-    .NET write it, and that inside JSON again), addresses, HTML, base64 and Python's `repr`, `ascii` and bytes, and what
-    looks like a secret: known token prefixes, values named `password`, `api_key` and the like, headers, addresses with
-    a password, private keys. Text that is redacted already stays as it is. Time is linear in the text.
+    It finds the registered values, in the encodings they take inside JSON (as Python, JavaScript,
+    PHP, Go, Java and .NET write it, and that inside JSON again), addresses, HTML, base64 and
+    Python's `repr`, `ascii` and bytes, and what looks like a secret: known token prefixes, values
+    named `password`, `api_key` and the like, headers, addresses with a password, private keys. Text
+    that is redacted already stays as it is. Time is linear in the text.
 
     Args:
         secrets: values to be removed, of 6 characters or more each.
@@ -66,7 +67,9 @@ class Redactor:
         return self.with_secrets(*new) if new else self
 
     def with_secrets_found_in(self, *values: Json | JsonObject) -> "Redactor":
-        """Return a redactor that removes the secrets in these values everywhere, also where no name gives them away."""
+        """Return a redactor that removes the secrets in these values everywhere, also where no name
+        gives them away.
+        """
         known = self._known.secrets
         found = self.find_secrets(*values)
         new = [secret for secret in found if secret not in known]
@@ -75,7 +78,9 @@ class Redactor:
         return more
 
     def find_secrets(self, *values: Json | JsonObject) -> tuple[str, ...]:
-        """Return the secrets in these values, each once, as far as they are long enough to be told from words."""
+        """Return the secrets in these values, each once, as far as they are long enough to be told
+        from words.
+        """
         found: dict[str, None] = {}
         for value in values:
             found |= dict.fromkeys(self._iterate_secrets(value, None))
@@ -92,10 +97,11 @@ class Redactor:
         return replace_secrets(text, secrets, 0, len(text)) if secrets else text
 
     def redact_value(self, value: Json | JsonObject) -> Json:
-        """Return a JSON value without secrets, in its texts, names of fields and fields that are named like a secret.
+        """Return a JSON value without secrets, in its texts, names of fields and fields that are
+        named like a secret.
 
-        A value without secrets is returned as the same object. Nesting that Python cannot follow becomes the
-        placeholder, and so does a number that Python does not write out.
+        A value without secrets is returned as the same object. Nesting that Python cannot follow
+        becomes the placeholder, and so does a number that Python does not write out.
         """
         texts: list[str] = []
         try:
@@ -118,7 +124,9 @@ class Redactor:
         return found
 
     def find_opening(self, text: str, start: int) -> int:
-        """Return where the first match may begin that continues over the next space; the end of the text without."""
+        """Return where the first match may begin that continues over the next space; the end of the
+        text without.
+        """
         first = self._known.find_opening(text, start)
         if not self._uses_patterns:
             return first
@@ -132,7 +140,9 @@ class Redactor:
     # --- values without the name of a secret, which most are: all their texts are searched at once ---
 
     def _collect_texts(self, value: object, texts: list[str]) -> bool:
-        """Add all texts of a value; return False if it has the name of a secret, or is not plain JSON."""
+        """Add all texts of a value; return False if it has the name of a secret, or is not plain
+        JSON.
+        """
         kind = type(value)
         if kind is str:
             texts.append(cast("str", value))

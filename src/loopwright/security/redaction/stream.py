@@ -30,9 +30,10 @@ class SecretFinder(Protocol):
 class StreamRedactor:
     """Removes secrets from a text that comes in chunks.
 
-    Its output is, put together, what `Redactor.redact_text` makes of the whole text. It holds back the last word, and
-    whatever may yet become a secret: a name that waits for its value, a key that has not ended. That is some kB at
-    most; only registered values that overlap over and over hold more, and become placeholders at once.
+    Its output is, put together, what `Redactor.redact_text` makes of the whole text. It holds back
+    the last word, and whatever may yet become a secret: a name that waits for its value, a key that
+    has not ended. That is some kB at most; only registered values that overlap over and over hold
+    more, and become placeholders at once.
     """
 
     def __init__(self, finder: SecretFinder) -> None:
@@ -95,7 +96,9 @@ class StreamRedactor:
 
 
 def _move_before(found: Sequence[Finding], cut: int, end: int) -> int:
-    """Return the last position up to `cut` that no match goes over; a match that reaches `end` may continue."""
+    """Return the last position up to `cut` that no match goes over; a match that reaches `end` may
+    continue.
+    """
     for match in sorted(found, key=attrgetter("end"), reverse=True):
         if match.end <= cut and match.end < end:
             break

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..errors import ConfigError, ToolError
+from ..errors import ToolError
 from ..tools.base import Tool, tool
+from .option_checks import check_counts
 from .sandbox_root import SandboxRoot, decode_text
 
 MAX_LINE = 200  # characters shown of a line that a search found
@@ -43,7 +44,7 @@ def filesystem(
     Raises:
         ConfigError: `root` is not a directory, or is "/"; or a limit is less than 1.
     """
-    _check_limits(max_bytes=max_bytes, max_results=max_results, max_visits=max_visits)
+    check_counts(max_bytes=max_bytes, max_results=max_results, max_visits=max_visits)
     files = SandboxRoot(root, hidden=hidden)
     made = [
         _build_reader(files, max_bytes),
@@ -57,12 +58,6 @@ def filesystem(
             _build_deleter(files),
         ]
     return made
-
-
-def _check_limits(**limits: int) -> None:
-    for field, value in limits.items():
-        if value < 1:
-            raise ConfigError(f"{field}: must be 1 or more, got {value}")
 
 
 def _build_reader(files: SandboxRoot, max_bytes: int) -> Tool:

@@ -9,6 +9,7 @@ from typing import cast
 from ..errors import ConfigError, ToolError
 from ..parsing.yaml_text import read_yaml
 from ..tools.base import Tool, tool
+from .option_checks import check_counts
 from .sandbox_root import SandboxRoot
 
 FILE = "SKILL.md"
@@ -43,7 +44,7 @@ def skills(
     Raises:
         ConfigError: a file is invalid, which it names, a limit is exceeded, or PyYAML is missing.
     """
-    _check_limits(max_bytes=max_bytes, max_skills=max_skills, max_files=max_files)
+    check_counts(max_bytes=max_bytes, max_skills=max_skills, max_files=max_files)
     files = SandboxRoot(folder)
     _refuse_links(files)
     try:
@@ -55,12 +56,6 @@ def skills(
     if any(skill.files for skill in loaded.values()):
         tools.append(_build_file_reader(loaded))
     return tools
-
-
-def _check_limits(**limits: int) -> None:
-    for field, value in limits.items():
-        if value < 1:
-            raise ConfigError(f"{field}: must be 1 or more, got {value}")
 
 
 def _refuse_links(files: SandboxRoot) -> None:

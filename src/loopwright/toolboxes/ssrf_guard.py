@@ -22,9 +22,10 @@ from weakref import WeakKeyDictionary
 import httpcore
 import httpx
 
-from ..errors import ConfigError, ToolError
+from ..errors import ToolError
 from ..resilience.timeouts import WorkerThreads
 from .ip_policy import PORTS, Address, Destinations, address_of, plain_host
+from .option_checks import check_positive
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -188,9 +189,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         resolve: Resolve = look_up,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        for field, value in (("max_bytes", max_bytes), ("timeout", timeout)):
-            if not value > 0:
-                raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
+        check_positive(max_bytes=max_bytes, timeout=timeout)
         self.destinations = Destinations(
             allow, deny=deny, allow_private=allow_private, ports=ports
         )

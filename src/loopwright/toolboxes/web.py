@@ -15,6 +15,7 @@ from ..errors import ConfigError, ToolError
 from ..tools.base import Tool, tool
 from .html import page_text
 from .ip_policy import address_of, is_public, plain_host
+from .option_checks import check_positive
 from .ssrf_guard import GuardedTransport, RequestRefused
 
 MAX_HOPS = 5
@@ -39,6 +40,7 @@ CHARSETS = re.compile(
 )
 LATIN = ("ascii", "iso8859-1", "iso8859-9")
 """Labels that mean the Windows code pages on the web."""
+CHARSET = re.compile(r"charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})")
 META = re.compile(
     rb"<meta[^<>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?\s{0,9}([\w.:-]{1,40})", re.I
 )
@@ -92,17 +94,11 @@ def web(
         raise ConfigError(
             "allow: cannot be combined with transport; use GuardedTransport(allow, ...)"
         )
-    _check_positive("max_bytes", max_bytes)
-    _check_positive("timeout", timeout)
+    check_positive(max_bytes=max_bytes, timeout=timeout)
     transport = transport or GuardedTransport(
         allow, max_bytes=max_bytes, timeout=timeout, max_idle=0
     )
     return [_build_fetch_page(_Reader(transport, max_bytes, timeout), timeout)]
-
-
-def _check_positive(field: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
 
 
 def _build_fetch_page(reader: "_Reader", timeout: float) -> Tool:
@@ -311,22 +307,16 @@ def _decode(body: bytes, content_type: str, *, is_html: bool) -> str:
     for mark, encoding in BYTE_ORDER_MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(encoding, "replace")
-    declared = re.search(r"charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", content_type)
-    label = declared[1] if declared else ""
-    if is_html and not declared:
-        label = _charset_in_page(body)
-    codec = _find_codec(label)
+    declared = CHARSET.findall(content_type)[:1]
+    in_page = META.findall(body[:2048])[:1] if is_html else []
+    labels = declared or [label.decode("ascii", "replace") for label in in_page]
+    codec = _find_codec("".join(labels))
     if codec:
         return body.decode(codec, "replace")
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:
         return body.decode("utf-8" if declared else "cp1252", "replace")
-
-
-def _charset_in_page(body: bytes) -> str:
-    found = META.search(body[:2048])
-    return found[1].decode("ascii", "replace") if found else ""
 
 
 def _find_codec(label: str) -> str:

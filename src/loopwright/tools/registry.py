@@ -59,10 +59,14 @@ class ToolRegistry:
         )
 
     def _check_fallbacks(self) -> None:
-        for each in self._tools.values():
-            for strategy in each.recovery:
-                if isinstance(strategy, Fallback):
-                    self._check_fallback(each, strategy.tool)
+        fallbacks = [
+            (each, strategy.tool)
+            for each in self._tools.values()
+            for strategy in each.recovery
+            if isinstance(strategy, Fallback)
+        ]
+        for failing, name in fallbacks:
+            self._check_fallback(failing, name)
 
     def _check_fallback(self, failing: Tool, name: str) -> None:
         other = self._tools.get(name)

@@ -14,6 +14,7 @@ from ...errors import ConfigError, ToolError, UnknownOutcome
 from ...labels import Label
 from ...messages import Effect, Json
 from ...tools.base import Tool, ToolContext
+from ..option_checks import check_positive
 from .connection import Connection, check_installed
 from .errors import CallRefused, ConnectionLost, ServerUnreachable, UnreadableAnswer
 from .link import Link
@@ -87,8 +88,7 @@ class McpToolbox:
             pins=pins,
             on_change=on_change,
         )
-        _check_positive("connect_timeout", connect_timeout)
-        _check_positive("max_bytes", max_bytes)
+        check_positive(connect_timeout=connect_timeout, max_bytes=max_bytes)
         self._connect_timeout, self._max_bytes = connect_timeout, max_bytes
         self._offers = ToolOffers(self._options, self._make_function)
         self._links: dict[asyncio.AbstractEventLoop, Link] = {}
@@ -327,11 +327,6 @@ def _check_names(field: str, names: Collection[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise ConfigError(f"{field}: needs a list of names, got the text {names!r}")
     return frozenset(names)
-
-
-def _check_positive(field: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{field}: must be greater than 0, got {value!r}")
 
 
 def _read_text(answer: Answer) -> str:

@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from typing import Literal, TypeAlias
 
+from ..events.describe import fields_of
 from ..events.effect_key import EffectKey, call_key
 from ..events.effects import (
     CallsProposed,
@@ -339,11 +340,16 @@ class TrackedRun:
 
     def _find_tool(self, key: str, event: Event) -> str:
         """Return the name of an event's tool, or `_OTHER` if a model may have invented it."""
-        if not isinstance(event, (GateDecided, ToolFinished)):
+        names = [
+            getattr(event, field.name)
+            for field in fields_of(type(event))
+            if field.exposure.privacy == "tool_name"
+        ]
+        if not names:
             return ""
         is_known = key in self._vetted or key in self._open
         had_begun = isinstance(event, ToolFinished) and event.status == "unknown"
-        return event.tool if is_known or had_begun else OTHER
+        return names[0] if is_known or had_begun else OTHER
 
     def _find_arguments(self, key: str) -> JsonObject | None:
         if not self._arguments:

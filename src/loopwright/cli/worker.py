@@ -4,10 +4,11 @@ import asyncio
 import dataclasses
 import signal
 import sys
-from typing import Any
+from typing import Any, Unpack
 
 from .._kernel.control.commands import RESOLVE
 from .._kernel.control.questions import build_resolve_body
+from ..engine import ResumeOptions
 from ..errors import ConfigError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
@@ -62,18 +63,15 @@ class WorkerRuntime(Runtime):
         self,
         run_id: str,
         *,
-        take_over: bool = False,
         output: type[Model] | None = None,
-        deps: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Result[Model | None]:
         """Resume a run."""
         chosen: CommandOptions = vars(self)["_chosen"]
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         async with vars(self)["_again"](started) as runtime:
             engine = rebuild_engine(runtime, run_id, started, None, chosen)
-            return await engine.resume(
-                run_id, take_over=take_over, output=output, deps=deps
-            )
+            return await engine.resume(run_id, output=output, **options)
 
 
 def serve(

@@ -55,9 +55,8 @@ class WorkerRuntime(Runtime):
             )
 
         super().__init__(limits=build_limits(chosen.limits), **services)
-        vars(self).update(
-            _chosen=chosen, _again=again
-        )  # a frozen class, of which these are no part
+        # The base is a frozen class, of which these are not fields.
+        vars(self).update(_chosen=chosen, _again=again)
 
     async def resume(
         self,

@@ -93,15 +93,13 @@ class ModelReplied(DescribedEvent, heading="model", level="info"):
     def lines(self) -> list[tuple[str, str]]:
         reply = self.completion
         # The text of a reply with calls may be the protocol of the calls.
-        text = reply.thought if reply.calls else reply.thought or reply.text
-        is_thought = bool(reply.calls or reply.problem)
+        spoken = reply.thought if reply.calls else reply.thought or reply.text
+        text = spoken if reply.answer is None else reply.answer
+        heading = "thought" if reply.calls or reply.problem else "reply"
         return [
             (self.heading, self.summary()),
             *(("thinking", thought.text) for thought in reply.reasoning),
-            (
-                "thought" if is_thought else "reply",
-                text if reply.answer is None else reply.answer,
-            ),
+            (heading, text),
             ("problem", reply.problem or ""),
         ]
 

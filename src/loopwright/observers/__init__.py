@@ -1,4 +1,4 @@
-"""Observers: what happens in runs, told to an application's own log, traces and metrics."""
+"""Observers: the events of runs in an application's own log, traces and metrics."""
 
 from typing import TYPE_CHECKING
 

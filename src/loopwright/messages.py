@@ -45,9 +45,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def hash_arguments(arguments: JsonObject) -> str:
-    """Return the SHA-256 (hex) of the canonical form of a call's arguments; an empty text if they
-    are not plain JSON.
-    """
+    """Return the SHA-256 (hex) of a call's canonical arguments; "" if they are not JSON."""
     try:
         return hashlib.sha256(canonical_json(arguments)).hexdigest()
     except ValueError:
@@ -168,9 +166,7 @@ HIDDEN_FIELDS = ("issuer", "tool", "unredacted")  # the last holds withheld argu
 
 
 class IssuedByRun:
-    """A value that only a run can make; building one by hand is an error for type checkers and at
-    run time.
-    """
+    """A value that only a run can make; making one by hand is an error, also for type checkers."""
 
     cure = "take it from the verb that returns it"
 
@@ -335,9 +331,7 @@ class Conversation:
         return self.add(Message("assistant", text, origin=origin))
 
     def with_system(self, text: str) -> Self:
-        """Return the conversation with `text` added to its system message, or before it if it has
-        none.
-        """
+        """Return the conversation with `text` added to its system message, or as one."""
         first = self.messages[0] if self.messages else None
         if first is not None and first.role == "system":
             merged = dataclasses.replace(first, content=f"{first.content}\n\n{text}")
@@ -408,9 +402,7 @@ def _check_message(message: object) -> None:
 
 
 def check_call_results(messages: Iterable[Message]) -> None:
-    """Raise `PhaseError` unless every call is followed by exactly one result, before any other
-    message.
-    """
+    """Raise `PhaseError` unless exactly one result follows each call, before other messages."""
     waiting: list[str] = []
     for position, message in enumerate(messages):
         if message.role == "tool":

@@ -19,7 +19,7 @@ def read_plan(
     first: int = 1,
     done: Collection[int] = (),
 ) -> Plan:
-    """Return the plan in a model's reply.
+    """Return the plan in a model's reply; raise ValueError with a reason for the model.
 
     Four dialects: LLMCompiler (`1. search("x")`, `Thought: …`, `2. join()`; arXiv:2312.04511),
     ReWOO (`Plan: …`, `#E1 = Search[x]`; arXiv:2305.18323), numbered or bulleted prose, and JSON
@@ -33,8 +33,6 @@ def read_plan(
             prose.
         first: the number of the first step, above all that were used before.
         done: the ids of earlier steps whose results may be referred to.
-
-    Raises ValueError with a reason that the model can use.
     """
     if not text.strip():
         raise ValueError("The reply is empty. Write the plan.")

@@ -76,7 +76,6 @@ def test_a_function_has_40_lines_at_most() -> None:
     assert complaints(lambda tree: long_functions(tree, MAX_FUNCTION)) == []
 
 
-@pytest.mark.xfail(reason="the simplification is under way", strict=False)
 def test_a_class_has_25_methods_at_most() -> None:
     found = complaints(lambda tree: large_classes(tree, MAX_METHODS))
 

@@ -53,7 +53,7 @@ NAMES = {
     "tak(e|en|ing)_up|taken_up|untaken": "claim",
     "go(es)?_on|goes_on": "resume, continue",
     "put_back|let_go": "release",
-    "set_aside|aside": "dead_letter",
+    "set_aside": "dead_letter",
     "instead|in_place": "substitute",
     "mend(s|ed)?": "repaired",
     "hand": "control",

@@ -53,26 +53,18 @@ def _unescape(step: str) -> str:
 
 def find_values(value: Json | JsonObject, pointer: Pointer) -> Sequence[FoundValue]:
     """Return what a pointer leads to: one value or `NoValue`; with `*`, one for each element."""
-    found: Sequence[FoundValue] = [_absent_if_null(cast(Json, value))]
+    found: Sequence[FoundValue] = [cast(Json, value)]
     for step in pointer:
-        found = [child for parent in found for child in _follow(parent, step)]
-    return found
+        if step == "*":
+            found = [child for parent in found for child in _list_children(parent)]
+        else:
+            found = [_find_child(parent, step) for parent in found]
+    return [ABSENT if each is None else each for each in found]
 
 
-def _absent_if_null(value: FoundValue) -> FoundValue:
-    return ABSENT if value is None else value
-
-
-def _follow(parent: FoundValue, step: str) -> Sequence[FoundValue]:
-    """Return the values that are one step below a value."""
-    if isinstance(parent, NoValue):
-        return (parent,)
-    if step == "*":
-        return tuple(map(_absent_if_null, _list_children(parent)))
-    return (_absent_if_null(_find_child(parent, step)),)
-
-
-def _list_children(parent: Json) -> Sequence[FoundValue]:
+def _list_children(parent: FoundValue) -> Sequence[FoundValue]:
+    if parent is None or isinstance(parent, NoValue):
+        return (parent or ABSENT,)
     if isinstance(parent, dict):
         return tuple(parent.values()) or (ABSENT,)
     if isinstance(parent, list):
@@ -80,9 +72,11 @@ def _list_children(parent: Json) -> Sequence[FoundValue]:
     return (UNREACHABLE,)
 
 
-def _find_child(parent: Json, step: str) -> FoundValue:
+def _find_child(parent: FoundValue, step: str) -> FoundValue:
     if isinstance(parent, dict):
         return parent.get(step, ABSENT)
+    if parent is None or isinstance(parent, NoValue):
+        return parent or ABSENT
     if not isinstance(parent, list):
         return UNREACHABLE
     if step == "-":  # RFC 6901: the element after the last one

@@ -183,9 +183,8 @@ def _count_work(keyword: str, check: _Check) -> _Check:
         validator: Any, value: Any, instance: Any, schema: Any
     ) -> Iterator[Any]:
         work = _WORK.get()
-        work.spend(1 + _size(value, depth) // 4)
-        if is_per_element:
-            work.spend(_size(instance))
+        elements = _size(instance) if is_per_element else 0
+        work.spend(1 + _size(value, depth) // 4 + elements)
         if has_patterns:
             work.spend(_size(schema.get("patternProperties")) * _size(instance))
         if is_quadratic:
@@ -237,9 +236,9 @@ def _size(value: Any, depth: int = 1) -> int:
     if not isinstance(value, (list, dict)):
         return 0
     held = cast("list[Any] | dict[str, Any]", value)
-    children: Collection[Any] = held.values() if isinstance(held, dict) else held
     if depth == 1:
-        return len(children)
+        return len(held)
+    children: Collection[Any] = held.values() if isinstance(held, dict) else held
     return len(children) + sum(_size(child, depth - 1) for child in children)
 
 

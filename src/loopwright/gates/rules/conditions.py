@@ -118,13 +118,19 @@ def _compile_value_test(condition: Condition) -> Callable[[FoundValue], Truth]:
             f"give one of missing, {', '.join(TESTS)}"
         )
 
+    test = tests[0] if len(tests) == 1 else _test_all(tests)
+
     def decide(value: FoundValue) -> Truth:
         if isinstance(value, NoValue):
             return _is_missing(value, None)
-        passed = all_hold(test(value) for test in tests)
+        passed = test(value)
         return None if passed is None else passed is not negate
 
     return decide
+
+
+def _test_all(tests: Sequence[Test]) -> Test:
+    return lambda value: all_hold(test(value) for test in tests)
 
 
 def _is_missing(value: FoundValue, wanted: bool | None) -> Truth:

@@ -66,12 +66,10 @@ def _listed(densities: dict[str, float]) -> str:
     return ", ".join(f"{name} {density}" for name, density in densest)
 
 
-@pytest.mark.xfail(reason="the simplification is under way", strict=False)
 def test_a_statement_has_two_boolean_operators_and_one_ternary_at_most() -> None:
     assert complaints(dense_statements) == []
 
 
-@pytest.mark.xfail(reason="the simplification is under way", strict=False)
 def test_a_function_has_40_lines_at_most() -> None:
     assert complaints(lambda tree: long_functions(tree, MAX_FUNCTION)) == []
 
@@ -82,7 +80,6 @@ def test_a_class_has_25_methods_at_most() -> None:
     assert [one for one in found if one.split()[1] not in DOORS] == []
 
 
-@pytest.mark.xfail(reason="the simplification is under way", strict=False)
 def test_a_file_has_500_lines_at_most() -> None:
     lines = {path: len(text.splitlines()) for path, text in FILES.items()}
 

@@ -126,7 +126,10 @@ async def test_an_engine_is_described_as_a_tool_that_takes_a_task() -> None:
     )
 
     assert (plain.name, plain.effect) == ("react", "write")
-    assert plain.description == "Thought, action, observation, until the model answers."
+    assert (
+        plain.description
+        == "Alternate thought, action and observation until the model answers."
+    )
     assert (named.name, named.description, named.effect) == (
         "researcher",
         "Finds things out.",

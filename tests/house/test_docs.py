@@ -202,6 +202,21 @@ def test_links_lead_to_files_and_symbols_are_cited_without_line_numbers(
     assert re.findall(r"\.py:\d+", text_of(page)) == []
 
 
+def test_the_list_for_language_models_names_every_page_by_its_title() -> None:
+    folder = ROOT / "docs"
+    titles = {
+        page.relative_to(folder).with_suffix(".html").as_posix(): title[1]
+        for page in sorted(folder.rglob("*.md"))
+        if (title := re.search(r"^# (.+)$", text_of(page), re.M))
+    }
+    listed = re.findall(r"^- \[(.+?)\]\((.+?)\)$", text_of(folder / "llms.txt"), re.M)
+    unlisted = ("index.html", "project/readme.html")
+
+    assert {link: title for title, link in listed} == {
+        link: title for link, title in titles.items() if link not in unlisted
+    }
+
+
 @pytest.mark.parametrize(
     "source",
     sorted((ROOT / "docs" / "images").glob("*.mmd")),

@@ -37,8 +37,6 @@ from loopwright import (
 )
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import (
-    EVENT_VERSION,
-    KINDS,
     CommandReceived,
     Entry,
     RunResumed,
@@ -46,6 +44,7 @@ from loopwright.events import (
     ToolFinished,
     encode_event,
 )
+from loopwright.events.entry import EVENT_VERSION, KINDS
 from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.testing.truncated_journal import NO_PROCESS

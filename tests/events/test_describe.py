@@ -5,7 +5,7 @@ from typing import Annotated
 
 import pytest
 
-from loopwright.events import EVENT_TYPES, KINDS
+from loopwright.events import EVENT_TYPES
 from loopwright.events.describe import (
     CONTENT,
     TOOL,
@@ -16,6 +16,7 @@ from loopwright.events.describe import (
     kind_of,
     public,
 )
+from loopwright.events.entry import KINDS
 from loopwright.messages import Usage
 from loopwright.observers.semconv import event_attributes, metric_attributes
 

@@ -287,8 +287,9 @@ def test_every_limit_status_and_stop_reason_is_explained() -> None:
 # --- the site ---
 
 PUBLIC = (
-    "loopwright", "loopwright.gates", "loopwright.journals", "loopwright.observers", "loopwright.providers",
-    "loopwright.testing", "loopwright.toolboxes",
+    "loopwright", "loopwright.engines", "loopwright.events", "loopwright.gates", "loopwright.journals",
+    "loopwright.observers", "loopwright.providers", "loopwright.resilience", "loopwright.security",
+    "loopwright.testing", "loopwright.toolboxes", "loopwright.tools",
 )  # fmt: skip
 A_WHILE = pytest.mark.timeout(
     300
@@ -355,13 +356,18 @@ def entries_of(site: Path) -> set[str]:
 def test_every_public_name_has_an_entry_in_the_reference(site: Path) -> None:
     entries = entries_of(site)
     public = [
-        f"{package}.{name}"
+        (package, name)
         for package in PUBLIC
         for name in importlib.import_module(package).__all__
     ]
+    missing = [
+        f"{package}.{name}"
+        for package, name in public  # the top of the package exports some of them too
+        if not {f"{package}.{name}", f"loopwright.{name}"} & entries
+    ]
 
     assert len(public) > 100
-    assert [name for name in public if name not in entries] == []
+    assert missing == []
 
 
 @A_WHILE

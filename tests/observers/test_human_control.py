@@ -10,13 +10,8 @@ from structlog.testing import CapturingLogger
 from loopwright import MemoryJournal, ReActEngine, Runtime, Suspend, tool
 from loopwright._kernel.session.services import Observer
 from loopwright.cli.timeline import Timeline
-from loopwright.events import (
-    EVENT_VERSION,
-    Entry,
-    RunContinued,
-    RunPaused,
-    decode_event,
-)
+from loopwright.events import Entry, RunContinued, RunPaused, decode_event
+from loopwright.events.entry import EVENT_VERSION
 from loopwright.observers import StructlogObserver
 from loopwright.observers.semconv import event_attributes
 from loopwright.testing import FakeClock, ScriptedProvider, call

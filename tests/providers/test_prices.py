@@ -18,7 +18,8 @@ from loopwright import (
     Runtime,
     Usage,
 )
-from loopwright.providers import Prices, Request
+from loopwright.providers import Request
+from loopwright.providers.prices import Prices
 from loopwright.testing import ScriptedProvider, call, crashed
 from sample_tools import look
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from .effects import EffectFinished as EffectFinished
     from .effects import EffectStarted as EffectStarted
     from .effects import FactNoted as FactNoted
-    from .effects import Failure as Failure
     from .effects import GateDecided as GateDecided
-    from .effects import GateVerdict as GateVerdict
     from .effects import LimitHit as LimitHit
     from .effects import ModelFailed as ModelFailed
     from .effects import ModelReplied as ModelReplied
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from .effects import ToolFinished as ToolFinished
     from .effects import ToolStarted as ToolStarted
     from .entry import EVENT_TYPES as EVENT_TYPES
-    from .entry import EVENT_VERSION as EVENT_VERSION
-    from .entry import KINDS as KINDS
     from .entry import Entry as Entry
     from .entry import Event as Event
     from .entry import UnknownEvent as UnknownEvent
@@ -80,9 +76,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "EffectFinished",
                 "EffectStarted",
                 "FactNoted",
-                "Failure",
                 "GateDecided",
-                "GateVerdict",
                 "LimitHit",
                 "ModelFailed",
                 "ModelReplied",
@@ -92,10 +86,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ),
             ".entry": (
                 "EVENT_TYPES",
-                "EVENT_VERSION",
                 "Entry",
                 "Event",
-                "KINDS",
                 "UnknownEvent",
                 "decode_event",
                 "encode_event",

@@ -7,7 +7,6 @@ from .._internal.lazy import lazy_attributes
 if TYPE_CHECKING:
     from .all_of import AllOf as AllOf
     from .approval import ApprovalGate as ApprovalGate
-    from .base import PERMIT_SECONDS as PERMIT_SECONDS
     from .base import RESPOND as RESPOND
     from .base import Action as Action
     from .base import Allow as Allow
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from .base import PolicyGate as PolicyGate
     from .base import PolicyState as PolicyState
     from .base import Suspend as Suspend
-    from .base import is_instant as is_instant
     from .cedar.gate import CedarGate as CedarGate
     from .opa import OpaGate as OpaGate
     from .rules.conditions import Condition as Condition
@@ -42,7 +40,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".all_of": ("AllOf",),
             ".approval": ("ApprovalGate",),
             ".base": (
-                "PERMIT_SECONDS",
                 "RESPOND",
                 "Action",
                 "Allow",
@@ -61,7 +58,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "PolicyGate",
                 "PolicyState",
                 "Suspend",
-                "is_instant",
             ),
             ".cedar.gate": ("CedarGate",),
             ".opa": ("OpaGate",),

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from .base import COMMAND_BYTES as COMMAND_BYTES
     from .base import RESUMABLE as RESUMABLE
     from .base import Claim as Claim
     from .base import Command as Command
@@ -14,13 +13,11 @@ if TYPE_CHECKING:
     from .base import RunInfo as RunInfo
     from .base import Verification as Verification
     from .base import chain_hash as chain_hash
-    from .base import check_row as check_row
     from .base import check_run_id as check_run_id
     from .base import compute_lease_end as compute_lease_end
     from .base import decode_command_body as decode_command_body
     from .base import encode_command_body as encode_command_body
     from .base import ensure_claimable as ensure_claimable
-    from .base import follow_chain as follow_chain
     from .base import format_id_taken as format_id_taken
     from .base import get_claimed_status as get_claimed_status
     from .base import is_orphaned as is_orphaned
@@ -34,7 +31,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             ".base": (
-                "COMMAND_BYTES",
                 "RESUMABLE",
                 "Claim",
                 "Command",
@@ -43,11 +39,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "RunInfo",
                 "Verification",
                 "chain_hash",
-                "check_row",
                 "check_run_id",
                 "encode_command_body",
                 "ensure_claimable",
-                "follow_chain",
                 "compute_lease_end",
                 "is_orphaned",
                 "decode_command_body",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .base import Request as Request
     from .base import Sampling as Sampling
     from .base import StreamingProvider as StreamingProvider
-    from .base import ToolChoice as ToolChoice
-    from .base import check_size as check_size
     from .base import stream_deltas as stream_deltas
     from .context import ContextPolicy as ContextPolicy
     from .context import SlidingContext as SlidingContext
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from .openai.provider import OpenAIProvider as OpenAIProvider
     from .openai.quirks import Quirks as Quirks
     from .prices import Price as Price
-    from .prices import Prices as Prices
     from .tiers import Tiers as Tiers
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -42,8 +39,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Request",
                 "Sampling",
                 "StreamingProvider",
-                "ToolChoice",
-                "check_size",
                 "stream_deltas",
             ),
             ".context": ("ContextPolicy", "SlidingContext"),
@@ -52,7 +47,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".local": ("LocalProvider",),
             ".openai.provider": ("OpenAIProvider",),
             ".openai.quirks": ("Quirks",),
-            ".prices": ("Price", "Prices"),
+            ".prices": ("Price",),
             ".tiers": ("Tiers",),
         },
     )

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .recovery import FailedCall as FailedCall
     from .recovery import Fallback as Fallback
     from .recovery import LlmRecovery as LlmRecovery
-    from .recovery import Recovery as Recovery
     from .recovery import RecoveryContext as RecoveryContext
     from .recovery import RecoveryStrategy as RecoveryStrategy
     from .recovery import Retry as Retry
@@ -82,7 +81,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "CallOutcome",
                 "FailedCall",
                 "LlmRecovery",
-                "Recovery",
                 "RecoveryContext",
                 "RecoveryStrategy",
                 "Retry",

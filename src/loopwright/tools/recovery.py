@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import random
-from typing import ClassVar, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -332,7 +332,6 @@ class DeadLetter(RecoveryStrategy):
         return context.dead_letter(self.queue)
 
 
-Recovery: TypeAlias = RecoveryStrategy
 MADE_AGAIN = (Retry.name, Escalate.name)
 """Strategies after which a result is still that of the call itself."""
 ASKS_NO_MODEL = (*MADE_AGAIN, Fallback.name, CachedResult.name, DeadLetter.name)

@@ -8,7 +8,6 @@ import pytest
 from loopwright._kernel.durability.replay import Replay
 from loopwright.errors import ReplayDivergence
 from loopwright.events import (
-    KINDS,
     AttemptFailed,
     CallsProposed,
     ChildFinished,
@@ -40,6 +39,7 @@ from loopwright.events import (
     encode_event,
 )
 from loopwright.events.effect_key import EffectKey
+from loopwright.events.entry import KINDS
 from loopwright.messages import Completion, ToolCall, Usage
 
 ASKED = ModelRequested("think", "fingerprint", "setup", 1)

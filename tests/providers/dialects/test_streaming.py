@@ -19,13 +19,8 @@ from loopwright import (
     Runtime,
 )
 from loopwright.messages import Conversation, ToolCall, ToolSpec, Usage
-from loopwright.providers import (
-    Capabilities,
-    OutputSchema,
-    TextTools,
-    ToolChoice,
-    stream_deltas,
-)
+from loopwright.providers import Capabilities, OutputSchema, TextTools, stream_deltas
+from loopwright.providers.base import ToolChoice
 from loopwright.providers.dialects import (
     Dialect,
     JsonDialect,

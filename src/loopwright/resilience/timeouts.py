@@ -27,6 +27,12 @@ class CodeOutcome:
     abandoned: bool = False
 
 
+def shortest(*timeouts: float | None) -> float | None:
+    """Return the shortest of some timeouts, where `None` is no limit."""
+    limits = [seconds for seconds in timeouts if seconds is not None]
+    return min(limits, default=None)
+
+
 class _ThreadAbandoned(asyncio.CancelledError):
     """The caller was cancelled while its thread continues to work."""
 

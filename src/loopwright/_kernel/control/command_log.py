@@ -21,6 +21,10 @@ from .commands import (
 
 DECISIONS = (APPROVE, DENY)
 ANSWERS = (ANSWER, RESOLVE)
+PAUSING = {PAUSE: True, UNPAUSE: False}
+"""Whether a run is paused after a command of that kind."""
+REVOKING = (DENY, STOP, ABORT)
+"""The kinds that may revoke an approval, also where the rest of the command cannot be read."""
 REFUSED = "a person refused it"
 
 
@@ -59,8 +63,7 @@ class CommandLog:
         """Add a command."""
         self.last = command.number
         self.commands.append(command)
-        if command.kind in (PAUSE, UNPAUSE):
-            self._pausing = command.kind == PAUSE
+        self._pausing = PAUSING.get(command.kind, self._pausing)
         self.aborting |= command.kind == ABORT
         self.stopping |= command.kind in (STOP, ABORT)
         if command.kind in DECISIONS:
@@ -75,7 +78,7 @@ class CommandLog:
     def refuse(self, command: Command) -> None:
         """Note a command that has no effect; it may have been meant to revoke an approval."""
         self.last = command.number
-        if command.kind in (DENY, STOP, ABORT) or not is_known_kind(command.kind):
+        if command.kind in REVOKING or not is_known_kind(command.kind):
             self._last_unreadable = command.number
 
     def is_paused(self) -> bool:
@@ -120,7 +123,8 @@ class CommandLog:
         given = command.body.get("arguments")
         replacement = given if isinstance(given, dict) else None
         is_replaced = replacement is not None and hash_arguments(replacement) == hashed
-        if not is_replaced and command.body.get("arguments_hash") != hashed:
+        is_about_call = is_replaced or command.body.get("arguments_hash") == hashed
+        if not is_about_call:
             return None
         if command.kind == DENY:
             return _denial(command)

@@ -9,14 +9,14 @@ from ...events.entry import Entry
 from ...events.run import Question, RunFinished, RunSuspended
 from ...messages import JsonObject
 from ...tools.resolution import CallCompleted, CallNotExecuted, Resolution
-from ..durability.replay import Replay
+from ..durability.replay import Replay, last_event
 
 ResolutionKind: TypeAlias = Literal["done", "not_done", "unknown"]
 
 
 def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
     """Return what a run wants decided; of a run at work, what its waiting branches do."""
-    last = entries[-1].event if entries else None
+    last = last_event(entries)
     if isinstance(last, RunFinished):
         return ()
     if isinstance(last, RunSuspended) and last.reason == "waiting":
@@ -39,18 +39,13 @@ def _current_question(key: str, decision: GateDecided, replay: Replay) -> Questi
     proposed = replay.effects.proposed(key)
     arguments: JsonObject = {} if proposed is None else proposed.arguments
     question = build_question(key, decision, arguments)
-    asked = replay.approvals.questions.get(key)
-    return asked if asked is not None and _is_same(asked, question) else question
+    asked = replay.approvals.questions.get(key, question)
+    return asked if _subject(asked) == _subject(question) else question
 
 
-def _is_same(asked: Question, question: Question) -> bool:
-    """Whether two questions are about the same arguments, under the same policy, for as long."""
-    shown = asked.arguments_hash, asked.policy_version, asked.expires
-    return shown == (
-        question.arguments_hash,
-        question.policy_version,
-        question.expires,
-    )
+def _subject(question: Question) -> tuple[str, str, float]:
+    """Return which arguments a question is about, under which policy, and for how long."""
+    return question.arguments_hash, question.policy_version, question.expires
 
 
 def build_question(key: str, known: GateDecided, proposed: JsonObject) -> Question:
@@ -98,17 +93,19 @@ def build_resolve_body(
         raise ConfigError(
             f"key: run {run_id!r} does not ask about the outcome of {key!r}; it asks about {about}"
         )
-    result = resolution.result if isinstance(resolution, CallCompleted) else ""
+    verdict, result = name_resolution(resolution)
     return {
         "key": key,
         "question": asked[key],
-        "verdict": resolution_kind(resolution),
+        "verdict": verdict,
         "result": result,
     }
 
 
-def resolution_kind(resolution: Resolution) -> ResolutionKind:
-    """Return how a journal names a resolution."""
+def name_resolution(resolution: Resolution) -> tuple[ResolutionKind, str]:
+    """Return how a journal names a resolution, and the result that it has."""
     if isinstance(resolution, CallCompleted):
-        return "done"
-    return "not_done" if isinstance(resolution, CallNotExecuted) else "unknown"
+        return "done", resolution.result
+    if isinstance(resolution, CallNotExecuted):
+        return "not_done", ""
+    return "unknown", ""

@@ -19,7 +19,7 @@ from ...tools.resolution import (
     OutcomeUnknown,
     Resolution,
 )
-from ..durability.replay import Replay
+from ..durability.replay import Replay, last_event
 from .commands import (
     ABORT,
     ADD_CONTEXT,
@@ -71,7 +71,7 @@ class Control(ABC):
         if problem:
             raise ConfigError(f"{kind}: {problem}")
         entries = await self._entries()
-        if entries and isinstance(entries[-1].event, RunFinished):
+        if isinstance(last_event(entries), RunFinished):
             raise ConfigError(
                 f"run {self.run_id!r} has ended: it receives no more commands"
             )
@@ -232,7 +232,7 @@ class Control(ABC):
         }
 
     def _text(self, field: str, text: object) -> str:
-        if not isinstance(text, str) or not text.strip():
+        if not (isinstance(text, str) and text.strip()):
             raise ConfigError(f"{field}: needs a text, got {text!r}")
         return self._redactor.redact_text(text.encode("utf-8", "replace").decode())
 

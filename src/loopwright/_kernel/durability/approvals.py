@@ -105,9 +105,13 @@ class Approvals:
     def unused_approval(self, key: str) -> GateDecided | None:
         """Return the decision that rests on a person's command, while its call has not begun."""
         known = self._decisions.get(key)
-        if known is None or known.verdict not in ALLOWED or not known.command:
+        if known is None or not known.command:
             return None
-        return None if self._effects.has_begun(key) else known
+        return known if self._is_unused(key, known) else None
+
+    def _is_unused(self, key: str, known: GateDecided) -> bool:
+        """Whether a decision lets a call run that has not begun."""
+        return known.verdict in ALLOWED and not self._effects.has_begun(key)
 
     def forget_commands(self) -> None:
         """Forget what another run was told: a fork counts its own commands from 1."""
@@ -126,7 +130,7 @@ class Approvals:
         known = self._decisions[key]
         if known.verdict == "ask":
             return 0 < known.until <= now
-        return known.verdict in ALLOWED and not self._effects.has_begun(key)
+        return self._is_unused(key, known)
 
     def forget_decision(self, key: str) -> None:
         """Forget the decision about a call, so that it is made again."""

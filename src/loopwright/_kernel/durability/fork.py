@@ -13,6 +13,7 @@ from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_event
 from ...events.run import RunFinished, RunForked, RunStarted
 from ...journals.base import Journal, RunHeader, chain_hash, check_run_id
 from ...journals.owner import new_owner
+from .replay import last_event
 
 
 async def fork(
@@ -49,7 +50,7 @@ async def fork(
 
 
 def _first_entries(run_id: str, entries: Sequence[Entry], at: int) -> Sequence[Entry]:
-    is_finished = bool(entries) and isinstance(entries[-1].event, RunFinished)
+    is_finished = isinstance(last_event(entries), RunFinished)
     last = len(entries) - is_finished
     if not 1 <= at <= last:
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import ReplayDivergence
 from ...events.effect_key import EffectKey, call_key
 from ...events.effects import ChildFinished, ModelRequested, ToolFinished
-from ...events.entry import Entry
+from ...events.entry import Entry, Event
 from ...events.run import RunForked, RunStarted
 from ...messages import ToolCall
 from .approvals import Approvals
@@ -16,6 +16,11 @@ from .effects import Effects, Outcome
 from .recoveries import Recoveries
 from .scopes import Scopes
 from .totals import Totals
+
+
+def last_event(entries: Sequence[Entry]) -> Event | None:
+    """Return the event of the last entry; `None` for a run without entries."""
+    return entries[-1].event if entries else None
 
 
 class Replay:
@@ -111,7 +116,7 @@ class Replay:
         if decided is None or decided.verdict == "deny":
             return False
         is_asked = not self.effects.has_begun(approval)
-        return is_asked and (self.is_cancelled(approval) or self.is_cancelled(key))
+        return is_asked and any(map(self.is_cancelled, (approval, key)))
 
     def divergence(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """Return the error that code and journal differ at `key`.
@@ -120,7 +125,8 @@ class Replay:
         """
         place = EffectKey.parse(key)
         after = self.scopes.entries_from(place) if place.is_effect else []
-        seq = max(min(after) - 1 if after else self.effects.last_used, 1)
+        first = min(after, default=self.effects.last_used + 1)
+        seq = max(first - 1, 1)
         return ReplayDivergence(
             f"at {key} the journal has {expected}, the code asks for {found}: the engine, its options or its prompts "
             f"changed since. Run the code that wrote the journal, or fork it after entry {seq}.",

@@ -87,13 +87,13 @@ class Totals:
 
     def _read_tool_result(self, entry: Entry, event: ToolFinished) -> None:
         self._read_text(entry, event)
-        self.is_untrusted = self.is_untrusted or event.untrusted
+        self.is_untrusted |= event.untrusted
 
     def _read_recovery(self, entry: Entry, event: RecoveryTriggered) -> None:
         self.tool_calls += event.strategy == Retry.name
         if event.strategy not in ASKS_NO_MODEL:  # a model read the failure
             self._read_text(entry, event)
-            self.is_untrusted = self.is_untrusted or event.untrusted
+            self.is_untrusted |= event.untrusted
 
     def _read_text(self, entry: Entry, event: Any) -> None:
         """Raise the label to that of a text that the run has read."""

@@ -8,7 +8,7 @@ from ...tools.base import Tool
 from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
 from .recovery import Asked, CallRecovery, Decide
-from .tool_call import Attempt, ToolCalls, ToolOutcome, ToolPermit
+from .tool_call import Attempt, ToolCalls, ToolOutcome, tool_of
 from .unknown_outcome import OutcomeResolver, build_outcome
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")
@@ -53,7 +53,7 @@ class FunctionInvoker:
 
     async def _invoke_substitute(self, decision: Permit | Denial) -> Observation:
         """Invoke a substitute of a call that failed; it has no recovery of its own."""
-        tool = decision.tool if isinstance(decision, ToolPermit) else None
+        tool = tool_of(decision)
         return await self.invoke(decision, tool, recover=False)
 
     async def _attempt(

@@ -31,7 +31,7 @@ from .act import FunctionInvoker
 from .approvals import Guard
 from .gate import Clearance
 from .inference import Inference, Question, Reply
-from .tool_call import ToolCalls, ToolPermit, check_permit
+from .tool_call import ToolCalls, ToolPermit, check_permit, tool_of
 from .tool_invoker import EngineInvoker, RuntimeCalls, ToolInvoker, UserInvoker
 
 NOT_RUN = "This call was not run: the run ends."
@@ -175,7 +175,7 @@ class Cycle:
             raise PhaseError(
                 "gate takes a Proposal: pass what `await run.reason(conversation)` returned"
             )
-        if proposal.issuer is not self.scope or proposal is not self._issued:
+        if proposal is not self._issued:
             raise PhaseError(
                 "this proposal was gated already, or is not this scope's latest: reason or propose again"
             )
@@ -222,7 +222,7 @@ class Cycle:
             raise PhaseError(
                 "act takes a Cleared: pass what `await run.gate(proposal)` returned"
             )
-        if cleared.issuer is not self.scope or cleared is not self._issued:
+        if cleared is not self._issued:
             raise PhaseError(
                 "this Cleared was acted on already, or is not this scope's latest: gate a new proposal"
             )
@@ -250,7 +250,7 @@ class Cycle:
 
     async def settle_call(self, decision: Permit | Denial) -> Observation:
         """Return the observation of one decided call."""
-        tool = decision.tool if isinstance(decision, ToolPermit) else None
+        tool = tool_of(decision)
         try:
             if tool is None or isinstance(decision, Denial):
                 return await self._functions.invoke(decision, None)

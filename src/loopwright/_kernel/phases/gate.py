@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...errors import Denied
 from ...events.effect_key import is_substitute
@@ -26,7 +26,7 @@ from ...gates.base import (
 )
 from ...labels import is_at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
-from ...resilience.timeouts import capture, run_with_timeout
+from ...resilience.timeouts import capture, run_with_timeout, shortest
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..control.command_log import HumanDecision
@@ -248,7 +248,7 @@ class Clearance:
             return self._ask(gated, decision)
         if isinstance(decision, Deny):
             return self._refuse(gated, "deny", decision.reason, ruling.approval)
-        if isinstance(decision, Modify) and not _keeps_arguments(decision, real):
+        if _changes_arguments(decision, real):
             if gated.is_own and not may_change:
                 reason = f"{CANNOT_CHANGE}: {decision.reason}"
                 return self._refuse(gated, "deny", reason)
@@ -306,9 +306,7 @@ class Clearance:
                 return Ruling(decision)
             if isinstance(decision, Ask):
                 questions.append((guard, decision))
-            elif isinstance(decision, Modify) and not _keeps_arguments(
-                decision, action
-            ):
+            elif _changes_arguments(decision, action):
                 change = change or decision
         if change is not None or not questions:
             return Ruling(change or Allow())
@@ -416,9 +414,13 @@ def _is_recorded_here(gated: GatedCall, verdict: GateVerdict) -> bool:
     return verdict in NOT_REFUSED and is_substitute(gated.key)
 
 
-def _keeps_arguments(change: Modify, call: ToolCall | Action) -> bool:
-    """Whether a change leaves the arguments of a call as they are."""
-    return hash_arguments(call.arguments) == hash_arguments(change.arguments)
+def _changes_arguments(
+    decision: Decision, call: ToolCall | Action
+) -> TypeGuard[Modify]:
+    """Whether a decision gives a call other arguments than it has."""
+    if not isinstance(decision, Modify):
+        return False
+    return hash_arguments(call.arguments) != hash_arguments(decision.arguments)
 
 
 async def _evaluate(
@@ -428,9 +430,7 @@ async def _evaluate(
     if is_instant(gate):
         ended = capture(lambda: gate.decide(action, state))
     else:
-        timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))
-        if remaining is not None:
-            timeout = min(timeout, remaining)
+        timeout = shortest(float(getattr(gate, "timeout", GATE_TIMEOUT)), remaining)
         ended = await run_with_timeout(_consult(gate, action, state), timeout)
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")

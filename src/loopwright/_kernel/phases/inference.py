@@ -102,7 +102,7 @@ class Inference:
         commands: tuple[int, ...],
     ) -> ModelRequested:
         """Return the intent of a model call."""
-        provider = question.provider or self._services.provider
+        provider = self._provider_of(question)
         label: Label = "public"
         for message in delivered:
             if message.origin == "operator":
@@ -198,7 +198,7 @@ class Inference:
             question.schema,
             as_text=question.verb == "ask",
         )
-        provider = question.provider or self._services.provider
+        provider = self._provider_of(question)
         return ModelCall(self._session, key, provider, request)
 
     def _replay(
@@ -229,9 +229,13 @@ class Inference:
             raise outcome.error.restore()
         return Reply(key, outcome.completion, intent.delivered, intent.commands)
 
+    def _provider_of(self, question: Question) -> Provider:
+        """Return the provider that a question is for."""
+        return question.provider or self._services.provider
+
     def _setup(self, question: Question) -> str:
         """Return what may change between deployments, as a short text: model, sampling, tools, limits."""
-        provider = question.provider or self._services.provider
+        provider = self._provider_of(question)
         name = f"{provider.name}/{provider.model}"
         setups = self._services.setups
         known = setups.get((name, question.sampling, question.tools))

@@ -132,7 +132,7 @@ class ModelCall:
         self._session.writer.record(self._key, failed)
         budget.llm_calls += made
         self._cooled += not made
-        self._paid = self._paid or made
+        self._paid |= made
 
     def _record(self, error: ProviderError) -> ErrorRecord:
         return ErrorRecord.of(redact_error(self._session.secrets.redactor, error))

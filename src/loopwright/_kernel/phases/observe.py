@@ -48,7 +48,7 @@ def clean_text(session: Session, tool: Tool, text: str) -> ToolText:
 def spotlight_text(session: Session, source: str, text: str, cut: int = 0) -> str:
     """Return a text from outside as a model reads it, with a note if it was cut."""
     shown = spotlight(text, source=source, delimiter=session.delimiter)
-    return f"{shown}\n{_note_of_cut(cut, text)}" if cut else shown
+    return _add_cut_note(shown, text, cut)
 
 
 def observation_of(
@@ -57,7 +57,7 @@ def observation_of(
     """Return the outcome of a call as engines and models see it."""
     text, cut = finished.content, finished.cut
     if not finished.untrusted or finished.marked:
-        content = f"{text}\n{_note_of_cut(cut, text)}" if cut else text
+        content = _add_cut_note(text, text, cut)
         return Observation(call, finished.status, content)
     content = spotlight_text(session, finished.tool, text, cut)
     show = functools.partial(
@@ -66,5 +66,8 @@ def observation_of(
     return Observation(call, finished.status, content, text, show)
 
 
-def _note_of_cut(cut: int, text: str) -> str:
-    return f"[cut: {cut} characters, the first {len(text)} shown]"
+def _add_cut_note(shown: str, text: str, cut: int) -> str:
+    """Return what is shown of a text, with a note if it was cut from `cut` characters."""
+    if not cut:
+        return shown
+    return f"{shown}\n[cut: {cut} characters, the first {len(text)} shown]"

@@ -149,9 +149,8 @@ class Compensation:
         ended = await run_with_timeout(
             invoke(writer.run_in_thread, compensate, context, done.content), timeout
         )
-        fatal = session.signals.fatal
-        if fatal is not None and ended.error is fatal:  # it was not called
-            raise fatal
+        if ended.error is not None:
+            session.signals.check_fatal(ended.error)
         outcome = self._read_outcome(ended, timeout)
         return dataclasses.replace(outcome, seconds=writer.wall() - before)
 

@@ -23,11 +23,10 @@ class ReplyStream:
 
     def receive(self, delta: Delta) -> None:
         """Show the next chunk as far as it is clear; with the last one, all that was held back."""
-        if delta.text or delta.reasoning or delta.call:
-            self.has_begun = True
-        text = self._text.feed(delta.text) if delta.text else ""
-        reasoning = self._reasoning.feed(delta.reasoning) if delta.reasoning else ""
-        call = self._redact_call(delta.call) if delta.call is not None else None
+        self.has_begun |= any((delta.text, delta.reasoning, delta.call))
+        text = self._text.feed(delta.text)
+        reasoning = self._reasoning.feed(delta.reasoning)
+        call = self._redact_call(delta.call)
         ends_text = call is not None or delta.completion is not None
         if ends_text or delta.text:  # reasoning ends when something else begins
             reasoning += self._reasoning.end()
@@ -35,28 +34,41 @@ class ReplyStream:
             text += self._text.end()
         if delta.completion is None:
             self._show(text, reasoning, call)
-            return
-        self._show(call=call)
-        for index, stream in self._calls.items():
-            rest = stream.end()
-            self._show(call=CallDelta(index, arguments=rest) if rest else None)
-        redacted = redact_completion(self._redactor, delta.completion).completion
-        self._notify(Delta(text, reasoning, None, redacted, self._key))
+        else:
+            self._show_calls(call)
+            redacted = redact_completion(self._redactor, delta.completion)
+            whole = redacted.completion
+            self._notify(Delta(text, reasoning, None, whole, self._key))
 
-    def _redact_call(self, call: CallDelta) -> CallDelta | None:
+    def _show_calls(self, last: CallDelta | None) -> None:
+        """Show the last chunk of a call, and what was held back of all calls."""
+        self._show(call=last)
+        for index, stream in self._calls.items():
+            rest = CallDelta(index, arguments=stream.end())
+            self._show(call=_skip_empty(rest))
+
+    def _redact_call(self, call: CallDelta | None) -> CallDelta | None:
         """Return a chunk of a call, as far as it may be shown by now."""
+        if call is None:
+            return None
         stream = self._calls.setdefault(call.index, self._redactor.open_stream())
         redact = self._redactor.redact_text
         arguments = stream.feed(call.arguments)
         shown = CallDelta(call.index, redact(call.id), redact(call.name), arguments)
-        return shown if shown.id or shown.name or shown.arguments else None
+        return _skip_empty(shown)
 
     def _show(
         self, text: str = "", reasoning: str = "", call: CallDelta | None = None
     ) -> None:
-        if text or reasoning or call is not None:
+        if any((text, reasoning, call)):
             self._notify(Delta(text, reasoning, call, None, self._key))
 
     def _notify(self, delta: Delta) -> None:
         for watcher in self._watchers:
             watcher(delta)
+
+
+def _skip_empty(call: CallDelta) -> CallDelta | None:
+    """Return a chunk of a call, or `None` if it says nothing."""
+    says_something = any((call.id, call.name, call.arguments))
+    return call if says_something else None

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import json
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 from pydantic_core import to_jsonable_python
 
@@ -26,7 +26,7 @@ from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
 from ...messages import Observation, ObservationStatus, ToolCall, hash_arguments
-from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout
+from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout, shortest
 from ...security.permit_claims import Claims
 from ...security.redaction.errors import format_traceback
 from ...tools.base import Tool, ToolContext
@@ -70,6 +70,22 @@ class ToolPermit(Permit):
 
     tool: Tool | None
     """The tool; `None` for what is not a tool's call, or if the tool was removed."""
+
+
+def tool_of(decision: Permit | Denial) -> Tool | None:
+    """Return the tool that a decision lets run; `None` for a denial."""
+    return decision.tool if isinstance(decision, ToolPermit) else None
+
+
+def can_undo(tool: Tool | None) -> TypeGuard[Tool]:
+    """Whether the calls of a tool can be undone."""
+    return tool is not None and tool.compensate is not None
+
+
+def _copy_arguments(permit: Permit) -> dict[str, Any]:
+    """Return the arguments that the tool gets, with their secrets; it may change them."""
+    call = permit.unredacted or permit.call
+    return copy.deepcopy(dict(call.arguments))
 
 
 def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
@@ -179,7 +195,7 @@ class ToolCalls:
     def finish(self, decision: Permit | Denial, outcome: ToolOutcome) -> Observation:
         """Record the outcome of a call, and return it as an observation."""
         session, call, label = self.session, decision.call, outcome.label
-        tool = decision.tool if isinstance(decision, ToolPermit) else None
+        tool = tool_of(decision)
         if outcome.status == "denied":  # in the words of a gate, or of a person
             label = session.sensitivity.classify(outcome.content)
         elif tool is not None and outcome.status == "ok" and label != tool.label:
@@ -250,14 +266,13 @@ class ToolCalls:
         self, permit: Permit, observation: Observation, seq: int
     ) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        tool = permit.tool if isinstance(permit, ToolPermit) else None
-        if tool is None or tool.compensate is None:
+        tool = tool_of(permit)
+        if not can_undo(tool):
             return
         recoveries, key = self.session.replay.recoveries, permit.key
         is_own = key not in recoveries.substituted
-        if recoveries.has_timed_out(key) and not (
-            is_own and observation.status == "ok"
-        ):
+        has_succeeded = is_own and observation.status == "ok"
+        if recoveries.has_timed_out(key) and not has_succeeded:
             # It may have taken effect, whatever came after the time-out.
             observation = Observation(permit.call, "timed_out", observation.text)
         elif not is_own:
@@ -270,7 +285,7 @@ class ToolCalls:
         for other, finished in replay.recoveries.substitutes(key):
             tool = self.services.tools.get(finished.tool)
             decided = replay.approvals.decision(other)
-            if tool is None or tool.compensate is None:
+            if not can_undo(tool):
                 continue
             if decided is not None and decided.arguments is not None:
                 call = ToolCall(finished.tool, decided.arguments, finished.call_id)
@@ -305,17 +320,14 @@ class ToolCalls:
             session.idempotency_key(permit.key),
             timeout,
             session.deps,
-            copy.deepcopy(dict((permit.unredacted or call).arguments)),
+            _copy_arguments(permit),
             claims=claims,
         )
 
     def timeout(self, tool: Tool) -> float | None:
         """Return the seconds that one call of a tool may take now."""
         timeout = tool.timeout or self.services.limits.tool_timeout
-        remaining = self.session.remaining()
-        if timeout is None or remaining is None:
-            return timeout or remaining
-        return min(timeout, remaining)
+        return shortest(timeout, self.session.remaining())
 
     async def _start(
         self, permit: Permit, tool: Tool, kind: Attempt
@@ -351,8 +363,7 @@ class ToolCalls:
             check_permit(permit, session, policy)
         if permit.unredacted is None and session.secrets.is_lost(permit.key):
             raise PhaseError(SECRET_LOST)  # never with the redacted text in its place
-        arguments = (permit.unredacted or permit.call).arguments
-        return tool.bind_arguments(copy.deepcopy(dict(arguments)))
+        return tool.bind_arguments(_copy_arguments(permit))
 
     async def _run(
         self, permit: Permit, tool: Tool, keywords: dict[str, Any]
@@ -371,9 +382,8 @@ class ToolCalls:
                 seconds = session.active.seconds() - before
                 text = f"{tool.name} {INTERRUPTED}"
                 return ToolOutcome("cancelled", text, seconds), None
-        fatal = session.signals.fatal
-        if fatal is not None and ended.error is fatal:  # the tool was not called
-            raise fatal
+        if ended.error is not None:
+            session.signals.check_fatal(ended.error)
         seconds = session.active.seconds() - before
         return self._read(tool, ended, timeout, seconds), ended
 
@@ -446,14 +456,8 @@ class ToolCalls:
         # The text of a cancelled call is the runtime's.
         untrusted = not tool.trusted and status != "cancelled"
         return ToolOutcome(
-            status,
-            clean.text,
-            seconds,
-            failure,
-            clean.cut,
-            clean.label,
-            untrusted=untrusted,
-        )
+            status, clean.text, seconds, failure, clean.cut, clean.label, untrusted=untrusted
+        )  # fmt: skip
 
 
 async def _collect(values: AsyncGenerator[Any, Any], limit: int | None) -> list[Any]:

@@ -23,7 +23,7 @@ from ...tools.resolution import (
     Resolution,
 )
 from ..control.commands import RESOLVE
-from ..control.questions import resolution_kind
+from ..control.questions import name_resolution
 from ..session.secrets import SECRET_LOST
 from ..session.session import Session
 from .observe import clean_text
@@ -179,10 +179,10 @@ class OutcomeResolver:
         label: Label,
     ) -> None:
         call = permit.call
-        result = resolution.result if isinstance(resolution, CallCompleted) else ""
+        verdict, result = name_resolution(resolution)
         resolved = UnknownOutcomeResolved(
-            call.name, call.id, source, resolution_kind(resolution), result, command, label
-        )  # fmt: skip
+            call.name, call.id, source, verdict, result, command, label
+        )
         self.calls.session.writer.record(permit.key, resolved)
 
 

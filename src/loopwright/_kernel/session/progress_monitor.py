@@ -228,7 +228,7 @@ class ProgressMonitor:
             return None
         errors.of, errors.times = text, errors.times + 1
         if errors.nudged:
-            errors.tried = errors.tried or _turn_of(key) != errors.nudged
+            errors.tried |= _turn_of(key) != errors.nudged
         elif errors.times >= REPEATS:
             errors.nudged = _turn_of(key)
             return (

@@ -28,7 +28,7 @@ class Sensitivity:
         """Note that the run has read something with that label, from outside or not."""
         if RANKS[label] > RANKS[self.label]:
             self.label = label
-        self.untrusted = self.untrusted or untrusted
+        self.untrusted |= untrusted
 
     def lower(self, label: object) -> Label:
         """Lower the run's label to `label`, if it is a lower one; return the label that holds now."""

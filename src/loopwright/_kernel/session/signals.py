@@ -29,9 +29,16 @@ class Signals:
         Without a crash in between it would have continued, too.
         """
         found = self.fatal or self.ending
-        if found is None or (begun and isinstance(found, LimitReached)):
+        if found is None:
             return
-        raise found
+        may_continue = begun and isinstance(found, LimitReached)
+        if not may_continue:
+            raise found
+
+    def check_fatal(self, error: BaseException) -> None:
+        """Raise an error that kept a tool from being called: the run's own, not the tool's."""
+        if error is self.fatal:
+            raise error
 
     def stick(self, error: LoopwrightError) -> LoopwrightError:
         """End the whole run with an error, unless one is set; return the error to be raised."""
@@ -46,7 +53,9 @@ class Signals:
 
     def check_gap(self, key: str) -> None:
         """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope."""
-        if not self._is_new and self._replay.scopes.has_outcome_after(key):
+        if self._is_new:
+            return
+        if self._replay.scopes.has_outcome_after(key):
             raise self.diverge(key, "recorded effects after it", "a new effect")
 
     def check_cancelled(self, key: str) -> None:

@@ -297,7 +297,11 @@ async def test_each_loop_has_connections_of_its_own_and_keeps_them(
 # --- Ctrl-C ---
 
 INTERRUPTED = """
-    import asyncio, sys, threading
+    import asyncio, signal, sys, threading
+
+    # A shell that runs the tests in the background has its children ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
     from loopwright import ReActEngine, Runtime, Completion
     from loopwright.journals import SQLiteJournal
     from loopwright.testing import ScriptedProvider

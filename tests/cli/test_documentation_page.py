@@ -9,7 +9,7 @@ from .using import Invoke
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md").read_text(
     encoding="utf-8"
 )
-BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | re.S)
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE.replace("\\\n", " "), re.M | re.S)
 LINES = [
     line
     for block in BLOCKS

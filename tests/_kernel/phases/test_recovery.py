@@ -42,7 +42,7 @@ from loopwright.tools import (
     Fallback,
     LlmRecovery,
     OutcomeUnknown,
-    Recovery,
+    RecoveryStrategy,
     Retry,
 )
 
@@ -643,7 +643,7 @@ def test_strategies_refuse_numbers_that_make_no_sense(wrong: Any):
         wrong()
 
 
-STORIES: dict[str, tuple[Recovery, list[Any]]] = {
+STORIES: dict[str, tuple[RecoveryStrategy, list[Any]]] = {
     "retry": (Retry(max_attempts=3), []),
     "fallback": (Fallback("mirror"), []),
     "llm": (LlmRecovery(), ['{"arguments": {"x": 7}}']),
@@ -699,7 +699,7 @@ async def test_a_crash_after_any_entry_of_a_recovery_repeats_nothing_that_is_rec
         assert resumed.journal.verify("r").ok
 
 
-CHAINS: dict[str, list[Recovery]] = {
+CHAINS: dict[str, list[RecoveryStrategy]] = {
     "fallback, dead letter": [Fallback("mirror"), DeadLetter()],
     "two mends": [LlmRecovery(max_attempts=2)],
     "retry, fallback, dead letter": [Retry(), Fallback("mirror"), DeadLetter()],
@@ -708,7 +708,7 @@ CHAINS: dict[str, list[Recovery]] = {
 }
 
 
-def failing_chain(recovery: list[Recovery]) -> list[Tool]:
+def failing_chain(recovery: list[RecoveryStrategy]) -> list[Tool]:
     """A tool that works with 3 alone, and others that do not work at all."""
 
     @tool(effect="read", recovery=recovery)
@@ -738,7 +738,7 @@ def model(request: Request) -> Any:
     return "done" if "tool" in said else call("main", x=1)
 
 
-def process(journal: Any, recovery: list[Recovery]) -> Runtime:
+def process(journal: Any, recovery: list[RecoveryStrategy]) -> Runtime:
     return Runtime(
         ScriptedProvider(model),
         tools=failing_chain(recovery),

@@ -45,7 +45,7 @@ from loopwright.tools import (
     DeadLetter,
     Fallback,
     LlmRecovery,
-    Recovery,
+    RecoveryStrategy,
     Retry,
 )
 from loopwright.worker import MAX_RESUMES_WITHOUT_PROGRESS
@@ -431,7 +431,7 @@ async def test_a_substitute_call_is_undone_also_when_the_journal_answers_the_cal
 UNSURE = "book (0#0): it is not known whether it took effect, so it was not undone"
 
 
-def slow_at_first(effect: Any, recovery: Recovery) -> Tool:
+def slow_at_first(effect: Any, recovery: RecoveryStrategy) -> Tool:
     """A tool that takes effect and then too long; made again it says that it failed."""
 
     @tool(
@@ -460,7 +460,7 @@ def slow_at_first(effect: Any, recovery: Recovery) -> Tool:
     ],
 )
 async def test_a_call_that_took_too_long_is_named_whatever_was_done_about_it(
-    effect: Any, recovery: Recovery
+    effect: Any, recovery: RecoveryStrategy
 ):
     tools = [slow_at_first(effect, recovery), look]
     parts = Runtime(

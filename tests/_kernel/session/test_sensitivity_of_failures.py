@@ -37,7 +37,7 @@ from loopwright.tools import (
     Escalate,
     Fallback,
     LlmRecovery,
-    Recovery,
+    RecoveryStrategy,
 )
 from private_data import PRIVATE, process, sent, stays_after_any_crash, turns
 from waiting import eventually
@@ -64,7 +64,7 @@ def noted(engine: LoopEngine) -> list[tuple[Label, bool]]:
     return gate.seen
 
 
-def failing(recovery: list[Recovery], **how: Any) -> Tool:
+def failing(recovery: list[RecoveryStrategy], **how: Any) -> Tool:
     @tool(name="ask_vault", effect="read", recovery=recovery, **how)
     async def ask_vault(row: int) -> str:
         """Ask the vault."""
@@ -101,7 +101,7 @@ async def absent_row(row: int) -> str:
 
 MENDED = '{"arguments": {"row": 2}}'
 NOT_MENDED = '{"arguments": null}'
-RECOVERIES: dict[str, tuple[list[Recovery], str]] = {
+RECOVERIES: dict[str, tuple[list[RecoveryStrategy], str]] = {
     "a dead letter": ([DeadLetter()], ""),
     "a fall-back that fails too": ([Fallback("copy")], ""),
     "a fall-back that is private": ([Fallback("shelf")], ""),
@@ -209,7 +209,7 @@ async def test_a_failure_told_with_that_of_a_fall_back_has_label_and_origin_of_b
     "recovery", [[DeadLetter()], [Fallback("mirror")], [Fallback("copy")]]
 )
 async def test_what_a_secret_tool_says_is_secret_whatever_was_done_about_its_failure(
-    recovery: list[Recovery],
+    recovery: list[RecoveryStrategy],
 ) -> None:
     def make(journal: Any) -> LoopEngine:
         model = turns(call("ask_vault", row=1), call("send", text="x"), "done")
@@ -293,7 +293,7 @@ async def test_that_an_aborted_engine_was_interrupted_is_no_text_from_outside() 
 
 
 def transfer(
-    lookup: Any = None, recovery: list[Recovery] | None = None, **how: Any
+    lookup: Any = None, recovery: list[RecoveryStrategy] | None = None, **how: Any
 ) -> Tool:
     @tool(effect="write", lookup=lookup, recovery=recovery or [], **how)
     async def transfer(to: str) -> str:

@@ -57,11 +57,22 @@ class Budget:
             return 0
         return int(limit >= 2)
 
+    @property
+    def has_model_call(self) -> bool:
+        """Whether one more model call is left, beside a reserved one."""
+        limit = self.limits.max_llm_calls
+        return limit is None or self.llm_calls < limit - self.reserved_calls
+
+    @property
+    def has_tool_call(self) -> bool:
+        """Whether one more tool call is left."""
+        limit = self.limits.max_tool_calls
+        return limit is None or self.tool_calls < limit
+
     def check(self) -> None:
         """Raise `LimitReached` if one more model call is not allowed."""
         limits, tokens = self.limits, self.usage.total_tokens
-        available = limits.max_llm_calls
-        if available is not None and self.llm_calls >= available - self.reserved_calls:
+        if not self.has_model_call:
             raise LimitReached(
                 "max_llm_calls",
                 f"{self.llm_calls} of {limits.max_llm_calls} model calls are used",
@@ -77,8 +88,8 @@ class Budget:
 
     def count_tool_call(self) -> None:
         """Count one tool call; raise `LimitReached` if it is not allowed."""
-        limit = self.limits.max_tool_calls
-        if limit is not None and self.tool_calls >= limit:
+        if not self.has_tool_call:
+            limit = self.limits.max_tool_calls
             raise LimitReached(
                 "max_tool_calls", f"{self.tool_calls} of {limit} tool calls are used"
             )

@@ -21,7 +21,7 @@ from .errors import (
     Unreadable,
 )
 from .events.effects import FactNoted
-from .events.run import Question, Status, StopReason
+from .events.run import ErrorRecord, Question, Status, StopReason
 from .messages import Conversation, Usage
 
 if TYPE_CHECKING:  # typing has defaults of type variables from Python 3.13 on
@@ -46,6 +46,10 @@ class RunOutcome:
     stop_reason: StopReason
     answer: str | None = None
     error: LoopwrightError | None = None
+
+    def record_error(self) -> ErrorRecord | None:
+        """Return the error as a journal keeps it; `None` if there is none."""
+        return None if self.error is None else ErrorRecord.of(self.error)
 
 
 REASONS: tuple[tuple[type[LoopwrightError], Status, StopReason], ...] = (

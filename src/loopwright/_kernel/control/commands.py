@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 from pydantic_core import from_json, to_json
 
@@ -42,7 +42,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_filled_text(value: Any) -> bool:
+def is_filled_text(value: Any) -> TypeGuard[str]:
+    """Whether a value is a text with more than spaces."""
     return isinstance(value, str) and bool(value.strip())
 
 
@@ -74,7 +75,7 @@ def _is_verdict(value: Any) -> bool:
     return value in ("done", "not_done", "unknown")
 
 
-_TEXT: Mapping[str, Check] = {"text": _is_filled_text}
+_TEXT: Mapping[str, Check] = {"text": is_filled_text}
 _QUESTION: Mapping[str, Check] = {"key": _is_text, "question": _is_integer}
 _CALL: Mapping[str, Check] = {
     **_QUESTION,
@@ -91,7 +92,7 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     STEER: _TEXT,
     ADD_CONTEXT: _TEXT,
     FOLLOW_UP: _TEXT,
-    OVERRIDE: {"tool": _is_filled_text, "arguments": _is_arguments},
+    OVERRIDE: {"tool": is_filled_text, "arguments": _is_arguments},
     ANSWER: {**_QUESTION, **_TEXT},
     APPROVE: _CALL,
     DENY: _CALL,
@@ -124,12 +125,9 @@ def find_problem(command: Command) -> str:
     if not _is_time(command.at):
         return "the time at which it was sent is not a time"
     body, optional = command.body, _OPTIONAL.get(command.kind, {})
-    wrong = [name for name, check in required.items() if not check(body.get(name))]
-    wrong += [
-        name
-        for name, check in optional.items()
-        if name in body and not check(body[name])
-    ]
+    present = {name: check for name, check in optional.items() if name in body}
+    checks = {**required, **present}
+    wrong = [name for name, check in checks.items() if not check(body.get(name))]
     return f"{', '.join(wrong)}: missing, or not what it must be" if wrong else ""
 
 
@@ -146,7 +144,7 @@ def read_command(sent: Command, redactor: Redactor) -> tuple[Command, str]:
     if not _is_text(sent.kind):
         return command, "its kind is not a text"
     body = _decode_body(sent)
-    clean = None if body is None else redactor.redact_value(body)
+    clean = redactor.redact_value(body)
     if body is None or not isinstance(clean, dict):
         return command, "its body is not a JSON object"
     command = dataclasses.replace(command, body=clean)

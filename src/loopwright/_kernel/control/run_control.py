@@ -35,6 +35,7 @@ from .commands import (
     STOP,
     UNPAUSE,
     find_problem,
+    is_filled_text,
 )
 from .questions import build_resolve_body, choose_question, open_questions
 
@@ -232,7 +233,7 @@ class Control(ABC):
         }
 
     def _text(self, field: str, text: object) -> str:
-        if not (isinstance(text, str) and text.strip()):
+        if not is_filled_text(text):
             raise ConfigError(f"{field}: needs a text, got {text!r}")
         return self._redactor.redact_text(text.encode("utf-8", "replace").decode())
 

@@ -82,8 +82,9 @@ class FunctionInvoker:
             repeats = last.strategy == Retry.name
             if not (repeats and started.sealed):
                 return await self._recovery.resume(permit, tool, last)
-        repeatable = started.effect in REPEATED_AFTER_CRASH and not started.sealed
-        if repeatable and (tool is not None or started.effect == "read"):
+        safe_effects = REPEATED_AFTER_CRASH if tool is not None else ("read",)
+        is_repeatable = started.effect in safe_effects and not started.sealed
+        if is_repeatable:
             return await self._attempt(permit, tool, "in doubt", recover)
         resolution = await self._resolver.resolve(permit, tool)
         if isinstance(resolution, CallNotExecuted) and not started.sealed:

@@ -4,7 +4,6 @@ import dataclasses
 
 from ...events.effect_key import call_key
 from ...events.effects import ChildFinished, ChildStarted
-from ...events.run import ErrorRecord
 from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
 from ...security.redaction.messages import redact_conversation
@@ -76,13 +75,12 @@ def _finish(
     if session.replay.effects.outcome(key) is not None:
         session.replay.effects.agree(key)
         return
-    error = None if outcome.error is None else ErrorRecord.of(outcome.error)
     finished = ChildFinished(
         name_of(engine),
         outcome.status,
         outcome.stop_reason,
         outcome.answer,
-        error,
+        outcome.record_error(),
         turns,
     )
     session.writer.record(key, finished)

@@ -31,7 +31,7 @@ from .act import FunctionInvoker
 from .approvals import Guard
 from .gate import Clearance
 from .inference import Inference, Question, Reply
-from .tool_call import ToolCalls, ToolPermit, check_permit, tool_of
+from .tool_call import ToolCalls, ToolPermit, check_permit
 from .tool_invoker import EngineInvoker, RuntimeCalls, ToolInvoker, UserInvoker
 
 NOT_RUN = "This call was not run: the run ends."
@@ -250,11 +250,11 @@ class Cycle:
 
     async def settle_call(self, decision: Permit | Denial) -> Observation:
         """Return the observation of one decided call."""
-        tool = tool_of(decision)
         try:
-            if tool is None or isinstance(decision, Denial):
-                return await self._functions.invoke(decision, None)
-            return await self._invoker_of(tool).invoke(decision, tool)
+            if isinstance(decision, ToolPermit) and decision.tool is not None:
+                invoker = self._invoker_of(decision.tool)
+                return await invoker.invoke(decision, decision.tool)
+            return await self._functions.invoke(decision, None)
         except Suspended as waiting:  # only a person can say what happens next
             raise self.scope.halt(waiting) from None
 

@@ -17,12 +17,12 @@ from ...errors import (
     LoopwrightError,
     ReplayDivergence,
 )
-from ...events.run import ErrorRecord, Question, RunFinished, RunSuspended
+from ...events.run import Question, RunFinished, RunSuspended
 from ...messages import Conversation, Json
 from ...providers.base import Sampling
 from ...result import Result, RunOutcome, build_outcome
 from ..session.cancellation import finish_despite_cancellation
-from ..session.session import SUSPEND_REASON
+from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
 from .human import permit_answer, take_follow_up
 from .reason import settle
@@ -184,7 +184,7 @@ class Execution:
         """Leave the run so that it can be resumed."""
         writer, waited = self._session.writer, self._session.active.take_waited()
         writer.close(RunSuspended(reason, waited=waited))
-        status = "released" if reason == "released" else "suspended"
+        status = STATUS_OF_SUSPENDED[reason]
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end releases it
             cancelled = await finish_despite_cancellation(
@@ -238,9 +238,8 @@ class Execution:
         self, outcome: RunOutcome, output: BaseModel | None, conversation: Conversation
     ) -> RunFinished:
         budget, turns = self._session.budget, self._cycle.scope.turns
-        error = None if outcome.error is None else ErrorRecord.of(outcome.error)
         return RunFinished(
-            outcome.status, outcome.stop_reason, outcome.answer, _dump(output), error,
+            outcome.status, outcome.stop_reason, outcome.answer, _dump(output), outcome.record_error(),
             budget.usage, budget.llm_calls, budget.tool_calls, turns, conversation.messages,
         )  # fmt: skip
 

@@ -342,11 +342,8 @@ class Clearance:
 
     def _allow(self, gated: GatedCall, approval: HumanDecision | None) -> Permit:
         verdict: GateVerdict = "modify" if gated.is_changed else "allow"
-        until = 0.0 if approval is None else approval.until
         reason = "; ".join(gated.reasons)
-        return self._permit(
-            gated, self._record(gated, verdict, reason, approval, until)
-        )
+        return self._permit(gated, self._record(gated, verdict, reason, approval))
 
     def _permit(self, gated: GatedCall, decided: GateDecided) -> Permit:
         real = self.session.secrets.get(gated.key)
@@ -391,7 +388,9 @@ class Clearance:
         session, call, key = self.session, gated.call, gated.key
         keeps_arguments = gated.is_changed or _is_recorded_here(gated, verdict)
         arguments = call.arguments if keeps_arguments and gated.arguments_hash else None
-        command = 0 if approval is None else approval.command.number
+        command = 0
+        if approval is not None:  # a refusal holds for ever: its `until` is 0
+            command, until = approval.command.number, approval.until
         decided = GateDecided(
             call.name, call.id, verdict, session.secrets.redactor.redact_text(reason),
             gated.policy_version, gated.arguments_hash, arguments,

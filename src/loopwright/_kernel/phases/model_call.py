@@ -104,19 +104,16 @@ class ModelCall:
         made = self._made + recoveries.failed_attempts(self._key)
         if self._breaker.state == "open" or made >= MAX_ATTEMPTS:
             return False
-        limit = budget.limits.max_llm_calls
-        if limit is not None and budget.llm_calls >= limit - budget.reserved_calls:
-            return False
-        return self._retries.has_retry
+        return budget.has_model_call and self._retries.has_retry
 
     def _too_late(self, state: Any) -> bool:
         """Whether a pause would outlast the run, by the run's clock, which tenacity does not have."""
-        remaining = self._session.remaining()
-        return remaining is not None and state.upcoming_sleep >= remaining
+        return self._session.is_too_long(state.upcoming_sleep)
 
     def _pause(self, state: Any) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, ProviderError) and error.retry_after is not None:
+        """Return the seconds before the next attempt; only a `ProviderError` is retried."""
+        error: ProviderError = state.outcome.exception()
+        if error.retry_after is not None:
             return error.retry_after
         longest = FIRST_DELAY * 2 ** (state.attempt_number - 1)
         return random.uniform(0, min(MAX_DELAY, longest))  # noqa: S311 - jitter

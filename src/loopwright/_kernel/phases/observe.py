@@ -24,6 +24,11 @@ class ToolText:
     label: Label = "public"
 
 
+def is_trusted(tool: Tool | None) -> bool:
+    """Whether the texts of a tool are trusted; those of one that is gone are not."""
+    return tool is not None and tool.trusted
+
+
 def clean_text(session: Session, tool: Tool, text: str) -> ToolText:
     """Return a tool's text as a run may hold it: valid, visible, redacted, and not too long.
 

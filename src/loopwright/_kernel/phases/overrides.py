@@ -12,6 +12,7 @@ from ...messages import JsonObject, Message, Observation, ToolCall, canonical_js
 from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
 from ..control.commands import OVERRIDE
 from .cycle import Cycle, id_of
+from .observe import is_trusted
 from .saga import find_registries
 
 
@@ -81,7 +82,7 @@ def _report(
     arguments = canonical_json(dict(call.arguments)).decode()
     summary = f"{OPERATOR_CALL_PREFIX} {call.name}({arguments}): {observation.status}"
     tool = cycle.services.tools.get(call.name)
-    if isinstance(decided, Denial) or (tool is not None and tool.trusted):
+    if isinstance(decided, Denial) or is_trusted(tool):
         yield Message("user", f"{summary}\n{observation.content}", origin="operator")
         return
     yield Message("user", summary, origin="operator")

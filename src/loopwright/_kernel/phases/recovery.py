@@ -111,8 +111,7 @@ class CallRecovery:
         earlier = steps_of(step.tool.recovery)[: step.number - 1]
         repeats = sum(one.name == strategy.name for one in earlier)
         delay = max(strategy.delay(repeats), 0.0)
-        left = session.remaining()
-        if left is not None and delay and delay >= left:
+        if delay and session.is_too_long(delay):
             return came
         if strategy.name == Retry.name:
             session.budget.tool_calls += 1
@@ -245,9 +244,7 @@ class RecoveryStep:
     @property
     def has_budget(self) -> bool:
         """Whether time and tool calls are left for one more call."""
-        budget, remaining = self._session.budget, self._session.remaining()
-        max_calls = budget.limits.max_tool_calls
-        return remaining != 0 and (max_calls is None or budget.tool_calls < max_calls)
+        return self._session.remaining() != 0 and self._session.budget.has_tool_call
 
     def succeed(self, content: str) -> CallOutcome:
         """Return an outcome of the strategy's own; what it is made of may be the failure."""
@@ -371,8 +368,10 @@ class RecoveryStep:
     ) -> ToolOutcome:
         """Return the outcome of the call now that a substitute has one."""
         came = self.came
-        label: Label = "public" if finished is None else finished.label
-        untrusted = finished is not None and finished.untrusted
+        label: Label = "public"
+        untrusted = False
+        if finished is not None:
+            label, untrusted = finished.label, finished.untrusted
         note = _describe_substitute(self._permit, call)
         text = f"[{note}]\n{observation.content}"
         succeeded = observation.status == "ok"

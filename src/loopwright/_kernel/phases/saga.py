@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 from ...errors import Denied, JournalError, Suspended, UndoFailed, format_error
 from ...events.effect_key import undo_key
 from ...events.recovery import UndoBegun, UndoCall, UndoFinished, UndoStarted
-from ...events.run import ErrorRecord, Question
+from ...events.run import Question
 from ...messages import UNCERTAIN_STATUSES, Observation, ObservationStatus, ToolCall
 from ...resilience.timeouts import CodeOutcome, capture, invoke, run_with_timeout
 from ...result import RunOutcome
 from ...tools.base import Tool, ToolContext
 from ...tools.registry import ToolRegistry
 from ..session.session import Session
-from .tool_call import as_text
+from .tool_call import as_text, can_undo
 
 PermitUndo: TypeAlias = Callable[[ToolCall, str], Awaitable[Question | None]]
 UNKNOWN = "it is not known whether it took effect, so it was not undone"
@@ -60,8 +60,8 @@ class Compensation:
 
     def _begin(self, outcome: RunOutcome) -> UndoBegun:
         """Record how the run is about to end, and the calls to undo."""
-        error = None if outcome.error is None else ErrorRecord.of(outcome.error)
         calls = tuple(self._find_calls())
+        error = outcome.record_error()
         begun = UndoBegun(
             outcome.status, outcome.stop_reason, outcome.answer, error, calls
         )
@@ -77,9 +77,7 @@ class Compensation:
         ]
         # A person was asked about the outcome of such a call, and sent `stop`.
         for key, (seq, call) in session.replay.unfinished_calls().items():
-            if any(
-                tool.compensate is not None for tool in self._tools_named(call.name)
-            ):
+            if any(map(can_undo, self._tools_named(call.name))):
                 calls.append((seq, key, Observation(call, "unknown", "")))
         calls.sort(key=lambda known: -known[0])
         return [

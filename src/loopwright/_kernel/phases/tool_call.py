@@ -118,7 +118,7 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
 
 def _check_policy(permit: Permit, session: Session, policy: str) -> None:
     name = permit.call.name
-    if permit.approved_until and permit.approved_until <= session.services.clock.wall():
+    if 0 < permit.approved_until <= session.services.clock.wall():
         raise PhaseError(f"the approval of {name} has expired")
     if permit.approval and _is_revoked(permit, session):
         raise PhaseError(f"the approval of {name} was taken back")

@@ -26,7 +26,7 @@ from ..control.commands import RESOLVE
 from ..control.questions import name_resolution
 from ..session.secrets import SECRET_LOST
 from ..session.session import Session
-from .observe import clean_text
+from .observe import clean_text, is_trusted
 from .tool_call import ToolCalls, ToolOutcome
 
 Source: TypeAlias = Literal["lookup", "person"]
@@ -133,7 +133,7 @@ class OutcomeResolver:
             text = strip_control_characters(resolution.result)
             return ResolvedResult(redactor.redact_text(text), label, untrusted=False)
         tool = self.calls.services.tools.get(permit.call.name)
-        is_untrusted = tool is None or not tool.trusted
+        is_untrusted = not is_trusted(tool)
         return ResolvedResult(resolution.result, label, untrusted=is_untrusted)
 
     async def _look_up(self, permit: Permit, tool: Tool) -> Resolved:

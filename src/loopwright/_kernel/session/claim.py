@@ -13,7 +13,7 @@ from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ..durability.replay import Replay
 from .cancellation import finish_despite_cancellation
 from .services import Services
-from .session import SUSPEND_REASON, Session
+from .session import STATUS_OF_SUSPENDED, SUSPEND_REASON, Session
 
 
 class ClaimedRun:
@@ -68,7 +68,7 @@ class ClaimedRun:
         reason = SUSPEND_REASON.get()
         seconds_dead = max(session.writer.wall() - self.entries[-1].at, 0.0)
         session.writer.close(RunSuspended(reason, waited=seconds_dead))
-        return "released" if reason == "released" else "suspended"
+        return STATUS_OF_SUSPENDED[reason]
 
 
 @contextlib.asynccontextmanager

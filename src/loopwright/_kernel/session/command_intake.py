@@ -27,6 +27,10 @@ from .signals import Signals
 EXPIRED = "the time of its question was over"
 
 
+def _do_nothing() -> None:
+    """Stop nothing: no engine is at work yet."""
+
+
 class CommandIntake:
     """Receives the commands of one run; `log` holds those that were accepted."""
 
@@ -42,7 +46,7 @@ class CommandIntake:
     ) -> None:
         self.run_id = writer.claim.run_id
         self.log = CommandLog()
-        self.on_abort: Callable[[], None] | None = None
+        self.on_abort: Callable[[], None] = _do_nothing
         """Called to stop all that is in flight when an abort arrives from outside."""
         self._services, self._replay, self._writer = services, replay, writer
         self._signals, self._secrets = signals, secrets
@@ -71,7 +75,7 @@ class CommandIntake:
         for sent in numbered:
             if sent.number > self.log.last:
                 self._receive(sent)
-        if self.log.aborting and not was_aborting and self.on_abort is not None:
+        if self.log.aborting and not was_aborting:
             self.on_abort()
 
     async def wait_while_paused(self) -> None:
@@ -166,5 +170,5 @@ class CommandIntake:
 
     def _declassify(self, command: Command) -> None:
         label = self._sensitivity.lower(command.body.get("label"))
-        reason = str(command.body.get("reason") or "")
+        reason = str(command.body.get("reason", ""))
         self._writer.record("", Declassified(label, reason, command.number))

@@ -59,6 +59,10 @@ class _Loop:
         return "stuck"
 
 
+_NO_LOOP = _Loop()
+"""What is known of a call that was not made yet; it does not change."""
+
+
 class ProgressMonitor:
     """Watches the calls of one scope, in call order; a resumed run rebuilds it from the same observations.
 
@@ -159,15 +163,15 @@ class ProgressMonitor:
         """Return the loop that a call would continue, the text for the model, and the stop reason."""
         if unknown and self._unknown.times >= REPEATS:
             return self._unknown, f"{unknown} {NO_TOOL}", "repeated_error"
-        repeat = self._results.get(identity)
-        if repeat is not None and repeat.times >= REPEATS:
+        repeat = self._results.get(identity, _NO_LOOP)
+        if repeat.times >= REPEATS:
             return repeat, SAME_CALL, "repeated_action"
         pair = self._alternating
         continues = pair[:1] if not self._pair.blocked else pair
         if identity in continues:
             return self._pair, IN_TURNS.format(_both(pair)), "repeated_action"
-        errors = self._errors.get(identity[0])
-        if errors is not None and errors.tried:
+        errors = self._errors.get(identity[0], _NO_LOOP)
+        if errors.tried:
             return errors, SAME_ERROR.format(identity[0]), "repeated_error"
         return None
 
@@ -187,8 +191,8 @@ class ProgressMonitor:
         return f"The last {REPEATS} calls named tools that do not exist. {observation.text} {EXACT_NAME}"
 
     def _count_repeat(self, identity: _Identity, result: bytes) -> str | None:
-        seen = self._results.get(identity)
-        if seen is None or seen.of != result:
+        seen = self._results.get(identity, _NO_LOOP)
+        if seen.of != result:
             self._results[identity] = _Loop(result, 1)
             return None
         seen.times += 1

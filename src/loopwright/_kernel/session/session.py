@@ -29,6 +29,12 @@ from .services import Services
 from .signals import Signals
 
 UNLIMITED_SLOTS = nullcontext()
+STATUS_OF_SUSPENDED = {
+    "cancelled": "suspended",
+    "diverged": "suspended",
+    "released": "released",
+}
+"""The status in which a run is left, by the reason."""
 SUSPEND_REASON: ContextVar[Literal["cancelled", "released"]] = ContextVar(
     "SUSPEND_REASON", default="cancelled"
 )
@@ -53,9 +59,12 @@ class Session:
         self.is_new = started is None
         """Whether nothing of the run was recorded when this process began to work on it."""
         self.seed = replay.seed or claim.run_id
-        recorded = started.boundary if started is not None else ""
-        self.delimiter = recorded or delimiter_of(claim.run_id)
+        self.delimiter = delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
+        self.saga = False
+        if started is not None:
+            self.delimiter = started.boundary or self.delimiter
+            self.saga = started.saga
         spent = replay.totals
         self.budget = Budget(
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage
@@ -65,7 +74,6 @@ class Session:
         self.pending: list[Question] = []
         self.permits: set[Permit] = set()
         self.facts: dict[str, FactNoted] = dict(replay.effects.facts)
-        self.saga = started is not None and started.saga
         self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
         self.delta_watchers: list[Callable[[Delta], None]] = []
@@ -102,6 +110,11 @@ class Session:
         """Return the active seconds left, at least 0; `None` without a time limit."""
         timeout = self.services.limits.timeout
         return None if timeout is None else max(timeout - self.active.seconds(), 0.0)
+
+    def is_too_long(self, seconds: float) -> bool:
+        """Whether a pause would outlast the run."""
+        remaining = self.remaining()
+        return remaining is not None and seconds >= remaining
 
     def check_time(self) -> None:
         """Raise `LimitReached` if the run's time is over."""

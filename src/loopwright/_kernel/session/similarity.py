@@ -32,8 +32,8 @@ def without_middle(text: str) -> str:
 
 def _distance(a: str, b: str) -> int:
     """Return the Levenshtein distance; a column of the table is two numbers (Myers 1999, in Hyyrö's form)."""
-    if not a or not b:
-        return len(a) + len(b)
+    if not a:
+        return len(b)
     places: dict[str, int] = {}
     for i, character in enumerate(a):
         places[character] = places.get(character, 0) | 1 << i

@@ -130,7 +130,9 @@ def at_terminal() -> AtTerminal:
         env: Mapping[str, str] | None = None,
     ) -> tuple[int, str]:
         ours, theirs = os.openpty()
-        environment = {**os.environ, "TERM": "xterm-256color", **(env or {})}
+        # The width is that of the terminal: a parallel run exports another one.
+        inherited = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+        environment = {**inherited, "TERM": "xterm-256color", **(env or {})}
         command = ("-m", "loopwright", *arguments)
         streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
         process = fork(*command, env=environment, columns=columns, **streams)

@@ -28,7 +28,7 @@ class CodeOutcome:
 
 
 def shortest(*timeouts: float | None) -> float | None:
-    """Return the shortest of some timeouts, where `None` is no limit."""
+    """Return the shortest of some timeouts, where `None` means without limit."""
     limits = [seconds for seconds in timeouts if seconds is not None]
     return min(limits, default=None)
 

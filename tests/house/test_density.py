@@ -56,7 +56,6 @@ def test_density_of_the_package_is_within_bounds(
     assert measured["all"].density <= MAX_DENSITY["all"]
 
 
-@pytest.mark.xfail(reason="the simplification is under way", strict=False)
 def test_density_of_the_kernel_is_within_bounds() -> None:
     assert densities(PACKAGE)["_kernel"].density <= MAX_DENSITY["_kernel"]
 

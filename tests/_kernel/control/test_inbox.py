@@ -514,7 +514,7 @@ async def test_an_unreadable_inbox_is_logged_once_and_other_runs_still_receive(
             held.go.set()
             assert (await damaged.result()).status == "completed"
 
-    assert [line["run_id"] for line in logs if line["event"] == "inbox_not_read"] == [
+    assert [line["run_id"] for line in logs if line["event"] == "inbox_unreadable"] == [
         "damaged"
     ]
 

@@ -162,6 +162,6 @@ class _LoopWatcher:
         except Exception as error:  # noqa: BLE001 - the run continues without: its inbox is not its journal
             problem = format_error(error)
             if problem != earlier_problem:
-                logger().warning("inbox_not_read", run_id=run.run_id, error=problem)
+                logger().warning("inbox_unreadable", run_id=run.run_id, error=problem)
             return problem or type(error).__name__
         return ""

@@ -173,7 +173,7 @@ def test_a_program_that_no_other_process_could_make_is_refused(tmp_path: Path) -
 
     with pytest.raises(ConfigError, match=r"<locals>\.local is inside a function"):
         list(kill_everywhere(local, folder=tmp_path))
-    with pytest.raises(ConfigError, match="witnessed: pass a function"):
+    with pytest.raises(ConfigError, match="witnessed: needs a function"):
         witnessed(["blue"])
 
 

@@ -343,7 +343,11 @@ class _Harness:
         path = tuple(entry for entry in sys.path if entry)
         self._first, self._second = _get_interpreter(1, path), _get_interpreter(2, path)
         self._make, self._arguments, self._folder = make, arguments, folder
-        self._program = make(*arguments)
+
+    @functools.cached_property
+    def _program(self) -> Killable:
+        # The child makes it first: a program that cannot be made fails there, with its traceback.
+        return self._make(*self._arguments)
 
     def _build_job(self, folder: Path, barrier: int, when: When) -> dict[str, Any]:
         return build_job(

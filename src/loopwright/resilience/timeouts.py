@@ -27,10 +27,11 @@ class CodeOutcome:
     abandoned: bool = False
 
 
-def shortest(*timeouts: float | None) -> float | None:
-    """Return the shortest of some timeouts, where `None` means without limit."""
-    limits = [seconds for seconds in timeouts if seconds is not None]
-    return min(limits, default=None)
+def shorter(first: float | None, second: float | None) -> float | None:
+    """Return the shorter of two timeouts, where `None` means without limit."""
+    if first is None:
+        return second
+    return first if second is None else min(first, second)
 
 
 class _ThreadAbandoned(asyncio.CancelledError):

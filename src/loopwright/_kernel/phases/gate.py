@@ -26,7 +26,7 @@ from ...gates.base import (
 )
 from ...labels import is_at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
-from ...resilience.timeouts import capture, run_with_timeout, shortest
+from ...resilience.timeouts import capture, run_with_timeout, shorter
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..control.command_log import HumanDecision
@@ -429,7 +429,7 @@ async def _evaluate(
     if is_instant(gate):
         ended = capture(lambda: gate.decide(action, state))
     else:
-        timeout = shortest(float(getattr(gate, "timeout", GATE_TIMEOUT)), remaining)
+        timeout = shorter(float(getattr(gate, "timeout", GATE_TIMEOUT)), remaining)
         ended = await run_with_timeout(_consult(gate, action, state), timeout)
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")

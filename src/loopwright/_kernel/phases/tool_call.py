@@ -26,7 +26,7 @@ from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
 from ...messages import Observation, ObservationStatus, ToolCall, hash_arguments
-from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout, shortest
+from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout, shorter
 from ...security.permit_claims import Claims
 from ...security.redaction.errors import format_traceback
 from ...tools.base import Tool, ToolContext
@@ -211,7 +211,7 @@ class ToolCalls:
         observation = observation_of(session, call, finished)
         session.replay.effects.settle(decision.key)
         if isinstance(decision, Permit):
-            self._keep_for_undo(decision, observation, entry.seq)
+            self._keep_for_undo(decision, tool, observation, entry.seq)
             self._keep_good_result(decision, finished, entry.at)
         return observation
 
@@ -245,7 +245,8 @@ class ToolCalls:
         observation = observation_of(self.session, decision.call, recorded)
         if isinstance(decision, Permit):
             self.session.permits.discard(decision)
-            self._keep_for_undo(decision, observation, replay.effects.seq(key))
+            seq, tool = replay.effects.seq(key), tool_of(decision)
+            self._keep_for_undo(decision, tool, observation, seq)
             self._keep_substitutes_for_undo(key)
         replay.effects.agree(key)
         return observation
@@ -263,10 +264,9 @@ class ToolCalls:
             )
 
     def _keep_for_undo(
-        self, permit: Permit, observation: Observation, seq: int
+        self, permit: Permit, tool: Tool | None, observation: Observation, seq: int
     ) -> None:
         """Keep what a saga may have to undo: what the tool itself did, or may have done."""
-        tool = tool_of(permit)
         if not can_undo(tool):
             return
         recoveries, key = self.session.replay.recoveries, permit.key
@@ -327,7 +327,7 @@ class ToolCalls:
     def timeout(self, tool: Tool) -> float | None:
         """Return the seconds that one call of a tool may take now."""
         timeout = tool.timeout or self.services.limits.tool_timeout
-        return shortest(timeout, self.session.remaining())
+        return shorter(timeout, self.session.remaining())
 
     async def _start(
         self, permit: Permit, tool: Tool, kind: Attempt

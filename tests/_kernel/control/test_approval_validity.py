@@ -414,7 +414,7 @@ async def test_a_fork_of_a_question_that_can_be_answered_can_be_answered_at_once
     )
 
 
-# --- taken back ---
+# --- revoked ---
 
 
 async def two_calls(journal: Any, **options: Any) -> None:
@@ -652,7 +652,7 @@ async def test_leave_that_is_taken_back_while_the_call_waits_for_its_turn_is_not
     result = await resuming
 
     assert len(RAN) == 1
-    assert sum("was taken back" in text for text in tool_messages(result)) == 1
+    assert sum("was revoked" in text for text in tool_messages(result)) == 1
 
 
 def heard(journal: MemoryJournal) -> list[Command]:

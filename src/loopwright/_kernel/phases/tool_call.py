@@ -121,7 +121,7 @@ def _check_policy(permit: Permit, session: Session, policy: str) -> None:
     if 0 < permit.approved_until <= session.services.clock.wall():
         raise PhaseError(f"the approval of {name} has expired")
     if permit.approval and _is_revoked(permit, session):
-        raise PhaseError(f"the approval of {name} was taken back")
+        raise PhaseError(f"the approval of {name} was revoked")
     if permit.policy_version != policy:
         raise PhaseError(
             f"the policy changed since {name} was allowed: gate a new proposal"

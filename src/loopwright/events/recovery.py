@@ -39,7 +39,7 @@ class RecoveryTriggered(
         "Recoveries of failed tool calls, by strategy.",
     ),
 ):
-    """A call failed, and a strategy of its tool is about to be applied; the effect of the call goes on.
+    """A call failed, and a strategy of its tool is about to be applied; the effect of the call continues.
 
     `status`, `error` and `failure` (the kind of failure) are the outcome so far. `attempt` counts the recoveries of the
     call from 1; `delay` is the pause before a retry, in seconds. `marked` says that text from outside in the error is

@@ -127,7 +127,7 @@ class OpenTelemetryObserver:
                 except Exception as error:  # noqa: BLE001 - a third-party exporter that fails for one must not spoil the other
                     failures.append(error)
         if failures:
-            raise failures[0]  # the run logs it and goes on
+            raise failures[0]  # the run logs it and continues
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Strict JSON, and Python literals that stand in its place: no key twice, no NaN, bounded in depth
+"""Strict JSON, and Python literals accepted as JSON: no key twice, no NaN, bounded in depth
 and length.
 """
 
@@ -95,7 +95,7 @@ def _check_surrogates(value: Json) -> None:
 
 
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Json], int]:
-    """Return the JSON object that starts at `start`, or the Python dict literal in its place, and
+    """Return the JSON object that starts at `start`, or an equivalent Python dict literal, and
     where it ends.
 
     A literal follows the same rules as JSON (strings as keys, lists, no key twice) and has at most

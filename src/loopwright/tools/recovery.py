@@ -206,8 +206,8 @@ class Retry(RecoveryStrategy):
             )
 
     def delay(self, earlier: int) -> float:
-        longest = min(self.max_delay, self.base_delay * 2**earlier)
-        return random.uniform(0, longest)  # noqa: S311 - jitter
+        bound = min(self.max_delay, self.base_delay * 2**earlier)
+        return random.uniform(0, bound)  # noqa: S311 - jitter
 
     def applies(self, context: RecoveryContext) -> bool:
         failed = context.failed

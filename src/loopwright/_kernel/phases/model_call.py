@@ -115,8 +115,8 @@ class ModelCall:
         error: ProviderError = state.outcome.exception()
         if error.retry_after is not None:
             return error.retry_after
-        longest = FIRST_DELAY * 2 ** (state.attempt_number - 1)
-        return random.uniform(0, min(MAX_DELAY, longest))  # noqa: S311 - jitter
+        max_delay = FIRST_DELAY * 2 ** (state.attempt_number - 1)
+        return random.uniform(0, min(MAX_DELAY, max_delay))  # noqa: S311 - jitter
 
     def _note(self, state: Any) -> None:
         """Record the failure, and pay for the next attempt unless this one was rejected."""

@@ -74,56 +74,54 @@ class CallRecovery:
     settle: Settle
 
     async def recover(
-        self, permit: Permit, tool: Tool, came: ToolOutcome
+        self, permit: Permit, tool: Tool, latest: ToolOutcome
     ) -> ToolOutcome:
         """Return the outcome of a call that failed, after all strategies that apply."""
-        return await self._try_strategies(permit, tool, came, 0)
+        return await self._try_strategies(permit, tool, latest, 0)
 
     async def resume(
         self, permit: Permit, tool: Tool, last: RecoveryTriggered
     ) -> ToolOutcome:
         """Return the same, from the step that was under way when the process ended."""
         steps, step = steps_of(tool.recovery), last.attempt - 1
-        came = _restore_outcome(tool, last)
+        latest = _restore_outcome(tool, last)
         if step >= len(steps) or steps[step].name != last.strategy:
-            return (
-                came  # the tool's strategies changed since: the recorded outcome stands
-            )
-        under_way = RecoveryStep(self, steps[step], permit, tool, came, step + 1)
-        came = await under_way.take()
-        return await self._try_strategies(permit, tool, came, step + 1)
+            return latest  # the tool's strategies changed since: the recorded outcome stands
+        under_way = RecoveryStep(self, steps[step], permit, tool, latest, step + 1)
+        latest = await under_way.take()
+        return await self._try_strategies(permit, tool, latest, step + 1)
 
     async def _try_strategies(
-        self, permit: Permit, tool: Tool, came: ToolOutcome, start: int
+        self, permit: Permit, tool: Tool, latest: ToolOutcome, start: int
     ) -> ToolOutcome:
         for step, strategy in enumerate(steps_of(tool.recovery)[start:], start):
-            if not came.failure:
+            if not latest.failure:
                 break
-            context = RecoveryStep(self, strategy, permit, tool, came, step + 1)
+            context = RecoveryStep(self, strategy, permit, tool, latest, step + 1)
             if context.applies():
-                came = await self._begin(context)
-        return came
+                latest = await self._begin(context)
+        return latest
 
     async def _begin(self, step: "RecoveryStep") -> ToolOutcome:
         """Record a step and take it, after its pause."""
-        session, strategy, came = self.calls.session, step.strategy, step.came
+        session, strategy, latest = self.calls.session, step.strategy, step.latest
         session.signals.check(begun=True)
         earlier = steps_of(step.tool.recovery)[: step.number - 1]
         repeats = sum(one.name == strategy.name for one in earlier)
         delay = max(strategy.delay(repeats), 0.0)
         if delay and session.is_too_long(delay):
-            return came
+            return latest
         if strategy.name == Retry.name:
             session.budget.tool_calls += 1
         step.record(delay)
         if strategy.name not in ASKS_NO_MODEL:  # a model is about to read the failure
-            session.sensitivity.observe(came.label, came.untrusted)
+            session.sensitivity.observe(latest.label, latest.untrusted)
         if delay and not await self._wait(delay):
-            return dataclasses.replace(came, failure="")  # the outcome so far stands
+            return dataclasses.replace(latest, failure="")  # the outcome so far stands
         return await step.take()
 
     async def _wait(self, delay: float) -> bool:
-        """Wait; return whether the run goes on after that."""
+        """Wait; return whether the run continues after that."""
         session = self.calls.session
         try:
             with session.active.working():
@@ -144,10 +142,10 @@ class RecoveryStep:
         strategy: RecoveryStrategy,
         permit: Permit,
         tool: Tool,
-        came: ToolOutcome,
+        latest: ToolOutcome,
         number: int,
     ) -> None:
-        self.strategy, self.tool, self.came = strategy, tool, came
+        self.strategy, self.tool, self.latest = strategy, tool, latest
         self.number = number
         self._recovery, self._permit = recovery, permit
         self._calls, self._session = recovery.calls, recovery.calls.session
@@ -172,7 +170,7 @@ class RecoveryStep:
             if isinstance(error, LoopwrightError) and not isinstance(error, ToolError):
                 raise  # the kernel's own: a suspension, a limit, a misused context
             self._log(error)
-            return self.came
+            return self.latest
         if isinstance(outcome, ToolOutcome):
             return outcome
         self._log(
@@ -180,23 +178,23 @@ class RecoveryStep:
                 f"recover: must return an outcome of the context, got {outcome!r}"
             )
         )
-        return self.came
+        return self.latest
 
     def record(self, delay: float) -> None:
         """Record that the step begins, with the outcome so far."""
-        call, came = self._permit.call, self.came
+        call, latest = self._permit.call, self.latest
         triggered = RecoveryTriggered(
             call.name,
             call.id,
             self.strategy.name,
             self.number,
-            came.status,
-            came.content,
+            latest.status,
+            latest.content,
             round(delay, 6),
-            came.failure,
-            came.marked,
-            came.label,
-            came.untrusted,
+            latest.failure,
+            latest.marked,
+            latest.label,
+            latest.untrusted,
         )
         self._session.writer.record(self._permit.key, triggered)
         self._session.replay.recoveries.begin(self._permit.key, triggered)
@@ -219,19 +217,19 @@ class RecoveryStep:
 
     @functools.cached_property
     def _failed(self) -> FailedCall:
-        came, tool, permit = self.came, self.tool, self._permit
-        is_uncertain = came.failure in ("timed_out", "raised")
+        latest, tool, permit = self.latest, self.tool, self._permit
+        is_uncertain = latest.failure in ("timed_out", "raised")
         has_side_effect = is_uncertain and tool.effect in SIDE_EFFECTS
         return FailedCall(
             permit.call,
             tool.effect,
             tool.description,
             tool.schema,
-            came.status,
-            came.content,
-            self._calls.spotlight_outcome(tool, came),
-            came.failure,
-            may_have_taken_effect=has_side_effect or came.failure == "elsewhere",
+            latest.status,
+            latest.content,
+            self._calls.spotlight_outcome(tool, latest),
+            latest.failure,
+            may_have_taken_effect=has_side_effect or latest.failure == "elsewhere",
             has_arguments=not self._session.secrets.is_lost(permit.key),
             has_secret=permit.unredacted is not None,
         )
@@ -239,7 +237,7 @@ class RecoveryStep:
     @property
     def outcome(self) -> CallOutcome:
         """Return the failure as it stands."""
-        return self.came
+        return self.latest
 
     @property
     def has_budget(self) -> bool:
@@ -248,10 +246,12 @@ class RecoveryStep:
 
     def succeed(self, content: str) -> CallOutcome:
         """Return an outcome of the strategy's own; what it is made of may be the failure."""
-        came = self._calls.build_outcome(self.tool, "ok", content, self.came.seconds)
-        label = highest((came.label, self.came.label))
-        untrusted = came.untrusted or self.came.untrusted
-        return dataclasses.replace(came, label=label, untrusted=untrusted)
+        latest = self._calls.build_outcome(
+            self.tool, "ok", content, self.latest.seconds
+        )
+        label = highest((latest.label, self.latest.label))
+        untrusted = latest.untrusted or self.latest.untrusted
+        return dataclasses.replace(latest, label=label, untrusted=untrusted)
 
     def find_cached_result(self, max_age: float) -> CallOutcome | None:
         """Return the last good result of the same call if it is at most `max_age` seconds old."""
@@ -268,7 +268,7 @@ class RecoveryStep:
         earlier = ToolOutcome(
             "ok",
             good.content,
-            self.came.seconds,
+            self.latest.seconds,
             "",
             good.cut,
             good.label,
@@ -310,22 +310,22 @@ class RecoveryStep:
             resolution = resolver.ask(self._permit, text, "failure")
         if isinstance(resolution, ResolvedResult):
             return dataclasses.replace(
-                build_outcome(resolution), seconds=self.came.seconds
+                build_outcome(resolution), seconds=self.latest.seconds
             )
         if isinstance(resolution, CallNotExecuted):
             return await self._calls.attempt(self._permit, self.tool, "retry")
-        return self.came
+        return self.latest
 
     def dead_letter(self, queue: str) -> CallOutcome:
         """Record the call whole for a person to handle later."""
-        call, came, key = self._permit.call, self.came, self._permit.key
+        call, latest, key = self._permit.call, self.latest, self._permit.key
         if key not in self._session.replay.recoveries.dead_lettered:
             recorded = CallDeadLettered(
-                call.name, call.id, call.arguments, came.status, came.content, queue
+                call.name, call.id, call.arguments, latest.status, latest.content, queue
             )
             self._session.writer.record(key, recorded)
         text = f"{self.failed.error}\n{DEAD_LETTER_NOTE}"
-        return dataclasses.replace(came, content=text, failure="", cut=0, marked=True)
+        return dataclasses.replace(latest, content=text, failure="", cut=0, marked=True)
 
     async def call(self, tool: str, arguments: JsonObject) -> CallOutcome:
         """Make a substitute call: gated and recorded as any other call."""
@@ -334,12 +334,12 @@ class RecoveryStep:
             raise PhaseError(f"{self.strategy.name}: makes one call in a step")
         if self.failed.may_have_taken_effect:
             raise PhaseError(
-                f"{self.strategy.name}: {self.tool.name} may have taken effect, so no call is made in its place"
+                f"{self.strategy.name}: {self.tool.name} may have taken effect, so no substitute call is made"
             )
         self._has_called = True
         is_new = session.replay.approvals.decision(key) is None
         if is_new and not self.failed.has_arguments:
-            return self.came
+            return self.latest
         call_id = f"{self._permit.call.id}_{self.number}"
         call = self._withhold(ToolCall(tool, arguments, call_id), key)
         decided = await self._recovery.decide(call, key)
@@ -367,7 +367,7 @@ class RecoveryStep:
         self, call: ToolCall, observation: Observation, finished: ToolFinished | None
     ) -> ToolOutcome:
         """Return the outcome of the call now that a substitute has one."""
-        came = self.came
+        latest = self.latest
         label: Label = "public"
         untrusted = False
         if finished is not None:
@@ -377,14 +377,19 @@ class RecoveryStep:
         succeeded = observation.status == "ok"
         if succeeded and call.name != self.tool.name:
             return ToolOutcome(
-                "ok", text, came.seconds, label=label, marked=True, untrusted=untrusted
+                "ok",
+                text,
+                latest.seconds,
+                label=label,
+                marked=True,
+                untrusted=untrusted,
             )
         both = dataclasses.replace(
-            came,
+            latest,
             cut=0,
-            label=highest((came.label, label)),
+            label=highest((latest.label, label)),
             marked=True,
-            untrusted=came.untrusted or untrusted,
+            untrusted=latest.untrusted or untrusted,
         )
         if succeeded:  # the note has the arguments, which were made out of the failure
             return dataclasses.replace(both, status="ok", content=text, failure="")

@@ -362,7 +362,9 @@ class ToolCalls:
             policy = self.policy() if kind == "first" else None
             check_permit(permit, session, policy)
         if permit.unredacted is None and session.secrets.is_lost(permit.key):
-            raise PhaseError(SECRET_LOST)  # never with the redacted text in its place
+            raise PhaseError(
+                SECRET_LOST
+            )  # never with the redacted text as a replacement
         return tool.bind_arguments(_copy_arguments(permit))
 
     async def _run(

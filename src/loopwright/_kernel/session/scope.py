@@ -62,7 +62,7 @@ class EngineUsage:
 
 
 class Scope:
-    """One line of control flow: the root, a branch of `gather`, or a child engine.
+    """One strand of the program: the root, a branch of `gather`, or a child engine.
 
     Effects share one counter. Notes, clock readings and the like have counters of their
     own, so that adding one of those moves no effect's key. What ends this scope alone

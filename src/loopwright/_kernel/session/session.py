@@ -161,7 +161,7 @@ class Session:
 
     def _record_cancellation(self, question: Question) -> None:
         is_known = self.replay.approvals.is_cancelled(question.key)
-        # A run whose code diverged, or that lost its journal, may go on as it was.
+        # A run whose code diverged, or that lost its journal, may continue as it was.
         if is_known or self.signals.fatal is not None:
             return
         withdrawn = QuestionWithdrawn(question.tool, question.call_id, question.about)

@@ -102,9 +102,9 @@ class Replay:
     def is_cancelled(self, key: str) -> bool:
         """Whether the question at a key was withdrawn, so that no answer to it counts.
 
-        In journals from before `QuestionWithdrawn`, outcomes that come after the question show it.
+        In journals from before `QuestionWithdrawn`, it shows in what the scopes around it did next.
         """
-        return self.approvals.is_cancelled(key) or self.scopes.has_outcome_after(key)
+        return self.approvals.is_cancelled(key) or self.scopes.is_abandoned(key)
 
     def waits_for_ever(self, key: str) -> bool:
         """Whether the engine's own effect at a key has a question that was withdrawn.

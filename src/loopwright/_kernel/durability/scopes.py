@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, is_inside
-from ...events.effects import ChildFinished, GateDecided
+from ...events.effects import ChildFinished, ChildStarted, GateDecided, ToolStarted
 from ...events.entry import Entry
 from .effects import OUTCOMES
 
@@ -22,6 +22,8 @@ class Scopes:
         self._highest_outcome: dict[str, int] = {}
         self._ended: set[str] = set()
         """The scopes of child engines, and of engines that answer a call, that had ended."""
+        self._opened: set[str] = {""}
+        """The paths that are scopes: of the root, of branches and of child engines, not of a gather."""
         self._begun: set[tuple[Verb, str]] = set()
         """The proposals whose calls were decided (`gate`), or started or ended (`act`)."""
 
@@ -33,6 +35,9 @@ class Scopes:
             return
         self._first_entries.setdefault(key.text, entry.seq)
         self._reach((key, *key.around))
+        self._opened.add(key.path)
+        if isinstance(event, (ChildStarted, ToolStarted)):
+            self._opened.add(key.child_path)
         if key.is_call:
             verb: Verb = "gate" if isinstance(event, GateDecided) else "act"
             self._begun.add((verb, key.effect))
@@ -90,6 +95,17 @@ class Scopes:
         if not key.is_call and self._has_outcome_inside(text):
             return True
         return any(map(self._is_past, key.around))
+
+    def is_abandoned(self, text: str) -> bool:
+        """Whether a scope around an effect had ended, or had begun a later effect without it."""
+        key = EffectKey.parse(text)
+        return key.is_effect and any(map(self._is_left, key.around))
+
+    def _is_left(self, place: EffectKey) -> bool:
+        if place.text in self._ended:
+            return True
+        is_scope = place.path in self._opened
+        return is_scope and self.reaches(place.path, place.number + 1)
 
     def _is_past(self, place: EffectKey) -> bool:
         """Whether the run had gone past a scope: it ended, or a later outcome is recorded."""

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import functools
 import itertools
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
@@ -167,8 +168,9 @@ class RecoveryStep:
         try:
             outcome = await self.strategy.recover(self)
         except Exception as error:
-            if isinstance(error, LoopwrightError) and not isinstance(error, ToolError):
-                raise  # the kernel's own: a suspension, a limit, a misused context
+            is_ours = isinstance(error, LoopwrightError)
+            if (is_ours and not isinstance(error, ToolError)) or _is_from_kernel(error):
+                raise  # a suspension, a limit, a misused context, a broken journal
             self._log(error)
             return self.latest
         if isinstance(outcome, ToolOutcome):
@@ -415,6 +417,12 @@ class RecoveryStep:
             raise PhaseError(
                 f"{self.strategy.name}: only {base.__name__} and its subclasses may do this; derive the strategy from it"
             )
+
+
+def _is_from_kernel(error: BaseException) -> bool:
+    """Whether an error that a strategy let through was raised below a method of its context."""
+    _, *below = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_filename == __file__ for frame, _ in below)
 
 
 def _restore_outcome(tool: Tool, last: RecoveryTriggered) -> ToolOutcome:

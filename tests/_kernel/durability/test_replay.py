@@ -600,3 +600,20 @@ def test_a_divergence_says_before_which_entry_a_fork_goes_on(
         f"at {at} the journal has a sleep, the code asks for a model call: the engine, its options or its prompts "
         f"changed since. Run the code that wrote the journal, or fork it after entry {seq}."
     )
+
+
+# --- abandoned branches of journals without `QuestionWithdrawn` ---
+
+QUESTION = GateDecided("pay", "c1", "ask", "", "1", "hash")
+
+
+def test_a_question_of_a_gather_is_cancelled_once_the_next_effect_has_begun() -> None:
+    recorded = replay(("0.0.0#0", QUESTION), ("0.1.0", SLEPT), ("1", ASKED))
+
+    assert recorded.is_cancelled("0.0.0#0")
+
+
+def test_a_question_of_a_gather_stays_open_while_only_its_siblings_continue() -> None:
+    recorded = replay(("0.0.0#0", QUESTION), ("0.1.0", SLEPT), ("0.1.1", ASKED))
+
+    assert not recorded.is_cancelled("0.0.0#0")

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, overload
 
@@ -20,6 +20,7 @@ from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.structured_output import ask_model, ask_text
+from ._kernel.session.branches import Branches
 from ._kernel.session.scope import EngineUsage, Scope
 from ._kernel.session.session import Session
 from .errors import (
@@ -242,9 +243,8 @@ class Run:
                 _open_branch(self._cycle, f"{key}.{index}")
                 for index in range(len(works))
             ]
-            slots = asyncio.Semaphore(max_concurrency or max(len(works), 1))
             settled = await asyncio.gather(
-                *(_work(*each, slots) for each in zip(works, branches, strict=True)),
+                *self._start_branches(works, branches, max_concurrency),
                 return_exceptions=True,
             )
             parked = sum(_close_branch(branch) for branch in branches)
@@ -252,6 +252,24 @@ class Run:
             if parked:  # also if the branch swallowed it
                 raise self._park_branches(parked, key)
             return results
+
+    def _start_branches(
+        self,
+        works: tuple[Callable[["Run"], Awaitable[T]], ...],
+        branches: list[Cycle],
+        max_concurrency: int | None,
+    ) -> list[Coroutine[Any, Any, T]]:
+        begun = sum(branch.scope.is_replaying() for branch in branches)
+        places = Branches(
+            self._session.replay_end,
+            begun,
+            len(branches) - begun,
+            max_concurrency or len(branches),
+        )
+        return [
+            _work(work, branch, places)
+            for work, branch in zip(works, branches, strict=True)
+        ]
 
     def _results_of(self, settled: list[T | BaseException], key: str) -> list[T]:
         """Return the results of branches; raise the first error that is not a wait."""
@@ -381,9 +399,9 @@ def _close_branch(branch: Cycle) -> bool:
 
 
 async def _work(
-    work: Callable[[Run], Awaitable[T]], branch: Cycle, slots: asyncio.Semaphore
+    work: Callable[[Run], Awaitable[T]], branch: Cycle, places: Branches
 ) -> T:
-    async with slots:
+    async with places.place(begun=branch.scope.is_replaying()):
         return await work(Run(branch))
 
 

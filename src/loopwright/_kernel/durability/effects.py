@@ -1,6 +1,6 @@
 """The effects that a journal holds: what began at each key, its outcome, what is used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
 from ...events.control import FollowedUp
@@ -149,12 +149,21 @@ class Effects:
         self._used.add(key)
         self.last_used = max(self.last_used, self._outcome_entries[key])
 
-    def first_unused(self) -> str | None:
-        """Return the key of the first recorded outcome that the code did not use."""
+    @property
+    def used_count(self) -> int:
+        """How many recorded outcomes the code has used."""
+        return len(self._used)
+
+    def first_unused(self, ignored: Container[str] = ()) -> str | None:
+        """Return the key of the first recorded outcome that the code did not use.
+
+        Steps of the calls that are `ignored` do not count.
+        """
         unused = [
             key
-            for key in self.outcomes
-            if key not in self._used and EffectKey.parse(key).original not in self._used
+            for key in self.outcomes.keys() - self._used
+            if (original := EffectKey.parse(key).original) not in self._used
+            and original not in ignored
         ]
         return min(unused, key=self.seq, default=None)
 

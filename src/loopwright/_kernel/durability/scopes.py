@@ -1,5 +1,6 @@
 """How far each scope of a recorded run had come, by the keys of its entries."""
 
+import sys
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
@@ -17,6 +18,8 @@ class Scopes:
 
     def __init__(self) -> None:
         self._first_entries: dict[str, int] = {}
+        self._last_entries: dict[str, int] = {}
+        """The number of the last entry of each scope."""
         self._reached: dict[str, int] = {}
         """The highest number in each scope, with what happened in the scopes inside it."""
         self._highest_outcome: dict[str, int] = {}
@@ -34,6 +37,7 @@ class Scopes:
         if not key.is_effect or isinstance(event, QuestionWithdrawn):
             return
         self._first_entries.setdefault(key.text, entry.seq)
+        self._last_entries[key.path] = entry.seq
         self._reach((key, *key.around))
         self._opened.add(key.path)
         if isinstance(event, (ChildStarted, ToolStarted)):
@@ -59,6 +63,14 @@ class Scopes:
     def first_entry(self, key: str) -> int:
         """Return the number of the first entry at a key."""
         return self._first_entries[key]
+
+    def has_entry(self, key: str) -> bool:
+        """Whether anything is recorded at a key."""
+        return key in self._first_entries
+
+    def last_entry(self, key: str) -> int:
+        """Return the number of the last entry in the scope of a key; without one, a large number."""
+        return self._last_entries.get(EffectKey.parse(key).path, sys.maxsize)
 
     def entries_from(self, key: EffectKey) -> list[int]:
         """Return the first entries of an effect, of later ones of its scope, and of those inside."""

@@ -65,7 +65,7 @@ async def _start(
     clearance = dataclasses.replace(cycle.clearance, guards=guards)
     await cycle.permit_own("delegate", arguments, "write", key, clearance)
     options = engine.recorded_options()[0]
-    session.writer.record(key, ChildStarted(name, options, found))
+    session.writer.record_after_replay(key, ChildStarted(name, options, found))
 
 
 def _finish(
@@ -83,4 +83,4 @@ def _finish(
         outcome.record_error(),
         turns,
     )
-    session.writer.record(key, finished)
+    session.writer.record_after_replay(key, finished)

@@ -25,6 +25,7 @@ from ...messages import (
 from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
+from ..session.branches import Branches
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
 from .act import FunctionInvoker
@@ -142,7 +143,7 @@ class Cycle:
         if recorded is None:
             session.signals.check_gap(key)
             proposed = CallsProposed(redacted, found, tuple(originals), command)
-            session.writer.record(key, proposed)
+            session.writer.record_after_replay(key, proposed)
         elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
             raise session.signals.diverge(
                 key, type(recorded).__name__, f"propose {found}"
@@ -230,6 +231,7 @@ class Cycle:
         with self.scope.enter("act", recorded=begun):
             self._issued = None
             if self.session.command_log.commands and not begun:
+                await self.session.replay_end.reach(cleared.key)
                 await self.session.intake.wait_while_paused()
             decisions = cleared.decisions
             for decision in decisions:  # their policy is checked right before each call
@@ -263,10 +265,21 @@ class Cycle:
             return self._engines
         return self._users if tool.asks_user else self._functions
 
+    async def _settle_one(
+        self, decision: Permit | Denial, branches: Branches
+    ) -> Observation:
+        async with branches.place(begun=True):
+            return await self.settle_call(decision)
+
     async def _settle_all(
         self, decisions: tuple[Permit | Denial, ...]
     ) -> tuple[Observation, ...]:
-        calls = [asyncio.ensure_future(self.settle_call(each)) for each in decisions]
+        count = len(decisions)
+        branches = Branches(self.session.replay_end, count, 0, count)
+        calls = [
+            asyncio.ensure_future(self._settle_one(each, branches))
+            for each in decisions
+        ]
         try:
             settled = await asyncio.gather(*calls, return_exceptions=True)
         except asyncio.CancelledError:  # an abort: all calls have ended

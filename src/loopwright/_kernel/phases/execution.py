@@ -108,8 +108,11 @@ class Execution:
             is_complete = outcome.status == "completed"
             if is_complete and take_follow_up(self._cycle, outcome.answer or ""):
                 continue  # it was sent while the output was made
-            session.signals.check_unused()
             break
+        if outcome.status == "waiting":
+            session.replay_end.abandon()
+        else:
+            session.replay_end.finish()
         return await self._permit_answer(outcome, output)
 
     async def _replay_for_undo(self) -> None:

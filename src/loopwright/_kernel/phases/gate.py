@@ -225,6 +225,7 @@ class Clearance:
     async def _gate(
         self, gated: GatedCall, state: PolicyState, *, may_change: bool = False
     ) -> Permit | Denial | Question:
+        await self.session.replay_end.reach(gated.key)
         for _ in range(MAX_ROUNDS):
             decided = await self._gate_once(gated, state, may_change)
             if not isinstance(decided, GatedCall):
@@ -397,9 +398,11 @@ class Clearance:
             session.active.take_waited(), self.monitor.stop_reason(key), key in session.secrets,
             command, until, gated.effect,
         )  # fmt: skip
-        entry = session.writer.record(key, decided)
         if verdict == "ask":
+            entry = session.writer.record(key, decided)
             session.replay.approvals.note_expiry(decided, entry.seq)
+        else:
+            session.writer.record_after_replay(key, decided)
         return decided
 
 

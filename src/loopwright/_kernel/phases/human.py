@@ -28,6 +28,7 @@ async def ask_user(cycle: Cycle, question: str) -> str:
         recorded = recorded_effect(cycle.scope, key, "ask_user", TypeAdapter(str))
         if recorded is not None:
             return recorded[0]
+        await session.replay_end.reach(key)
         await session.intake.wait_while_paused()
         question = cycle.services.redactor.redact_text(question)
         await permit_effect(cycle, "ask_user", {"question": question}, "read", key)
@@ -61,7 +62,7 @@ def take_follow_up(cycle: Cycle, answer: str) -> bool:
         label = session.sensitivity.classify(text)
         session.sensitivity.observe(label, untrusted=False)
         recorded = FollowedUp(command.number, text, label)
-        session.writer.record(key, recorded)
+        session.writer.record_after_replay(key, recorded)
     answered = cycle.latest.assistant(answer, origin="model")
     cycle.conversation = answered.user(recorded.text, origin="operator")
     cycle.keep(cycle.conversation)

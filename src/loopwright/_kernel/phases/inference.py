@@ -82,6 +82,7 @@ class Inference:
         if outcome is not None:
             return self._replay(key, question, known, outcome)
         session.signals.check_gap(key)
+        await session.replay_end.reach(key)
         session.signals.check(begun=True)
         if (
             known is None
@@ -224,7 +225,7 @@ class Inference:
         if setup != intent.setup and not session.drifted:
             session.drifted = True
             drift = DriftNoticed("setup", intent.setup, setup)
-            session.writer.record(key, drift)
+            session.writer.record_after_replay(key, drift)
         if isinstance(outcome, ModelFailed):
             raise outcome.error.restore()
         return Reply(key, outcome.completion, intent.delivered, intent.commands)

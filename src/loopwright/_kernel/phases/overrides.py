@@ -30,6 +30,7 @@ async def make_overrides(cycle: Cycle, verb: str) -> None:
             continue
         if recorded is not None:
             return
+        await session.replay_end.reach(key)
         await session.intake.wait_while_paused()
         if effects.intent(key) is not None or verb == "best_answer":
             return

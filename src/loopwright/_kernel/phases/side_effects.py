@@ -49,10 +49,10 @@ def note(scope: Scope, fact: object) -> None:
     recorded = session.replay.effects.side(key)
     if recorded is None:
         noted = session.facts[key] = FactNoted(type(fact).__name__, value)
-        session.writer.record(key, noted)
+        session.writer.record_after_replay(key, noted)
     elif isinstance(recorded, FactNoted) and recorded.value != value:
         before, now = str(recorded.value)[:200], str(value)[:200]
-        session.writer.record(key, DriftNoticed("note", before, now))
+        session.writer.record_after_replay(key, DriftNoticed("note", before, now))
 
 
 def now(scope: Scope) -> datetime:
@@ -62,7 +62,7 @@ def now(scope: Scope) -> datetime:
     if isinstance(recorded, ClockRead):
         return datetime.fromtimestamp(recorded.seconds, UTC)
     seconds = scope.session.services.clock.wall()
-    scope.session.writer.record(key, ClockRead(seconds))
+    scope.session.writer.record_after_replay(key, ClockRead(seconds))
     return datetime.fromtimestamp(seconds, UTC)
 
 
@@ -93,7 +93,7 @@ async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
             raise session.signals.diverge(key, expected, name)
         if recorded_effect(cycle.scope, key, name, TypeAdapter(type(None))) is None:
             await permit_effect(cycle, name, arguments, "write", key)
-            session.writer.record(key, EffectFinished(name))
+            session.writer.record_after_replay(key, EffectFinished(name))
 
 
 async def permit_effect(
@@ -140,6 +140,7 @@ async def _do_effect(
 
     Both are the same now as on replay.
     """
+    await session.replay_end.reach(key)
     session.signals.check(begun=True)
     if session.remaining() == 0:
         raise session.refuse(key, out_of_time())
@@ -186,7 +187,8 @@ def record_failure(
         record = ErrorRecord(EngineError.__name__, message)
     label = session.sensitivity.classify(format_error(error))
     session.sensitivity.observe(label, untrusted=False)
-    session.writer.record(key, EffectFinished(name, error=record, label=label))
+    failed = EffectFinished(name, error=record, label=label)
+    session.writer.record_after_replay(key, failed)
     again = record.restore()
     again.__cause__ = error
     return redact_error(redactor, again)

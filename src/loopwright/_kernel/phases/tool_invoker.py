@@ -45,6 +45,7 @@ class RuntimeCalls:
         if isinstance(started, ToolStarted):
             self._calls.check_same_call(permit, started)
         elif recorded is None:
+            await session.replay_end.reach(permit.key)
             session.signals.check()
             session.signals.check_gap(permit.key)
             try:
@@ -96,6 +97,8 @@ class EngineInvoker:
             if not session.signals.aborting:
                 raise
             outcome = None
+        if session.replay.effects.outcome(permit.key) is None:
+            await session.replay_end.reach(permit.key)
         if outcome is None or outcome.status == "aborted":
             text = f"{tool.name} was interrupted."
             return self._calls.end(permit, tool, "cancelled", text)
@@ -121,6 +124,7 @@ class UserInvoker:
             return not_run
         if session.replay.effects.outcome(permit.key) is not None:
             return self._calls.end(permit, tool, "ok", "")
+        await session.replay_end.reach(permit.key)
         question = str(call.arguments.get("question", ""))
         answer = await await_answer(session, permit.key, question, call.name, call.id)
         return self._calls.end(permit, tool, "ok", answer)

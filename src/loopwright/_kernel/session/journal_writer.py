@@ -46,6 +46,8 @@ class JournalWriter:
         self._unshown: list[Entry] | None = [] if is_new else None
         self._durable_seq = claim.head_seq
         self._failure: LoopwrightError | None = None  # nothing is durable any more
+        self._held: list[tuple[str, Event]] | None = None
+        """What is to be recorded once the replay has ended; `None` before and after it."""
 
     def record(self, key: str, event: Event) -> Entry:
         """Add an event to the journal; it is durable after the next `barrier`."""
@@ -71,6 +73,23 @@ class JournalWriter:
         elif self.watchers or self._services.observers:
             self._show(entry)
         return entry
+
+    def begin_replay(self) -> None:
+        """Hold back from now on what `record_after_replay` is given."""
+        self._held = []
+
+    def end_replay(self) -> None:
+        """Record what was held back."""
+        held, self._held = self._held or [], None
+        for key, event in held:
+            self.record(key, event)
+
+    def record_after_replay(self, key: str, event: Event) -> None:
+        """Record an event that code may cause during replay; if the run diverges, it is not recorded."""
+        if self._held is None:
+            self.record(key, event)
+        else:
+            self._held.append((key, event))
 
     def close(self, event: RunSuspended | RunFinished) -> None:
         """Record the run's last entry, or that of its suspension."""

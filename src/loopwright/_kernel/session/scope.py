@@ -203,7 +203,9 @@ class Scope:
         elif limit is None or number <= limit or self.is_replaying():
             return  # a recorded turn is not refused because the limit was lowered since
         else:
-            self.session.writer.record(key, LimitHit("max_iterations", str(limit)))
+            self.session.writer.record_after_replay(
+                key, LimitHit("max_iterations", str(limit))
+            )
         turns = "iteration" if number == 2 else "iterations"
         raise self.halt(
             LimitReached("max_iterations", f"the loop ran its {number - 1} {turns}")

@@ -23,6 +23,7 @@ from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .command_intake import CommandIntake
 from .journal_writer import JournalWriter
+from .replay_end import ReplayEnd
 from .secrets import Secrets
 from .sensitivity import Sensitivity
 from .services import Services
@@ -90,6 +91,7 @@ class Session:
         self.writer = JournalWriter(
             services, claim, self.signals, self.secrets, is_new=self.is_new
         )
+        self.replay_end = ReplayEnd(replay, self.signals, self.writer)
         self.intake = CommandIntake(
             services, replay, self.writer, self.signals, self.secrets,
             self.sensitivity, self.active,
@@ -165,7 +167,7 @@ class Session:
         if is_known or self.signals.fatal is not None:
             return
         withdrawn = QuestionWithdrawn(question.tool, question.call_id, question.about)
-        self.writer.record(question.key, withdrawn)
+        self.writer.record_after_replay(question.key, withdrawn)
 
     def idempotency_key(self, key: str) -> str:
         """Return a call's idempotency key: the same however often it is made, in a fork too."""

@@ -62,9 +62,3 @@ class Signals:
         """Raise `Suspended` for a question that was withdrawn: no answer counts."""
         if self._replay.is_cancelled(key):
             raise Suspended(ABANDONED_BRANCH)
-
-    def check_unused(self) -> None:
-        """Raise `ReplayDivergence` if the engine ended without using every recorded effect."""
-        unused = self._replay.effects.first_unused()
-        if unused is not None:
-            raise self.diverge(unused, "a recorded effect", "nothing")

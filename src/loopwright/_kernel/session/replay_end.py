@@ -1,0 +1,121 @@
+"""Hold back all that is live until a resumed run has replayed what its journal holds."""
+
+import asyncio
+
+from ...errors import LoopwrightError
+from ..durability.replay import Replay
+from .journal_writer import JournalWriter
+from .signals import Signals
+
+POLL_SECONDS = 0.05
+"""How often a branch that waits looks whether the last recorded outcome was used."""
+STALL_SECONDS = 60.0
+"""How long no branch may make progress while recorded outcomes are unused."""
+
+
+class ReplayEnd:
+    """The moment at which a resumed run has used every recorded outcome.
+
+    Before it, nothing live begins: a branch that comes to something new waits until all
+    recorded outcomes were asked for, or every branch waits as well. Outcomes that are
+    unused then are a divergence, which is so found before anything was done or recorded.
+    """
+
+    def __init__(self, replay: Replay, signals: Signals, writer: JournalWriter) -> None:
+        self._replay, self._signals, self._writer = replay, signals, writer
+        self.is_reached = self._is_ending = replay.started is None
+        self._branches = 1
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._progress: tuple[int, ...] = ()
+        self._progress_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        if not self.is_reached:
+            writer.begin_replay()
+
+    async def reach(self, key: str) -> None:
+        """Wait before something new at `key` until the replay has ended; raise `ReplayDivergence`."""
+        if self.is_reached:
+            return
+        if self._replay.scopes.has_entry(key):
+            self._signals.check_cancelled(key)
+        self._waiting[key] = asyncio.get_running_loop().create_future()
+        try:
+            self._check()
+            self._poll()
+            await self._waiting[key]
+        finally:
+            self._waiting.pop(key, None)
+        if self._signals.fatal is not None:
+            raise self._signals.fatal
+
+    def add_branches(self, number: int) -> None:
+        """Count branches that began, or with a negative number ended."""
+        self._branches += number
+        if self._waiting:
+            self._check()
+
+    def finish(self) -> None:
+        """End the replay with the engine; raise `ReplayDivergence` if an outcome is unused."""
+        unused = self._replay.effects.first_unused()
+        if unused is not None:
+            raise self._diverge(unused)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End the replay of an engine that stopped before its end, such as one that waits."""
+        if not self._is_ending:
+            self._end()
+
+    def _poll(self) -> None:
+        """Look again and again, since a branch may use the last outcome and wait for nothing."""
+        if self._waiting and not self._is_ending and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(POLL_SECONDS, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._check()
+        self._poll()
+
+    def _check(self) -> None:
+        if self._is_ending:
+            return
+        unused = self._next_unused()
+        if unused is None:
+            self._end()
+        elif len(self._waiting) >= self._branches or self._has_stalled():
+            self._diverge(unused)
+            self._end()
+
+    def _next_unused(self) -> str | None:
+        """Return a recorded outcome that no code asked for; steps of calls that wait do not count."""
+        effects = self._replay.effects
+        return effects.first_unused(ignored=self._waiting)
+
+    def _has_stalled(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        effects = self._replay.effects
+        progress = (len(self._waiting), self._branches, effects.used_count)
+        if progress != self._progress:
+            self._progress, self._progress_at = progress, now
+        return now - self._progress_at >= STALL_SECONDS
+
+    def _diverge(self, unused: str) -> LoopwrightError:
+        return self._signals.diverge(unused, "a recorded effect", "nothing")
+
+    def _end(self) -> None:
+        """Let all branches that wait continue; those that come before they do wait as well."""
+        self._is_ending = True
+        if self._signals.fatal is None:
+            self._writer.end_replay()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._release)
+        else:
+            self.is_reached = True
+
+    def _release(self) -> None:
+        """Wake the branches in the order of their last entries, so that budgets go the same way."""
+        self.is_reached = True
+        for key in sorted(self._waiting, key=self._replay.scopes.last_entry):
+            if not self._waiting[key].done():
+                self._waiting[key].set_result(None)

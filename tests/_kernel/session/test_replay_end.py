@@ -1,0 +1,184 @@
+"""A resumed run does nothing live before it has replayed what its journal holds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from function_engine import FunctionEngine
+from loopwright import MemoryJournal, Run, Runtime, ToolCall, tool
+from loopwright._kernel.session import replay_end
+from loopwright.errors import ReplayDivergence
+from loopwright.events import RunResumed, RunSuspended
+from loopwright.testing import ScriptedProvider, crashed
+
+Body = Callable[[Run], Awaitable[object]]
+PAID: list[str] = []
+
+
+@tool(effect="write")
+async def pay(what: str) -> str:
+    """Pay."""
+    PAID.append(what)
+    return "paid"
+
+
+def payment(what: str) -> ToolCall:
+    return ToolCall("pay", {"what": what})
+
+
+def engine(body: Body, journal: MemoryJournal) -> FunctionEngine:
+    provider = ScriptedProvider(["a reply"] * 20)
+    return FunctionEngine(Runtime(provider, tools=[pay], journal=journal), body=body)
+
+
+async def record(body: Body) -> MemoryJournal:
+    journal = MemoryJournal()
+    await engine(body, journal).run("Go.", run_id="r")
+    return journal
+
+
+@pytest.fixture(autouse=True)
+def no_payments() -> None:
+    PAID.clear()
+
+
+async def asks_twice(branch: Run) -> str:
+    return await branch.ask("one") + await branch.ask("two")
+
+
+async def two_branches(run: Run) -> object:
+    return await run.gather(asks_twice, asks_twice)
+
+
+def diverging(pays_first: bool) -> Body:
+    """One branch of old code is gone, and the other makes a payment that is new."""
+
+    async def pays(branch: Run) -> str:
+        await branch.call(payment("the new invoice"))
+        return await branch.ask("one")
+
+    async def idles(branch: Run) -> str:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return ""
+
+    async def body(run: Run) -> object:
+        works = (pays, asks_twice) if pays_first else (idles, pays)
+        return await run.gather(*works)
+
+    return body
+
+
+@pytest.mark.parametrize("pays_first", [True, False])
+async def test_code_that_diverges_pays_nothing_and_records_nothing(
+    pays_first: bool,
+) -> None:
+    journal = await record(two_branches)
+    entries = journal.read("r")
+    diverged = 0
+    for keep in range(1, len(entries)):
+        PAID.clear()
+        cut = crashed(entries, keep)
+        try:
+            await engine(diverging(pays_first), cut).resume("r")
+        except ReplayDivergence:
+            diverged += 1
+            assert PAID == [], keep
+            added = [type(entry.event) for entry in cut.read("r")[keep:]]
+            assert added == [RunResumed, RunSuspended], keep
+            old = await engine(two_branches, cut).resume("r")
+            assert old.status == "completed", keep
+
+    assert diverged >= 2
+
+
+async def test_what_code_notes_before_it_diverges_is_not_recorded() -> None:
+    async def old(run: Run) -> object:
+        return [await run.ask("one"), await run.ask("two")]
+
+    async def new(run: Run) -> object:
+        run.note("a fact of the new code")
+        run.now()
+        run.propose(payment("x"))
+        return ""
+
+    async def other(run: Run) -> object:
+        run.note("a fact of the new code")
+        run.now()
+        return await run.ask("something else")
+
+    journal = await record(old)
+    entries = journal.read("r")
+    for body in (new, other):
+        cut = crashed(entries, len(entries) - 1)
+        with pytest.raises(ReplayDivergence):
+            await engine(body, cut).resume("r")
+        added = [type(entry.event) for entry in cut.read("r")[len(entries) - 1 :]]
+        assert added == [RunResumed, RunSuspended]
+
+
+async def test_an_engine_that_fails_before_it_used_every_outcome_diverges() -> None:
+    async def fails(run: Run) -> object:
+        raise ValueError("the new code is broken")
+
+    journal = await record(two_branches)
+    entries = journal.read("r")
+    cut = crashed(entries, len(entries) - 1)
+
+    with pytest.raises(ReplayDivergence):
+        await engine(fails, cut).resume("r")
+    assert (await engine(two_branches, cut).resume("r")).status == "completed"
+
+
+async def test_a_branch_that_waits_for_another_one_in_its_own_code_goes_on() -> None:
+    # Once all outcomes were asked for, nothing waits for a branch that makes no verb.
+    async def body(run: Run) -> object:
+        told = asyncio.Event()
+
+        async def tells(branch: Run) -> str:
+            said = await branch.ask("one") + await branch.ask("two")
+            told.set()
+            return said
+
+        async def hears(branch: Run) -> str:
+            said = await branch.ask("three")
+            await told.wait()
+            return said + await branch.ask("four")
+
+        return await run.gather(tells, hears)
+
+    journal = await record(body)
+    entries = journal.read("r")
+    for keep in range(1, len(entries)):
+        result = await engine(body, crashed(entries, keep)).resume("r")
+        assert result.status == "completed", keep
+
+
+async def test_a_branch_that_stalls_with_unused_outcomes_is_a_divergence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay_end, "STALL_SECONDS", 0.2)
+
+    async def stalls(run: Run) -> object:
+        async def waits(branch: Run) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        async def pays(branch: Run) -> str:
+            return (await branch.call(payment("the new invoice"))).content
+
+        return await run.gather(waits, pays)
+
+    journal = await record(two_branches)
+    entries = journal.read("r")
+    cut = crashed(entries, len(entries) - 1)
+    engine_of_new_code: Any = engine(stalls, cut)
+    resuming = asyncio.ensure_future(engine_of_new_code.resume("r"))
+    await asyncio.sleep(1)
+    resuming.cancel()
+    with pytest.raises((ReplayDivergence, asyncio.CancelledError)):
+        await resuming
+
+    assert PAID == []

@@ -83,8 +83,8 @@ class ReplayDivergence(LoopwrightError):
 
     Args:
         key: the effect: scope path and number.
-        expected: fingerprint or description in the journal.
-        found: fingerprint or description of what the code asks for now.
+        expected: what the journal holds, in words.
+        found: what the code asks for now, in words.
         seq: the last entry on which both agree.
     """
 

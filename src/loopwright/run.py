@@ -238,7 +238,7 @@ class Run:
         with self._scope.enter("gather"):
             key = self._scope.next_key()
             if effects.outcome(key) or effects.intent(key):
-                raise self._session.signals.diverge(key, "an effect", "gather")
+                raise self._session.signals.diverge_from(key, "gather")
             branches = [
                 _open_branch(self._cycle, f"{key}.{index}")
                 for index in range(len(works))
@@ -285,7 +285,7 @@ class Run:
     def _park_branches(self, parked: int, key: str) -> LoopwrightError:
         """Return the error that ends a gather some of whose branches wait for a decision."""
         if self._scope.is_replaying():
-            expected = "recorded effects after it"
+            expected = "effects after it"
             return self._session.signals.diverge(key, expected, "a gather that waits")
         return self._scope.halt(
             Suspended(f"waiting for decisions in {parked} branches")

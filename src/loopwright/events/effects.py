@@ -50,6 +50,7 @@ class ModelRequested(DescribedEvent):
     sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call,
     `commands` the numbers of the commands that sent some of them. `purpose` says in a word what an engine makes the
     call for: "plan", "judge". `label` is how sensitive the delivered texts of people are.
+    `about` says in a line what was asked, for the error of a replay whose code asks for something else.
     """
 
     verb: Annotated[str, public("loopwright.verb")]
@@ -63,6 +64,7 @@ class ModelRequested(DescribedEvent):
     purpose: Annotated[str, public("loopwright.purpose")] = ""
     commands: tuple[int, ...] = ()
     label: Label = "public"
+    about: Annotated[str, CONTENT] = ""
 
     def summary(self) -> str:
         names = [name for name in (self.provider, self.model) if name]
@@ -309,11 +311,15 @@ class EffectFinished(DescribedEvent, heading="effect"):
 
 @dataclasses.dataclass(frozen=True)
 class ChildStarted(DescribedEvent, heading="child", level="info"):
-    """Another engine runs as a child; its entries have keys below this one."""
+    """Another engine runs as a child; its entries have keys below this one.
+
+    `about` is the beginning of its task.
+    """
 
     engine: Annotated[str, public(log="")]
     options: JsonObject
     fingerprint: str
+    about: Annotated[str, CONTENT] = ""
 
     def summary(self) -> str:
         return f"{self.engine} starts"

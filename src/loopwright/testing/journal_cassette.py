@@ -91,7 +91,10 @@ def _open_session(
     )
     services.journal.append(claim, entries[:-1])
     claim.head_seq, claim.head_hash = entries[-2].seq, entries[-2].hash
-    return Session(services, claim, owner, _WithoutReplies(entries[:-1], replied), None)
+    replay = _WithoutReplies(entries[:-1], replied)
+    session = Session(services, claim, owner, replay, None)
+    session.replay_end.abandon()  # the recorded model calls are made among the replayed
+    return session
 
 
 def _check(result: Result, entries: Sequence[Entry], written: Sequence[Entry]) -> None:

@@ -182,6 +182,6 @@ async def test_a_follow_up_to_an_answer_that_was_let_out_comes_too_late() -> Non
 async def test_another_answer_than_the_one_that_was_let_out_is_divergence() -> None:
     engine, _ = await let_out("it is red")
     with pytest.raises(
-        ReplayDivergence, match="at respond: the journal has a decision about"
+        ReplayDivergence, match="at respond: recorded: a decision about"
     ):
         await engine.resume("r")

@@ -368,9 +368,7 @@ async def test_a_gather_that_ended_and_now_waits_is_divergence() -> None:
         waits="a call",
         fails=False,
     )
-    with pytest.raises(
-        ReplayDivergence, match="at 0 the journal has recorded effects after it"
-    ):
+    with pytest.raises(ReplayDivergence, match="at 0 recorded: effects after it"):
         await again.resume("r")
 
 

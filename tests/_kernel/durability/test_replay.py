@@ -597,8 +597,8 @@ def test_a_divergence_says_before_which_entry_a_fork_goes_on(
         seq,
     )
     assert str(error) == (
-        f"at {at} the journal has a sleep, the code asks for a model call: the engine, its options or its prompts "
-        f"changed since. Run the code that wrote the journal, or fork it after entry {seq}."
+        f"at {at} recorded: a sleep; now: a model call. The engine, its options or its prompts changed since: "
+        f"run the code that wrote the journal, or fork it after entry {seq}."
     )
 
 

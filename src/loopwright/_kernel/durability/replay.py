@@ -127,9 +127,11 @@ class Replay:
         after = self.scopes.entries_from(place) if place.is_effect else []
         first = min(after, default=self.effects.last_used + 1)
         seq = max(first - 1, 1)
+        if expected == found:  # the words quote no more than the beginnings of texts
+            found = f"{found}, with other content"
         return ReplayDivergence(
-            f"at {key} the journal has {expected}, the code asks for {found}: the engine, its options or its prompts "
-            f"changed since. Run the code that wrote the journal, or fork it after entry {seq}.",
+            f"at {key} recorded: {expected}; now: {found}. The engine, its options or its prompts changed since: "
+            f"run the code that wrote the journal, or fork it after entry {seq}.",
             key=key,
             expected=expected,
             found=found,

@@ -7,6 +7,7 @@ from ...events.effects import ChildFinished, ChildStarted
 from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
 from ...security.redaction.messages import redact_conversation
+from ..durability.description import quote
 from ..session.scope import fingerprint
 from .approvals import Guard
 from .cycle import Cycle, Engine, name_of
@@ -47,25 +48,26 @@ async def _start(
         name_of(engine),
     )
     found = fingerprint(f"delegate {name}", conversation.digest)
+    about = quote(session.secrets.redactor, conversation.task)
+    words = f"delegate {name} {about}"
     started, outcome = effects.intent(key), effects.outcome(key)
     is_child = outcome is None or isinstance(outcome, ChildFinished)
     if isinstance(started, ChildStarted) and is_child:
         if started.fingerprint != found:
-            recorded = f"{started.engine} {started.fingerprint}"
-            raise session.signals.diverge(key, recorded, f"{name} {found}")
+            raise session.signals.diverge_from(key, words)
         return
     if started or outcome:
-        raise session.signals.diverge(key, "another effect", f"delegate {name}")
+        raise session.signals.diverge_from(key, words)
     known = session.replay.approvals.decision(call_key(key, 0))
     if known is None or known.verdict != "deny":
         # A denial that the engine caught is the whole record of its effect.
-        cycle.scope.check_gap(key)
+        cycle.scope.check_gap(key, words)
     arguments: dict[str, Json] = {"engine": name, "task": conversation.task}
     guards = guards_of_child(cycle, engine)
     clearance = dataclasses.replace(cycle.clearance, guards=guards)
     await cycle.permit_own("delegate", arguments, "write", key, clearance)
     options = engine.recorded_options()[0]
-    session.writer.record_after_replay(key, ChildStarted(name, options, found))
+    session.writer.record_after_replay(key, ChildStarted(name, options, found, about))
 
 
 def _finish(

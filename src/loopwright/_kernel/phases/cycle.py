@@ -25,6 +25,7 @@ from ...messages import (
 from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
+from ..durability.description import describe_calls
 from ..session.branches import Branches
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
@@ -140,14 +141,12 @@ class Cycle:
         content = [[call.name, dict(call.arguments), call.id] for call in redacted]
         found = fingerprint("propose", canonical_json(content))
         recorded = effects.outcome(key)
+        proposed = CallsProposed(redacted, found, tuple(originals), command)
         if recorded is None:
-            session.signals.check_gap(key)
-            proposed = CallsProposed(redacted, found, tuple(originals), command)
+            session.signals.check_gap(key, describe_calls(proposed))
             session.writer.record_after_replay(key, proposed)
         elif not isinstance(recorded, CallsProposed) or recorded.fingerprint != found:
-            raise session.signals.diverge(
-                key, type(recorded).__name__, f"propose {found}"
-            )
+            raise session.signals.diverge_from(key, describe_calls(proposed))
         else:
             effects.agree(key)
         return redacted

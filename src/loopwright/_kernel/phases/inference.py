@@ -24,6 +24,7 @@ from ...providers.base import OutputSchema, Provider, Request, Sampling
 from ...providers.context import estimate_tokens
 from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
+from ..durability.description import describe_question
 from ..session.scope import fingerprint
 from ..session.services import Services
 from ..session.session import Session
@@ -81,7 +82,7 @@ class Inference:
         known = intent if isinstance(intent, ModelRequested) else None
         if outcome is not None:
             return self._replay(key, question, known, outcome)
-        session.signals.check_gap(key)
+        session.signals.check_gap(key, question.verb)
         await session.replay_end.reach(key)
         session.signals.check(begun=True)
         if (
@@ -112,7 +113,14 @@ class Inference:
         return ModelRequested(
             question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
             provider.name, provider.model, question.sampling.options, question.purpose, commands, label,
+            self._describe(question),
         )  # fmt: skip
+
+    def _describe(self, question: Question) -> str:
+        """Return a question in words, for people who read that code and journal differ."""
+        redactor = self._session.secrets.redactor
+        verb, into = question.verb, question.into
+        return describe_question(verb, into, question.conversation, redactor)
 
     def _open(
         self, key: str, question: Question, intent: ModelRequested, *, is_new: bool
@@ -214,12 +222,10 @@ class Inference:
         if isinstance(outcome, LimitHit):
             raise session.recorded_refusal(key, outcome)
         if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
-            kind = type(outcome).__name__
-            raise session.signals.diverge(key, kind, question.verb)
+            raise session.signals.diverge_from(key, self._describe(question))
         found = _fingerprint(question, intent.delivered)
         if found != intent.fingerprint:
-            expected = f"{intent.verb} {intent.fingerprint}"
-            raise session.signals.diverge(key, expected, f"{question.verb} {found}")
+            raise session.signals.diverge_from(key, self._describe(question))
         session.replay.effects.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:

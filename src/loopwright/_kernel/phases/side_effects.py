@@ -116,13 +116,12 @@ def recorded_effect(
     session = scope.session
     recorded = session.replay.effects.outcome(key)
     if recorded is None:
-        scope.check_gap(key)
+        scope.check_gap(key, f"effect {name}")
         return None
     if isinstance(recorded, LimitHit):
         raise session.recorded_refusal(key, recorded)
     if not isinstance(recorded, EffectFinished) or recorded.name != name:
-        kind = type(recorded).__name__
-        raise session.signals.diverge(key, kind, f"effect {name}")
+        raise session.signals.diverge_from(key, f"effect {name}")
     session.replay.effects.agree(key)
     if recorded.error is not None:
         raise recorded.error.restore()

@@ -154,7 +154,7 @@ class ToolCalls:
         # A call that waits for a slot of its tool takes no other tool's slot.
         async with session.slots_of(tool), session.tool_slots:
             session.signals.check(begun=kind != "first")
-            session.signals.check_gap(permit.key)
+            session.signals.check_gap(permit.key, f"a call of {permit.call.name}")
             breaker = session.services.breakers.get(f"tool/{tool.name}")
             changed = session.breaker_changed
             try:

@@ -47,7 +47,7 @@ class RuntimeCalls:
         elif recorded is None:
             await session.replay_end.reach(permit.key)
             session.signals.check()
-            session.signals.check_gap(permit.key)
+            session.signals.check_gap(permit.key, f"a call of {permit.call.name}")
             try:
                 await self._intend(permit, tool)
             except PhaseError as error:

@@ -101,7 +101,7 @@ class ReplayEnd:
         return now - self._progress_at >= STALL_SECONDS
 
     def _diverge(self, unused: str) -> LoopwrightError:
-        return self._signals.diverge(unused, "a recorded effect", "nothing")
+        return self._signals.diverge_from(unused, "nothing")
 
     def _end(self) -> None:
         """Let all branches that wait continue; those that come before they do wait as well."""

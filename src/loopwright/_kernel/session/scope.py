@@ -106,7 +106,7 @@ class Scope:
         """Whether the journal holds effects that this scope has not reached yet."""
         return self.session.replay.scopes.reaches(self.path, self._effects)
 
-    def check_gap(self, key: str) -> None:
+    def check_gap(self, key: str, found: str) -> None:
         """Raise what keeps a new effect of the engine's own from happening at `key`.
 
         That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there
@@ -114,7 +114,7 @@ class Scope:
         """
         if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
-        self.session.signals.check_gap(key)
+        self.session.signals.check_gap(key, found)
 
     @property
     def signal(self) -> LoopwrightError | None:

@@ -1,6 +1,7 @@
 """Hold the signals that keep a run from beginning anything new."""
 
 from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
+from ..durability.description import describe_recorded
 from ..durability.replay import Replay
 
 ABANDONED_BRANCH = "waiting for a person in a branch that was abandoned: the gather around it has ended"
@@ -51,12 +52,17 @@ class Signals:
         self.fatal = error
         return error
 
-    def check_gap(self, key: str) -> None:
+    def diverge_from(self, key: str, found: str) -> ReplayDivergence:
+        """Make it fatal that the code asks for something else than what is recorded at `key`."""
+        expected = describe_recorded(self._replay.effects, key)
+        return self.diverge(key, expected, found)
+
+    def check_gap(self, key: str, found: str) -> None:
         """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope."""
         if self._is_new:
             return
         if self._replay.scopes.has_outcome_after(key):
-            raise self.diverge(key, "recorded effects after it", "a new effect")
+            raise self.diverge(key, "only effects after it", found)
 
     def check_cancelled(self, key: str) -> None:
         """Raise `Suspended` for a question that was withdrawn: no answer counts."""

@@ -1,0 +1,93 @@
+"""Say in words what a journal holds at a key, and what the code asks for now."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ...events.describe import format_count
+from ...events.effects import (
+    CallsProposed,
+    ChildFinished,
+    ChildStarted,
+    EffectFinished,
+    EffectStarted,
+    LimitHit,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    ToolFinished,
+    ToolStarted,
+)
+from ...messages import Conversation
+from ...security.redaction import Redactor
+from .effects import Effects
+
+MAX_QUOTE = 60
+"""The maximum number of characters of a text that is quoted."""
+MAX_REDACTED = 1000
+"""How much of a text is searched for secrets before its beginning is quoted."""
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a text on one line, as valid Unicode."""
+    line = " ".join(text[: 2 * MAX_QUOTE].split())
+    short = line if len(line) <= MAX_QUOTE else f"{line[: MAX_QUOTE - 1]}…"
+    return short.encode("utf-8", "replace").decode()
+
+
+def quote(redactor: Redactor, text: str) -> str:
+    """Return the beginning of a text in quotes, without secrets."""
+    return repr(shorten(redactor.redact_text(text[:MAX_REDACTED])))
+
+
+def describe_question(
+    verb: str, into: str, conversation: Conversation, redactor: Redactor
+) -> str:
+    """Return a question to a model in words: its verb, its type, its first and its last message."""
+    asked = verb if into in ("", "str") else f"{verb} into {into}"
+    messages = conversation.messages
+    last = quote(redactor, messages[-1].content) if messages else "nothing"
+    if len(messages) < 2:
+        return f"{asked} {last}"
+    first = quote(redactor, messages[0].content)
+    return f"{asked} {format_count(len(messages), 'message')}, {first} to {last}"
+
+
+def describe_recorded(effects: Effects, key: str) -> str:
+    """Return what the journal holds at a key in words."""
+    event = effects.intent(key) or effects.outcome(key)
+    describe = _DESCRIPTIONS.get(type(event))
+    return "branches of a gather" if describe is None else describe(event)
+
+
+def describe_calls(proposed: CallsProposed) -> str:
+    """Return calls that an engine wrote itself, which hold no secrets, in words."""
+    return f"propose {shorten(proposed.summary())}"
+
+
+def _describe_request(event: ModelRequested) -> str:
+    # Entries of early versions do not say what was asked.
+    purpose = f" for {event.purpose!r}" if event.purpose else ""
+    return event.about or f"{event.verb}{purpose}"
+
+
+def _describe_reply(event: object) -> str:
+    return "a model call"
+
+
+def _describe_child(event: ChildStarted) -> str:
+    return f"delegate {event.engine} {event.about}".rstrip()
+
+
+_DESCRIPTIONS: dict[type[Any], Callable[[Any], str]] = {
+    ModelRequested: _describe_request,
+    ModelReplied: _describe_reply,
+    ModelFailed: _describe_reply,
+    CallsProposed: describe_calls,
+    ToolStarted: lambda event: f"a call of {event.tool}",
+    ToolFinished: lambda event: f"a call of {event.tool}",
+    EffectStarted: lambda event: f"effect {event.name}",
+    EffectFinished: lambda event: f"effect {event.name}",
+    ChildStarted: _describe_child,
+    ChildFinished: lambda event: f"delegate {event.engine}",
+    LimitHit: lambda event: f"a refusal at {event.limit}",
+}

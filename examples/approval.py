@@ -48,18 +48,20 @@ async def decide(runtime: Runtime, question: Question, turn: int) -> None:
     control = runtime.control("mails")
     print(f"question  {question.text}")
     if sys.stdin.isatty():
-        said = (
+        reply = (
             await asyncio.to_thread(input, "          yes, no, or another address: ")
         ).strip()
     else:
-        said = "yes" if turn == 0 else "team@example.com"
-        print(f"          {said}")
-    if said in ("yes", "y"):
+        reply = "yes" if turn == 0 else "team@example.com"
+        print(f"          {reply}")
+    if reply in ("yes", "y"):
         await control.approve(question.id, by="the person at the terminal")
-    elif said in ("no", "n", ""):
+    elif reply in ("no", "n", ""):
         await control.deny(question.id, "the person at the terminal does not want that")
     else:  # checked against the schema, and gated again
-        await control.approve(question.id, arguments={**question.arguments, "to": said})
+        await control.approve(
+            question.id, arguments={**question.arguments, "to": reply}
+        )
 
 
 async def main() -> None:

@@ -41,7 +41,7 @@ def main() -> None:
             print(f"Recorded: {ask(model, question)}")
         print(f"  {len(real.requests)} calls of the model, {tape.name} written")
 
-        with cassette(tape) as model:  # no provider: there is nobody to ask
+        with cassette(tape) as model:  # no provider: no model is called
             print(f"Replayed: {ask(model, question)}")
         print(f"  {len(real.requests)} calls of the model, as before")
 

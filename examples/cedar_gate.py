@@ -64,7 +64,7 @@ SCRIPT: list[str | list[ToolCall]] = [
 
 
 async def on_duty(action: Action, question: str) -> bool:
-    """The person who is asked; put a prompt or a web form in its place."""
+    """The person who is asked; use a prompt or a web form instead."""
     print(f"person  {question} {action.arguments['euros']} EUR are fine.")
     return True
 

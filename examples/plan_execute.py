@@ -53,7 +53,7 @@ SCRIPT = [
 join()""",
     # Step 4 failed and step 5 was not started, so the engine asks whether that will do.
     "Decision: REPLAN\nWithout the price of Chairwell in euros the three cannot be compared.",
-    # The second plan goes on with the numbers; `$2` is a result of the first one, and is not looked up again.
+    # The second plan continues with the numbers; `$2` is a result of the first one, and is not looked up again.
     """\
 6. exchange_rate("GBP")
 7. in_euros("$2", $6)
@@ -88,13 +88,13 @@ def tell(name: str, fact: Any) -> None:
 
 def max_concurrency(entries: list[Entry]) -> int:
     """How many tools were at work at the same time, by the journal."""
-    at_work = most = 0
+    at_work = highest = 0
     for entry in entries:
         at_work += isinstance(entry.event, ToolStarted) - isinstance(
             entry.event, ToolFinished
         )
-        most = max(most, at_work)
-    return most
+        highest = max(highest, at_work)
+    return highest
 
 
 def main() -> None:

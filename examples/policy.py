@@ -1,7 +1,7 @@
 """A policy gate: what a support desk refunds by itself, what is cut down, what a person decides, what is refused.
 
 A gate is asked about every call before it runs: allow, deny, modify, or ask a person. What it says is in the journal
-before the tool starts. The model reads a denial like a tool's result, and goes on from there. A gate that fails denies.
+before the tool starts. The model reads a denial like a tool's result, and continues from there. A gate that fails denies.
 
 No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
 `loopwright.providers`) in place of the `ScriptedProvider`; everything else stays.
@@ -78,7 +78,7 @@ class RefundPolicy:
 
 
 async def on_duty(action: Action, question: str) -> bool:
-    """The person who is asked: here they agree to refunds below 1,000 EUR; put a prompt or a web form in its place."""
+    """The person who is asked: here they agree to refunds below 1,000 EUR; use a prompt or a web form instead."""
     agreed = float(str(action.arguments["amount"])) < 1000
     print(f"person    {question} {'Yes.' if agreed else 'No.'}")
     return agreed

@@ -1,6 +1,6 @@
 """ReAct: a support desk looks an order up, gets a number wrong, reads why, and answers.
 
-ReAct takes turns: the model thinks, calls tools, reads what came back, and goes on until it answers. This is the loop
+ReAct takes turns: the model thinks, calls tools, reads what came back, and continues until it answers. This is the loop
 for open tasks, where the next step depends on what the last one brought.
 
 No model is needed: `SCRIPT` says what one would say. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from

@@ -4,7 +4,7 @@ The child process buys a ticket and books a room, and is killed with SIGKILL whi
 next: no handler runs, no file is closed. The parent finds the run in its journal and resumes it. Model calls and side
 effects that the journal holds are answered from it; the first thing that is really done is what was missing.
 
-No model is needed: `reply` says what one would say. It is a function of the conversation, so that both processes hear
+No model is needed: `reply` says what one would say. It is a function of the conversation, so that both processes get
 the same. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from `loopwright.providers`) in place of the
 `ScriptedProvider`; everything else stays.
 """

@@ -31,12 +31,12 @@ async def search(query: str) -> str:
 
 def reply(request: Request) -> str:
     """The model's part: what it says next is a function of what it was told last."""
-    told = request.conversation.messages[-1].content
-    if told.startswith("Answer this one question yourself"):  # the search found nothing
+    last = request.conversation.messages[-1].content
+    if last.startswith("Answer this one question yourself"):  # the search found nothing
         return "Linus Pauling was born in the United States."
-    if "born in the United States" in told:
+    if "born in the United States" in last:
         return "So the final answer is: the United States"
-    if "1954" in told:  # 35 or 36 years against 53
+    if "1954" in last:  # 35 or 36 years against 53
         return "Follow up: In which country was Linus Pauling born?"
     return """\
 Yes.

@@ -24,14 +24,14 @@ async def measure() -> str:
 
 def model(request: Request) -> Line:
     """Measure until the operator says that it is enough."""
-    said = [
+    instructions = [
         message.content
         for message in request.conversation
         if message.origin == "operator"
     ]
     return (
-        f"It is 21 °C. The operator says: {said[0].splitlines()[-1]}"
-        if said
+        f"It is 21 °C. The operator says: {instructions[0].splitlines()[-1]}"
+        if instructions
         else call("measure")
     )
 

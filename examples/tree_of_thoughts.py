@@ -125,7 +125,7 @@ def reply(request: Request) -> str:
 
 
 def tell(name: str, fact: Any) -> None:
-    """Print a level of the search: its candidates, and which of them go on."""
+    """Print a level of the search: its candidates, and which of them are expanded."""
     if name != "Level":
         return
     print(

@@ -1,11 +1,11 @@
-"""Workers: three runs whose process is killed, a worker that takes them up and is killed too, and one that ends them.
+"""Workers: three runs whose process is killed, a worker that resumes them and is killed too, and one that ends them.
 
 Each run waters a bed in four steps. The first process comes as far as the first step and hangs; it is killed with
-SIGKILL. So is the worker that takes the runs up, after the second step. The last worker is this process. What was under
-way when a process died is in doubt: the tool's `lookup` reads in the ledger whether it was done. So each step is done
-once, whoever did it.
+SIGKILL. So is the worker that resumes the runs, after the second step. The last worker is this process. What was under
+way when a process died has an unknown outcome: the tool's `lookup` reads in the ledger whether it was done. So each
+step is done once, by one of the processes.
 
-No model is needed: `reply` says what one would say. It is a function of the conversation, so that all processes hear
+No model is needed: `reply` says what one would say. It is a function of the conversation, so that all processes get
 the same.
 """
 

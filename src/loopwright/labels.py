@@ -15,9 +15,9 @@ def highest(labels: Iterable[Label]) -> Label:
     return LABELS[max(map(LABELS.index, labels), default=0)]
 
 
-def is_at_least(label: Label, least: Label) -> bool:
-    """Return whether something is as sensitive as `least`, or more."""
-    return LABELS.index(label) >= LABELS.index(least)
+def is_at_least(label: Label, minimum: Label) -> bool:
+    """Return whether something is as sensitive as `minimum`, or more."""
+    return LABELS.index(label) >= LABELS.index(minimum)
 
 
 class Classifier(Protocol):

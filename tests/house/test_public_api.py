@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,28 @@ def test_a_lazy_name_is_looked_up_once_and_then_kept() -> None:
     )
 
     assert "loopwright" in loaded_after(*script)
+
+
+def test_upgrading_names_each_renamed_name_of_the_changelog() -> None:
+    root = ROOT.parents[1]
+    changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = changelog.rpartition("### Changed")[2].partition("###")[0]
+    renamed = " ".join(
+        re.findall(r"[^.]*\b(?:was|were)\b[^.]*\.\s", _hide_dots(section))
+    )
+    names = {name.replace("\0", ".") for name in re.findall(r"`([^`]+)`", renamed)}
+    upgrading = (root / "docs/upgrading.md").read_text(encoding="utf-8")
+
+    assert len(names) > 40
+    shortened = set(map(_shorten, names))
+    assert {n for n in shortened if not re.search(rf"\b{n}\b", upgrading)} == set()
+
+
+def _shorten(name: str) -> str:
+    """Return the last part of a dotted name, without arguments."""
+    return " ".join(re.split(r"[(=]", name)[0].rpartition(".")[2].split())
+
+
+def _hide_dots(text: str) -> str:
+    """Return a text whose code has no dots, so that a dot ends a sentence."""
+    return re.sub(r"`[^`]+`", lambda code: code[0].replace(".", "\0"), text)

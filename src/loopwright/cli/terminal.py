@@ -143,6 +143,6 @@ class LiveTimeline:
         rows: list[Text] = []
         for key, words in list(self._replies.items())[:MAX_REPLIES]:
             rows.append(Text(f"{key:<8} …", style="dim"))
-            said = Text(clean(words)).wrap(self._screen, width)
-            rows += [Text("  ") + line for line in list(said)[-REPLY_ROWS:]]
+            lines = Text(clean(words)).wrap(self._screen, width)
+            rows += [Text("  ") + line for line in list(lines)[-REPLY_ROWS:]]
         return Group(*rows)

@@ -21,7 +21,7 @@ from ..clock import Clock, SystemClock
 from ..errors import CircuitOpen, ConfigError
 
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
-StateListener: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None]
+StateCallback: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None]
 """Called with the breaker's name, the states before and after a change, and the operator's reason if there is one."""
 
 Change: TypeAlias = tuple[BreakerState, BreakerState, str]
@@ -151,7 +151,7 @@ class CircuitBreaker:
         """Whether it can be discarded: it is closed and not cooling down."""
         return self._state == "closed" and self._clock.monotonic() >= self._cool_until
 
-    def acquire(self, changed: StateListener | None = None) -> BreakerPass:
+    def acquire(self, changed: StateCallback | None = None) -> BreakerPass:
         """Return permission for one call, or raise `CircuitOpen`; a rejection is not counted as a failure.
 
         A rejection is `retryable` if the breaker only cools down. `changed` also receives earlier changes that no
@@ -170,7 +170,7 @@ class CircuitBreaker:
     def success(
         self,
         given: BreakerPass,
-        changed: StateListener | None = None,
+        changed: StateCallback | None = None,
         *,
         seconds: float | None = None,
     ) -> None:
@@ -185,7 +185,7 @@ class CircuitBreaker:
         if changed is not None:
             self._report(changed, changes)
 
-    def failure(self, given: BreakerPass, changed: StateListener | None = None) -> None:
+    def failure(self, given: BreakerPass, changed: StateCallback | None = None) -> None:
         """Record that the call failed, other than by the caller's own mistake."""
         with LOCK:
             if given.probe:
@@ -323,7 +323,7 @@ class CircuitBreaker:
         # One permission serves all calls whose duration is not measured.
         self._shared_pass = BreakerPass(self._generation, probe=False)
 
-    def _take_changes(self, changed: StateListener | None) -> Sequence[Change]:
+    def _take_changes(self, changed: StateCallback | None) -> Sequence[Change]:
         """Remove and return the changes that no listener has received, if there is a listener now."""
         if not self._unreported or changed is None:
             return ()
@@ -331,7 +331,7 @@ class CircuitBreaker:
         self._unreported.clear()
         return changes
 
-    def _report(self, changed: StateListener, changes: Sequence[Change]) -> None:
+    def _report(self, changed: StateCallback, changes: Sequence[Change]) -> None:
         for before, after, reason in changes:
             try:
                 changed(self.name, before, after, reason)

@@ -21,7 +21,7 @@ from ..security.redaction import REDACTED
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-MEND = (
+REPAIR_PROMPT = (
     "A call of the tool {tool} failed. Its arguments were:\n{arguments}\n\nWhat came of it:\n{error}\n\n"
     "The tool: {description}\nIts arguments must fit this JSON schema:\n{schema}\n\n"
     "Give arguments that could work, or none if no arguments will."
@@ -288,19 +288,23 @@ class LlmRecovery(RecoveryStrategy):
     async def recover(self, context: RecoveryContext) -> CallOutcome:
         failed = context.failed
         given = dict(failed.call.arguments)
-        prompt = MEND.format(
+        prompt = REPAIR_PROMPT.format(
             tool=failed.call.name,
             arguments=canonical_json(given).decode(),
             error=failed.error,
             description=failed.description,
             schema=canonical_json(dict(failed.schema)).decode(),
         )
-        mended = await context.ask_model(prompt, MendedCall)
-        if mended is None or mended.arguments is None or mended.arguments == given:
+        repaired = await context.ask_model(prompt, MendedCall)
+        if (
+            repaired is None
+            or repaired.arguments is None
+            or repaired.arguments == given
+        ):
             return context.outcome
-        if REDACTED in canonical_json(mended.arguments).decode():
+        if REDACTED in canonical_json(repaired.arguments).decode():
             return context.outcome  # the model wrote a secret, which was redacted
-        return await context.call(failed.call.name, mended.arguments)
+        return await context.call(failed.call.name, repaired.arguments)
 
 
 @dataclasses.dataclass(frozen=True)

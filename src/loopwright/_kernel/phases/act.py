@@ -91,7 +91,7 @@ class FunctionInvoker:
         safe_effects = REPEATED_AFTER_CRASH if tool is not None else ("read",)
         is_repeatable = started.effect in safe_effects and not started.sealed
         if is_repeatable:
-            return await self._attempt(permit, tool, "in doubt", recover)
+            return await self._attempt(permit, tool, "unknown outcome", recover)
         resolution = await self._resolver.resolve(permit, tool)
         if isinstance(resolution, CallNotExecuted) and not started.sealed:
             if isinstance(self._session.signals.ending, Aborted):

@@ -64,7 +64,7 @@ class Execution:
             try:
                 outcome = await self._compensate(outcome)
             except asyncio.CancelledError as error:  # a resumed run continues it
-                await self._leave(error)
+                await self._interrupt(error)
         return await self._close(outcome, output)
 
     async def _solve_or_abort(self) -> tuple[RunOutcome, Any]:
@@ -73,7 +73,7 @@ class Execution:
             return await self._finish_solving()
         except asyncio.CancelledError as error:
             if not signals.aborting or isinstance(signals.fatal, Fenced):
-                await self._leave(error)
+                await self._interrupt(error)
         except ReplayDivergence:
             # An aborted run ends without its replay, unless a saga must know what it did.
             if session.saga or not session.command_log.aborting:
@@ -173,7 +173,7 @@ class Execution:
             answer = self._cycle.offered
         return build_outcome(Aborted("the run was aborted"), answer)
 
-    async def _leave(self, cancelled: asyncio.CancelledError) -> NoReturn:
+    async def _interrupt(self, cancelled: asyncio.CancelledError) -> NoReturn:
         """Stop, since the host cancelled this task or another worker took the run over."""
         fatal = self._session.signals.fatal
         if isinstance(fatal, Fenced):

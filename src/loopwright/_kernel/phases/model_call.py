@@ -37,7 +37,7 @@ class ModelCall:
         self._session, self._key = session, key
         self._provider, self._request = provider, request
         self.has_streamed = False
-        """Whether text was shown to a watcher: it cannot be taken back."""
+        """Whether text was shown to a watcher: it cannot be recalled."""
         self._made = 0  # attempts that the breaker admitted
         self._cooled = 0  # attempts that met a cool-down
         self._paid = False  # whether the retry budget has paid for the next attempt

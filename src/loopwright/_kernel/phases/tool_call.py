@@ -35,7 +35,7 @@ from ..session.services import Services
 from ..session.session import Session
 from .observe import clean_text, observation_of, spotlight_text
 
-Attempt: TypeAlias = Literal["first", "in doubt", "retry"]
+Attempt: TypeAlias = Literal["first", "unknown outcome", "retry"]
 INTERRUPTED = "was interrupted; it is not known whether it took effect."
 
 

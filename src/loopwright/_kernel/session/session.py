@@ -166,8 +166,8 @@ class Session:
         # A run whose code diverged, or that lost its journal, may continue as it was.
         if is_known or self.signals.fatal is not None:
             return
-        withdrawn = QuestionWithdrawn(question.tool, question.call_id, question.about)
-        self.writer.record_after_replay(question.key, withdrawn)
+        event = QuestionWithdrawn(question.tool, question.call_id, question.about)
+        self.writer.record_after_replay(question.key, event)
 
     def idempotency_key(self, key: str) -> str:
         """Return a call's idempotency key: the same however often it is made, in a fork too."""

@@ -69,8 +69,8 @@ class EventReader:
         return lines
 
     def _check_length(self, lines: list[bytes]) -> None:
-        longest = max(self._length + len(lines[0]), max(map(len, lines)))
-        if longest > MAX_LINE:
+        length = max(self._length + len(lines[0]), max(map(len, lines)))
+        if length > MAX_LINE:
             raise ValueError(f"a line of more than {MAX_LINE // 1_000_000} MB")
 
     def _finish_line(self, end: bytes) -> bytes:

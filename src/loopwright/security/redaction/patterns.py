@@ -135,13 +135,13 @@ def _edge(prefix: str) -> str:
 def _by_prefix(last: str) -> str:
     """Return a pattern that begins at `last` for those of `_TOKENS` whose prefix ends with it."""
     branches: defaultdict[str, list[str]] = defaultdict(list)
-    for prefixes, alphabet, least in _TOKENS:
+    for prefixes, alphabet, min_length in _TOKENS:
         for prefix in filter(lambda prefix: prefix.endswith(last), prefixes.split()):
             edge = (
                 _edge(prefix) if len(prefix) < 5 and not prefix.startswith("gh") else ""
             )
             branches[prefix[-2:]].append(
-                f"(?<={prefix}){edge}{alphabet}{{{least},4096}}+"
+                f"(?<={prefix}){edge}{alphabet}{{{min_length},4096}}+"
             )
     found = "|".join(
         f"(?<={end})(?:{'|'.join(rest)})" for end, rest in branches.items()

@@ -23,7 +23,7 @@ _HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "set-coo
 
 
 class Redactor:
-    """Removes secrets from what enters a run, and puts `[redacted]` in their place.
+    """Removes secrets from what enters a run, and leaves `[redacted]` where they stood.
 
     It finds the registered values, in the encodings they take inside JSON (as Python, JavaScript,
     PHP, Go, Java and .NET write it, and that inside JSON again), addresses, HTML, base64 and

@@ -211,7 +211,9 @@ class LoopEngine(Options):
                 Replay(claimed.entries),
                 deps,
             )
-        session.writer.record("", RunResumed(str(claimed.owner), self.name))
+        session.writer.record(
+            "", RunResumed(str(claimed.owner), self.name, self.runtime.app_version)
+        )
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
@@ -248,8 +250,9 @@ class LoopEngine(Options):
         """
         services = self.runtime
         return await fork(
-            services.journal, run_id, at=at, clock=services.clock, new_id=new_id
-        )
+            services.journal, run_id, at=at, clock=services.clock, new_id=new_id,
+            app_version=services.app_version,
+        )  # fmt: skip
 
     def as_tool(
         self,
@@ -355,7 +358,7 @@ class LoopEngine(Options):
         session.sensitivity.label = label = _label_of(services, conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
-            created, session.delimiter, label,
+            created, session.delimiter, label, services.app_version,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
@@ -58,6 +59,8 @@ class Runtime(Services):
         user: answers what an engine or a model asks the user: an async function of the question; `None` makes the run
             wait for an answer from outside.
         classifier: labels the sensitivity of tasks, tool results and commands, in addition to the tools' own labels.
+        app_version: the version of the application's code ("2026.11.1"), which is recorded with each run that it begins;
+            see `Worker`. Empty for none.
         redactor: removes secrets from everything that enters a run; `Redactor(patterns=False)` removes registered
             values only. Keys that providers report are always registered.
     """
@@ -85,11 +88,11 @@ class Runtime(Services):
         redactor: Redactor | None = None,
         user: User | None = None,
         classifier: Classifier | None = None,
+        app_version: str = "",
     ) -> None:
         provider, owned = _resolve_provider(provider)
         _check_settings(limits, approver, on_unknown, lease, providers, observers)
-        named, watching = dict(providers or {}), tuple(observers)
-        _check_providers(provider, named)
+        watching, named = tuple(observers), _check_providers(provider, providers)
         _check_services(
             watching, journal=journal, gate=gate, breakers=breakers, context=context, clock=clock,
             redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
@@ -102,7 +105,7 @@ class Runtime(Services):
             context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock,
             on_unknown=on_unknown, lease=lease, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={},
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
-            classifier=classifier, inbox_watcher=InboxWatcher(journal))  # fmt: skip
+            classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=_check_version(app_version))  # fmt: skip
         object.__setattr__(self, "_owned_provider", owned)  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
@@ -192,6 +195,7 @@ class Runtime(Services):
             await close()
 
 
+APP_VERSION = re.compile(r"[!-~]{0,128}")
 METHODS = {
     "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit",
     "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
@@ -240,10 +244,23 @@ def _check_settings(
         raise ConfigError(f"observers: must be a list, got {observers!r}")
 
 
-def _check_providers(provider: object, named: Mapping[str, object]) -> None:
+def _check_version(version: object) -> str:
+    if isinstance(version, str) and APP_VERSION.fullmatch(version):
+        return version
+    raise ConfigError(
+        f"app_version: must be at most 128 printable characters without spaces, got {version!r}"
+    )
+
+
+def _check_providers(
+    provider: object, named: Mapping[str, Provider] | None
+) -> dict[str, Provider]:
+    """Return the named providers; raise `ConfigError` for one without the method of a provider."""
     _check_method("provider", provider, METHODS["provider"])
-    for name, other in named.items():
+    found = dict(named or {})
+    for name, other in found.items():
         _check_method(f"providers[{name!r}]", other, METHODS["provider"])
+    return found
 
 
 def _check_services(observers: Iterable[object], **services: object) -> None:

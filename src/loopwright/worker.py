@@ -12,13 +12,20 @@ from ._kernel.control.commands import RESUMING
 from ._kernel.control.questions import open_questions
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
-from .errors import ConfigError, Fenced, JournalError, RunBusy, format_error
+from .errors import (
+    ConfigError,
+    Fenced,
+    JournalError,
+    ReplayDivergence,
+    RunBusy,
+    format_error,
+)
 from .events.control import CommandReceived
 from .events.effects import BreakerChanged, DriftNoticed
 from .events.entry import Entry
-from .events.lifecycle import read_start
+from .events.lifecycle import find_diverged_versions, read_app_version, read_start
 from .events.recovery import UnknownOutcomeResolved
-from .events.run import RunResumed
+from .events.run import RunResumed, RunSuspended
 from .journals.base import RunInfo, is_orphaned
 from .result import Result
 from .runtime import Runtime
@@ -37,12 +44,16 @@ class _Memory:
         retry_at: monotonic time before which the run is not tried again.
         last_command: the last command that was tried in a waiting run.
         expiry: last entry of a waiting run, and when its first question expires.
+        app_version: the version of the application that the run is of, once it was read.
+        has_diverged: whether the code of this process cannot replay the run.
     """
 
     skipped_at: int | None = None
     retry_at: float = 0.0
     last_command: int = 0
     expiry: tuple[int, float] = (-1, 0.0)
+    app_version: str | None = None
+    has_diverged: bool = False
 
 
 class Worker:
@@ -50,8 +61,12 @@ class Worker:
 
     These are runs whose process died or whose lease expired, that were released, that received the command they wait
     for, or whose question expired. Several workers in several processes may serve one journal: each run is claimed by
-    one of them. A run that cannot be resumed (its code is missing, it diverges, it ended its process repeatedly) is
-    logged and left to an operator.
+    one of them. A run that cannot be resumed (its code is missing, it ended its process repeatedly) is logged and left
+    to an operator. One that the worker's code cannot replay (`ReplayDivergence`) is released as it was, for a worker
+    with other code; this one, and those of the same version, do not take it again.
+
+    A worker whose runtime has an `app_version` takes the runs of that version and of those that it `accepts`; one
+    without takes every run.
 
     Args:
         runtime: must have a lease, so that a worker that hangs loses its runs.
@@ -60,6 +75,7 @@ class Worker:
         deps: passed to the tools of runs that were started with deps.
         max_concurrency: the maximum number of concurrent runs.
         poll: seconds between two looks into the journal.
+        accepts: other versions of the application whose runs this code can replay; `""` is that of runs without one.
     """
 
     def __init__(
@@ -71,6 +87,7 @@ class Worker:
         deps: object = None,
         max_concurrency: int = 10,
         poll: float = 1.0,
+        accepts: Iterable[str] = (),
     ) -> None:
         if runtime.lease is None:
             raise ConfigError(
@@ -83,6 +100,7 @@ class Worker:
         if not poll > 0:
             raise ConfigError(f"poll: must be seconds above 0, got {poll}")
         self._runtime = runtime
+        self._versions = _accepted_versions(runtime.app_version, accepts)
         self._engines = {engine.name: engine for engine in engines}
         self._outputs = {output.__name__: output for output in outputs}
         self._deps = deps
@@ -157,16 +175,34 @@ class Worker:
         if info.run_id in self._tasks:
             return False
         memory = self._remember(info)
+        if memory.has_diverged:
+            return False
         is_early = self._runtime.clock.monotonic() < memory.retry_at
         return memory.skipped_at != info.head_seq and not is_early
 
     async def _is_due(self, info: RunInfo, now: float) -> bool:
         """Return whether no process works on a run and it can continue."""
         if info.status == "released" or is_orphaned(info, now):
-            return True
-        if info.status != "waiting":
+            return await self._is_accepted(info)
+        if info.status != "waiting" or not await self._is_accepted(info):
             return False
         return await self._has_command(info) or await self._has_expired(info, now)
+
+    async def _is_accepted(self, info: RunInfo) -> bool:
+        """Return whether a run is of a version that this worker takes, read once for each run."""
+        if self._versions is None:
+            return True
+        memory = self._remember(info)
+        if memory.app_version is None:
+            try:
+                entries = await asyncio.to_thread(
+                    self._runtime.journal.read, info.run_id
+                )
+                memory.app_version = read_app_version(entries)
+            except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
+                self._postpone_unreadable(info, "run_unreadable", error)
+                return False
+        return memory.app_version in self._versions
 
     async def _has_command(self, info: RunInfo) -> bool:
         """Return whether a waiting run received a command since the last look.
@@ -218,11 +254,10 @@ class Worker:
         try:
             await self._mark_commands(info)
             entries = await asyncio.to_thread(journal.read, info.run_id)
-            if _count_resumes(entries) >= MAX_RESUMES_WITHOUT_PROGRESS:
-                raise ConfigError(
-                    f"run {info.run_id!r}: resumed {MAX_RESUMES_WITHOUT_PROGRESS} times without a new entry; "
-                    "find the cause, then resume it yourself"
-                )
+            if self._is_diverged(entries):
+                self._remember(info).has_diverged = True
+                return None
+            _check_resumes(info, entries)
             return await self._resume(info, entries)
         except (RunBusy, Fenced):  # another worker was faster
             self._postpone(info, self._poll)
@@ -241,8 +276,15 @@ class Worker:
                 engine=info.engine,
                 error=format_error(error),
             )
-            self._remember(info).skipped_at = await self._find_head(info)
+            memory = self._remember(info)
+            memory.has_diverged = isinstance(error, ReplayDivergence)
+            memory.skipped_at = await self._find_head(info)
         return None
+
+    def _is_diverged(self, entries: list[Entry]) -> bool:
+        """Return whether this version of the application failed to replay a run before."""
+        version = self._runtime.app_version
+        return bool(version) and version in find_diverged_versions(entries)
 
     async def _mark_commands(self, info: RunInfo) -> None:
         """Remember the commands of a waiting run as tried, because it is resumed now."""
@@ -274,10 +316,32 @@ class Worker:
         self._tasks = {}
 
 
+def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:
+    """Return the versions whose runs a worker takes, `None` for all."""
+    others = frozenset((accepts,) if isinstance(accepts, str) else accepts)
+    if own:
+        return others | {own}
+    if others:
+        raise ConfigError(
+            f"accepts: a worker without a version takes every run, got {sorted(others)}; "
+            "pass Runtime(app_version=...) or leave it out"
+        )
+    return None
+
+
 def _find_expiry(entries: list[Entry]) -> float:
     """Return when the first open question expires (wall clock, seconds)."""
     expiries = [question.expires for question in open_questions(entries)]
     return min((expires for expires in expiries if expires), default=math.inf)
+
+
+def _check_resumes(info: RunInfo, entries: list[Entry]) -> None:
+    """Raise `ConfigError` for a run that was resumed again and again without progress."""
+    if _count_resumes(entries) >= MAX_RESUMES_WITHOUT_PROGRESS:
+        raise ConfigError(
+            f"run {info.run_id!r}: resumed {MAX_RESUMES_WITHOUT_PROGRESS} times without a new entry; "
+            "find the cause, then resume it yourself"
+        )
 
 
 def _count_resumes(entries: list[Entry]) -> int:
@@ -294,6 +358,8 @@ def _count_resumes(entries: list[Entry]) -> int:
 def _is_repeated(entry: Entry) -> bool:
     """Return whether every resume may write such an entry again, so that it is not progress."""
     event = entry.event
+    if isinstance(event, RunSuspended):
+        return event.reason == "diverged"
     if isinstance(event, UnknownOutcomeResolved):
         return event.by == "lookup"
     return isinstance(event, (BreakerChanged, CommandReceived, DriftNoticed))

@@ -111,7 +111,7 @@ async def test_events_tell_what_happened_in_plain_fields() -> None:
 
     place = {"run_id": "r", "engine": "react"}
     assert log.lines == [
-        {"level": "info", "event": "run_started", "seq": 1, "key": "", "output": None, **place},
+        {"level": "info", "event": "run_started", "seq": 1, "key": "", "output": None, "app_version": "", **place},
         {
             "level": "debug", "event": "model_requested", "seq": 2, "key": "0", "verb": "reason", "purpose": "",
             "provider": "scripted", "model": "script", "iteration": 1, **place,

@@ -58,6 +58,13 @@ Poll: TypeAlias = Annotated[
     float,
     typer.Option(metavar="SECONDS", help="The interval at which the journal is read."),
 ]
+Accepts: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="VERSION",
+        help="Another version whose runs are taken too, with --app-version; '' is that of runs without one. Repeatable.",
+    ),
+]
 Once: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -248,6 +255,7 @@ def worker(
     max_concurrency: MaxConcurrency = 10,
     poll: Poll = 1.0,
     once: Once = False,
+    accepts: Accepts = None,
     *,
     given: SharedOptions,
 ) -> None:
@@ -273,6 +281,7 @@ def worker(
             max_concurrency=max_concurrency,
             poll=poll,
             once=once,
+            accepts=tuple(accepts or ()),
         ),
     )
 

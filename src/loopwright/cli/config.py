@@ -48,6 +48,7 @@ class CommandOptions:
     )
     output: str | None = None
     on_unknown: OnUnknown | None = None
+    app_version: str = ""
 
     def repeat(self) -> list[str]:
         """Return the arguments that choose the same for another command about the run."""
@@ -61,6 +62,7 @@ class CommandOptions:
             ("--price", self.price),
             ("--output", self.output),
             ("--on-unknown", self.on_unknown),
+            ("--app-version", self.app_version or None),
             *(("--tools", spec) for spec in self.tools),
             *(("--option", option) for option in code),
         ]

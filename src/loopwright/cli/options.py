@@ -93,6 +93,13 @@ class SharedOptions:
             "or stop the run.",
         ),
     ] = None
+    app_version: Annotated[
+        str,
+        typer.Option(
+            metavar="VERSION",
+            help="The version of your code, recorded with a new run; a worker with one takes the runs of that version.",
+        ),
+    ] = ""
     dialect: Annotated[
         str | None,
         typer.Option(
@@ -145,7 +152,7 @@ class SharedOptions:
         }
         return CommandOptions(
             self.provider, tuple(self.tools or ()), tuple(self.option or ()), self.journal, self.gate, self.dialect,
-            self.price, limits, self.output, self.on_unknown,
+            self.price, limits, self.output, self.on_unknown, self.app_version,
         )  # fmt: skip
 
     def interaction(self, context: typer.Context) -> Interaction:

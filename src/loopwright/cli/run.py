@@ -322,6 +322,7 @@ def open_services(
         "approver": approver,
         "prices": parse_prices(chosen.price, provider),
         "on_unknown": chosen.on_unknown or "tell",
+        "app_version": chosen.app_version,
     }
 
 

@@ -81,6 +81,7 @@ def serve(
     max_concurrency: int,
     poll: float,
     once: bool,
+    accepts: tuple[str, ...] = (),
 ) -> int:
     """Resume runs until a signal, which releases those in progress; return the exit status."""
     watched = dataclasses.replace(
@@ -102,6 +103,7 @@ def serve(
             outputs=[output] if output else [],
             max_concurrency=max_concurrency,
             poll=poll,
+            accepts=accepts,
         )
 
         async def work() -> list[Result]:

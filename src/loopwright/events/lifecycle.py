@@ -26,6 +26,29 @@ def read_start(run_id: str, entries: Sequence[Entry]) -> RunStarted:
     return started
 
 
+def read_app_version(entries: Sequence[Entry]) -> str:
+    """Return the version of the application that began a run, or that made the fork; empty for none."""
+    events = (entry.event for entry in entries)
+    versions = [
+        event.app_version
+        for event in events
+        if isinstance(event, (RunStarted, RunForked)) and event.app_version
+    ]
+    return versions[-1] if versions else ""
+
+
+def find_diverged_versions(entries: Sequence[Entry]) -> set[str]:
+    """Return the versions of the application whose code could not replay a run; empty is none."""
+    diverged: set[str] = set()
+    resuming = ""
+    for entry in entries:
+        if isinstance(entry.event, RunResumed):
+            resuming = entry.event.app_version
+        elif isinstance(entry.event, RunSuspended) and entry.event.reason == "diverged":
+            diverged.add(resuming)
+    return diverged
+
+
 def read_run_info(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return engine, options, version, status, owner, creation time and origin by their names in `RunInfo`.
 
@@ -62,6 +85,8 @@ def _read_entry(entry: Entry) -> dict[str, Any]:
             }
         case RunResumed(owner):
             return {"status": "running", "owner": owner}
+        case RunSuspended(released=True):
+            return {"status": "released", "owner": None}
         case RunSuspended(reason):
             named = reason in _REASONS_THAT_ARE_STATUSES
             return {"status": reason if named else "suspended", "owner": None}

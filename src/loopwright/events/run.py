@@ -109,6 +109,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     `output` and `deps` say what the caller must pass again to resume the run. The completed calls of a `saga` are
     undone unless the run completes. `version` and `created` (wall clock, seconds) are those of the run's row, so that
     the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
+    `app_version` is that of the application's code, `Runtime(app_version=...)`.
     """
 
     engine: Annotated[str, public(log="")]
@@ -123,6 +124,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     created: float = 0.0
     boundary: str = ""
     label: Label = "normal"
+    app_version: Annotated[str, public("loopwright.app_version")] = ""
 
     def summary(self) -> str:
         given = {
@@ -150,10 +152,11 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class RunResumed(DescribedEvent, heading="resumed", level="info"):
-    """A process resumed the run."""
+    """A process resumed the run; `app_version` is that of its code."""
 
     owner: Annotated[str, PUBLIC]
     engine: Annotated[str, public(log="")] = ""
+    app_version: Annotated[str, public("loopwright.app_version")] = ""
 
     def summary(self) -> str:
         return f"by {format_process(self.owner)}"
@@ -164,7 +167,7 @@ class RunForked(DescribedEvent, heading="forked"):
     """The entries before this one were copied from another run, up to its entry `seq`, whose hash is `head_hash`.
 
     `seed` is the seed of the run's random numbers and ids: that of the run that was forked first. `version` is that of
-    the library that made the fork.
+    the library that made the fork, `app_version` that of the application; without one the fork keeps the run's.
     """
 
     run_id: str
@@ -172,6 +175,7 @@ class RunForked(DescribedEvent, heading="forked"):
     head_hash: str
     seed: str
     version: str = ""
+    app_version: str = ""
 
     def summary(self) -> str:
         return f"from {self.run_id}, after its entry {self.seq}"
@@ -188,6 +192,7 @@ class RunSuspended(
 
     It waits for decisions, its host was cancelled, the code that resumed it is not the code that wrote it, or its
     worker released it. `waited` are the seconds before that in which a person was asked and nothing else was at work.
+    A run that diverged in a worker is `released`: a worker with other code may take it.
     """
 
     reason: Annotated[
@@ -196,6 +201,7 @@ class RunSuspended(
     ]
     pending: Annotated[tuple[Question, ...], Exposure("public", count=True)] = ()
     waited: float = 0.0
+    released: bool = False
 
     @property
     def status(self) -> Literal["suspended"]:

@@ -17,7 +17,13 @@ from .replay import last_event
 
 
 async def fork(
-    journal: Journal, run_id: str, *, at: int, clock: Clock, new_id: str | None = None
+    journal: Journal,
+    run_id: str,
+    *,
+    at: int,
+    clock: Clock,
+    new_id: str | None = None,
+    app_version: str = "",
 ) -> str:
     """Copy a run's entries 1 to `at` into a new run, which can be resumed; return its id.
 
@@ -38,7 +44,7 @@ async def fork(
     )
     claim = journal.create(header)
     seed = _find_seed(entries) or run_id
-    event = RunForked(run_id, at, copied[-1].hash, seed, __version__)
+    event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version)
     forked = Entry(
         new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence,
         encode_event(event), "",

@@ -186,8 +186,10 @@ class Execution:
     ) -> None:
         """Leave the run so that it can be resumed."""
         writer, waited = self._session.writer, self._session.active.take_waited()
-        writer.close(RunSuspended(reason, waited=waited))
-        status = STATUS_OF_SUSPENDED[reason]
+        # A worker leaves a run that its code cannot replay to workers with other code.
+        released = (reason, SUSPEND_REASON.get()) == ("diverged", "released")
+        writer.close(RunSuspended(reason, waited=waited, released=released))
+        status = "released" if released else STATUS_OF_SUSPENDED[reason]
         cancelled: asyncio.CancelledError | None = None
         with contextlib.suppress(JournalError):  # then the owner's end releases it
             cancelled = await finish_despite_cancellation(

@@ -61,6 +61,7 @@ class Services:
     setups: dict[
         tuple[str, Sampling, bool], str
     ]  # what model calls are made with, worked out once for each kind
+    app_version: str = ""
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""

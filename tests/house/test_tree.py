@@ -74,7 +74,7 @@ def test_every_module_is_named_by_a_noun() -> None:
 
 def test_tests_stand_where_what_they_test_stands() -> None:
     tests = PACKAGE.parents[1] / "tests"
-    ours = {"benchmarks", "faults", "house", "support", "third_party", "typing"}
+    ours = {"benchmarks", "faults", "house", "site", "support", "third_party", "typing"}
     folders = {
         path.parent.relative_to(tests)
         for path in tests.rglob("test_*.py")

@@ -1,6 +1,7 @@
 """How dense the package's code is: branch points per 100 lines of code, and what exceeds the bounds of one statement."""
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Measure:
         return Measure(self.points + other.points, self.lines + other.lines)
 
 
+@functools.cache
 def measure(text: str) -> Measure:
     """Measure the code of a module."""
     tree = ast.parse(text)

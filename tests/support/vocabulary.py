@@ -1,6 +1,7 @@
 """Words that this project does not use, the standard words for them, and where they stand in code and pages."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -99,6 +100,7 @@ class Use(NamedTuple):
         return f"{self.file}:{self.line}: {self.word!r}: say {self.standard}"
 
 
+@functools.cache
 def uses_in_code(path: Path, name: str) -> list[Use]:
     """Find private words in the names, comments, docstrings and texts of a module."""
     text = path.read_text(encoding="utf-8")
@@ -115,6 +117,7 @@ def uses_in_code(path: Path, name: str) -> list[Use]:
     ]
 
 
+@functools.cache
 def uses_in_page(path: Path, name: str) -> list[Use]:
     """Find private words on a page."""
     lines = path.read_text(encoding="utf-8").splitlines()

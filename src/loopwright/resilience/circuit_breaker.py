@@ -161,7 +161,7 @@ class CircuitBreaker:
         with LOCK:
             admission = self._admit(now)
             changes = self._take_changes(changed)
-        if changed is not None:
+        if changed is not None and changes:
             self._report(changed, changes)
         if isinstance(admission, CircuitOpen):
             raise admission
@@ -182,7 +182,7 @@ class CircuitBreaker:
             elif given.generation == self._generation:
                 self._count(failed=False, slow=slow)
             changes = self._take_changes(changed)
-        if changed is not None:
+        if changed is not None and changes:
             self._report(changed, changes)
 
     def failure(self, given: BreakerPass, changed: StateCallback | None = None) -> None:
@@ -193,7 +193,7 @@ class CircuitBreaker:
             elif given.generation == self._generation:
                 self._count(failed=True, slow=False)
             changes = self._take_changes(changed)
-        if changed is not None:
+        if changed is not None and changes:
             self._report(changed, changes)
 
     def cancel(self, given: BreakerPass) -> None:

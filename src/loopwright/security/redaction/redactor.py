@@ -150,12 +150,17 @@ class Redactor:
         if kind is dict:
             return self._collect_field_texts(cast("dict[str, object]", value), texts)
         if kind is list:
-            items = cast("list[object]", value)
-            return all(self._collect_texts(item, texts) for item in items)
+            return self._collect_item_texts(cast("list[object]", value), texts)
         if kind is int or kind is float:
             texts.append(_write_number(cast("float", value)))
             return texts[-1] != REDACTED
         return value is None or kind is bool
+
+    def _collect_item_texts(self, items: list[object], texts: list[str]) -> bool:
+        for item in items:  # a loop costs half of `all` with a generator  # noqa: SIM110
+            if not self._collect_texts(item, texts):
+                return False
+        return True
 
     def _collect_field_texts(self, fields: dict[str, object], texts: list[str]) -> bool:
         for name, value in fields.items():

@@ -1,6 +1,6 @@
 """What a journal holds about people: what they were asked, and what they said."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from ...events.control import (
     CommandReceived,
@@ -92,6 +92,11 @@ class Approvals:
 
     def _read_used(self, entry: Entry, event: FollowedUp | Declassified) -> None:
         self.used.add(event.command)
+
+    @property
+    def decided(self) -> Set[str]:
+        """Return the keys of all calls and effects that were decided about."""
+        return self._decisions.keys()
 
     def is_cancelled(self, key: str) -> bool:
         """Whether an entry says that the question at a key was withdrawn."""

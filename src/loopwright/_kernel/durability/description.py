@@ -56,7 +56,7 @@ def describe_recorded(effects: Effects, key: str) -> str:
     """Return what the journal holds at a key in words."""
     event = effects.intent(key) or effects.outcome(key)
     describe = _DESCRIPTIONS.get(type(event))
-    return "branches of a gather" if describe is None else describe(event)
+    return "another effect" if describe is None else describe(event)
 
 
 def describe_calls(proposed: CallsProposed) -> str:

@@ -99,6 +99,15 @@ class Replay:
             found[key] = self.scopes.first_entry(key), call
         return found
 
+    def unfinished_places(self) -> set[str]:
+        """Return the places of all effects that had begun, or were decided about, without an outcome."""
+        begun = {
+            *self.effects.intents,
+            *self.approvals.decided,
+        } - self.effects.outcomes.keys()
+        keys = map(EffectKey.parse, begun)
+        return {key.effect for key in keys if key.is_effect}
+
     def is_cancelled(self, key: str) -> bool:
         """Whether the question at a key was withdrawn, so that no answer to it counts.
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from ...errors import LoopwrightError
+from ...events.effect_key import EffectKey
 from ..durability.replay import Replay
 from .journal_writer import JournalWriter
 from .signals import Signals
@@ -17,14 +18,16 @@ class ReplayEnd:
     """The moment at which a resumed run has used every recorded outcome.
 
     Before it, nothing live begins: a branch that comes to something new waits until all
-    recorded outcomes were asked for, or every branch waits as well. Outcomes that are
-    unused then are a divergence, which is so found before anything was done or recorded.
+    recorded outcomes were asked for and the code came to all effects that had begun, or
+    every branch waits as well. What is left then is a divergence, which is so found before
+    anything was done or recorded.
     """
 
     def __init__(self, replay: Replay, signals: Signals, writer: JournalWriter) -> None:
         self._replay, self._signals, self._writer = replay, signals, writer
         self.is_reached = self._is_ending = replay.started is None
         self._branches = 1
+        self._unmet = replay.unfinished_places()
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._progress: tuple[int, ...] = ()
         self._progress_at = 0.0
@@ -38,6 +41,7 @@ class ReplayEnd:
             return
         if self._replay.scopes.has_entry(key):
             self._signals.check_cancelled(key)
+        self._unmet.discard(EffectKey.parse(key).effect)
         self._waiting[key] = asyncio.get_running_loop().create_future()
         try:
             self._check()
@@ -47,6 +51,14 @@ class ReplayEnd:
             self._waiting.pop(key, None)
         if self._signals.fatal is not None:
             raise self._signals.fatal
+
+    def meet(self, key: str) -> None:
+        """Note that the code came to an effect: whether it is the recorded one is known then."""
+        if key not in self._unmet:
+            return
+        self._unmet.remove(key)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._check)
 
     def add_branches(self, number: int) -> None:
         """Count branches that began, or with a negative number ended."""
@@ -80,7 +92,7 @@ class ReplayEnd:
     def _check(self) -> None:
         if self._is_ending:
             return
-        unused = self._next_unused()
+        unused = self._next_unused() or min(self._unmet, default=None)
         if unused is None:
             self._end()
         elif len(self._waiting) >= self._branches or self._has_stalled():

@@ -89,6 +89,7 @@ class Scope:
         """Return the key of the next effect, such as `"2.0.3"` in branch 0 of effect 2."""
         key = self.upcoming()
         self._effects += 1
+        self.session.replay_end.meet(key)
         return key
 
     def upcoming(self) -> str:

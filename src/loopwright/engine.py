@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import inspect
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import (
     Annotated,
     Any,
@@ -34,6 +35,7 @@ from .events.lifecycle import read_start
 from .events.run import RunFinished, RunResumed, RunStarted
 from .handle import RunHandle
 from .journals.base import RunHeader, check_run_id
+from .journals.listing import check_tags, check_thread
 from .journals.owner import new_owner
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json, check_call_results
@@ -62,6 +64,10 @@ class RunOptions(TypedDict, total=False):
     """The system message, in place of the conversation's own."""
     saga: bool
     """Whether to undo what its tools did (`@tool(compensate=...)`) unless the run completes."""
+    tags: Mapping[str, str]
+    """Names and values to find the run by, such as `{"user": "42"}`."""
+    thread: str
+    """The name of the conversation that the run is a part of."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -331,6 +337,8 @@ class LoopEngine(Options):
         deps: object = None,
         system: str | None = None,
         saga: bool = False,
+        tags: Mapping[str, str] | None = None,
+        thread: str = "",
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
         services, owner = self.runtime, new_owner()
@@ -340,16 +348,12 @@ class LoopEngine(Options):
         _check_output(output)
         _check_native_tools(services)
         options, opaque = self.recorded_options()
-        created = services.clock.wall()
+        created, redact = services.clock.wall(), services.redactor.redact_text
         header = RunHeader(
-            run_id,
-            self.name,
-            self._encode(options),
-            __version__,
-            str(owner),
-            created,
-            lease=services.lease,
-        )
+            run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
+            tags={name: redact(value) for name, value in check_tags(tags).items()},
+            thread=redact(check_thread(thread)), app_version=services.app_version,
+        )  # fmt: skip
         claim = services.journal.create(header)
         session = Session(services, claim, owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(services.limits)
@@ -358,7 +362,7 @@ class LoopEngine(Options):
         session.sensitivity.label = label = _label_of(services, conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
-            created, session.delimiter, label, services.app_version,
+            created, session.delimiter, label, services.app_version, tags=dict(header.tags), thread=header.thread,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session

@@ -18,7 +18,14 @@ from loopwright.events import Entry
 from loopwright.journals import SQLiteJournal, chain_hash
 
 # What a run's entries cannot tell: the order of rows, how long a claim holds, and who made it if no entry followed.
-FREE = {("events", "id"), ("runs", "lease_until")}
+FREE = {
+    ("events", "id"),
+    *(
+        ("runs", name)
+        for name in ("lease_until", "lease_seconds", "lease_beat", "boot_id", "follows")
+    ),
+}
+OF_RUNS = ("runs", "events", "blobs")
 OF_A_CLAIM = {("runs", "owner"), ("runs", "fence")}
 STATUSES = ("completed", "failed", "waiting", "suspended", "running", "stuck")
 
@@ -41,7 +48,7 @@ def sql(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def columns(sql: sqlite3.Connection) -> list[tuple[str, str]]:
-    """All tables with all their columns."""
+    """The tables that hold runs with all their columns; the others find runs or say that one is gone."""
     tables = [
         name
         for (name,) in sql.execute(
@@ -52,6 +59,7 @@ def columns(sql: sqlite3.Connection) -> list[tuple[str, str]]:
         (table, row[1])
         for table in tables
         for row in sql.execute(f"PRAGMA table_info({table})")
+        if table in OF_RUNS
     ]
 
 

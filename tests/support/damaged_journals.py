@@ -25,6 +25,7 @@ LARGE = "The sea is blue. " * 4500  # more than an entry keeps beside itself
 ENDINGS = ("", "-wal", "-shm", ".inbox")
 COVERED = (
     "run_id", "engine", "options", "version", "status", "head_seq", "head_hash", "created", "parent_run", "fork_seq",
+    "wake_at", "app_version", "tags", "thread", "agent",
 )  # fmt: skip
 FRAME = struct.Struct(
     ">II16x"

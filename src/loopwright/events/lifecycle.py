@@ -13,6 +13,8 @@ _LIFECYCLE_KINDS = frozenset(
     KINDS[event_type]
     for event_type in (RunStarted, RunForked, RunResumed, RunSuspended, RunFinished)
 )
+_UNKNOWN_TO_EARLY_VERSIONS = ("version", "created")
+_RELEASED: dict[str, Any] = {"owner": None, "wake_at": 0.0}
 _REASONS_THAT_ARE_STATUSES = ("waiting", "released")
 
 
@@ -50,7 +52,7 @@ def find_diverged_versions(entries: Sequence[Entry]) -> set[str]:
 
 
 def read_run_info(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return engine, options, version, status, owner, creation time and origin by their names in `RunInfo`.
+    """Return what the entries say of a run, by the names of the fields of `RunInfo`.
 
     A fact that no entry holds is left out: version and time in the entries of early versions, the first owner.
     Raise `JournalError` for an entry that cannot be read.
@@ -59,7 +61,11 @@ def read_run_info(entries: Sequence[Entry]) -> dict[str, Any]:
     for entry in entries:
         if entry.kind in _LIFECYCLE_KINDS:
             found |= _read_entry(entry)
-    return {name: value for name, value in found.items() if value not in ("", 0.0)}
+    return {
+        name: value
+        for name, value in found.items()
+        if value or name not in _UNKNOWN_TO_EARLY_VERSIONS
+    }
 
 
 def _read_entry(entry: Entry) -> dict[str, Any]:
@@ -70,27 +76,35 @@ def _read_entry(entry: Entry) -> dict[str, Any]:
                 "options": to_json(start.options).decode(),
                 "version": start.version,
                 "created": start.created,
+                "app_version": start.app_version,
+                "tags": start.tags,
+                "thread": start.thread,
+                "agent": start.agent,
+                "wake_at": 0.0,
                 "parent_run": None,
                 "fork_seq": None,
                 "status": "running",
             }
         case RunForked() as fork:
+            changed = {"app_version": fork.app_version} if fork.app_version else {}
             return {
+                **changed,
                 "version": fork.version,
                 "created": entry.at,
                 "parent_run": fork.run_id,
                 "fork_seq": fork.seq,
+                **_RELEASED,
                 "status": "suspended",
-                "owner": None,
             }
         case RunResumed(owner):
-            return {"status": "running", "owner": owner}
+            return {"status": "running", "owner": owner, "wake_at": 0.0}
         case RunSuspended(released=True):
-            return {"status": "released", "owner": None}
-        case RunSuspended(reason):
+            return {**_RELEASED, "status": "released"}
+        case RunSuspended(reason, wake_at=wake_at):
             named = reason in _REASONS_THAT_ARE_STATUSES
-            return {"status": reason if named else "suspended", "owner": None}
+            status = reason if named else "suspended"
+            return {**_RELEASED, "status": status, "wake_at": wake_at}
         case RunFinished(status):
-            return {"status": status, "owner": None}
+            return {**_RELEASED, "status": status}
         case _:
             return {}

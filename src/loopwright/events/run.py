@@ -109,7 +109,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     `output` and `deps` say what the caller must pass again to resume the run. The completed calls of a `saga` are
     undone unless the run completes. `version` and `created` (wall clock, seconds) are those of the run's row, so that
     the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
-    `app_version` is that of the application's code, `Runtime(app_version=...)`.
+    `app_version` is that of the application's code, `Runtime(app_version=...)`; `tags`, `thread` and `agent` are what the
+    application said of the run.
     """
 
     engine: Annotated[str, public(log="")]
@@ -125,6 +126,11 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     boundary: str = ""
     label: Label = "normal"
     app_version: Annotated[str, public("loopwright.app_version")] = ""
+    tags: Annotated[dict[str, str], public("loopwright.tags", log="")] = (
+        dataclasses.field(default_factory=dict[str, str])
+    )
+    thread: Annotated[str, public("gen_ai.conversation.id", log="")] = ""
+    agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
 
     def summary(self) -> str:
         given = {
@@ -193,6 +199,7 @@ class RunSuspended(
     It waits for decisions, its host was cancelled, the code that resumed it is not the code that wrote it, or its
     worker released it. `waited` are the seconds before that in which a person was asked and nothing else was at work.
     A run that diverged in a worker is `released`: a worker with other code may take it.
+    A worker resumes it at `wake_at` (wall clock, seconds); 0 is never.
     """
 
     reason: Annotated[
@@ -202,6 +209,7 @@ class RunSuspended(
     pending: Annotated[tuple[Question, ...], Exposure("public", count=True)] = ()
     waited: float = 0.0
     released: bool = False
+    wake_at: Annotated[float, public("loopwright.wake_at")] = 0.0
 
     @property
     def status(self) -> Literal["suspended"]:

@@ -5,7 +5,7 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
@@ -14,10 +14,10 @@ from ..errors import ConfigError, JournalError, RunBusy
 from ..events.entry import Entry
 from ..events.lifecycle import read_run_info
 from ..messages import JsonObject
-from .owner import Owner
+from .owner import Owner, read_boot_id
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
-RESUMABLE = ("running", "released", "suspended", "waiting")
+RESUMABLE = ("running", "released", "suspended", "waiting", "parked")
 """The statuses of runs that have not ended."""
 COMMAND_KIND = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
 COMMAND_BYTES = 64 * 1024
@@ -43,7 +43,10 @@ def format_id_taken(run_id: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RunHeader:
-    """What a journal stores of a new run beside its entries; `lease` is the first owner's, in seconds."""
+    """What a journal stores of a new run beside its entries; `lease` is the first owner's, in seconds.
+
+    The fields are those of `RunInfo`.
+    """
 
     run_id: str
     engine: str
@@ -54,6 +57,13 @@ class RunHeader:
     parent_run: str | None = None
     fork_seq: int | None = None
     lease: float | None = None
+    app_version: str = ""
+    tags: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], hash=False
+    )
+    thread: str = ""
+    agent: str = ""
+    follows: str | None = None
 
     def to_run_info(self, now: float) -> "RunInfo":
         """Return the new run, without entries, as it is listed at `now` (wall clock, seconds)."""
@@ -68,6 +78,8 @@ class RunHeader:
             head_seq=0,
             head_hash="",
             lease_until=until,
+            lease_seconds=self.lease,
+            boot_id=read_boot_id(),
         )
 
 
@@ -77,6 +89,10 @@ class RunInfo:
 
     A fork names the run it was copied from (`parent_run`) and the last entry that both share (`fork_seq`).
     `lease_until` (wall clock, seconds) is when the owner loses the run unless it renews the lease; `None` is never.
+    The lease is `lease_seconds` long, each renewal adds one to `lease_beat`, and `boot_id` names the boot of the
+    owner's machine, where it has one. `wake_at` (wall clock, seconds) is when a suspended run continues by itself; 0 is
+    never. `app_version`, `tags`, `thread` and `agent` are what the application said of the run; `follows` is the run
+    whose conversation it continues. `damage` says why the row is unreadable; then the status is `damaged`.
     """
 
     run_id: str
@@ -92,6 +108,18 @@ class RunInfo:
     parent_run: str | None = None
     fork_seq: int | None = None
     lease_until: float | None = None
+    wake_at: float = 0.0
+    app_version: str = ""
+    tags: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], hash=False
+    )
+    thread: str = ""
+    agent: str = ""
+    lease_seconds: float | None = None
+    lease_beat: int = dataclasses.field(default=0, compare=False)
+    boot_id: str = dataclasses.field(default="", compare=False)
+    follows: str | None = None
+    damage: str = ""
 
 
 @dataclasses.dataclass
@@ -99,7 +127,8 @@ class Claim:
     """The right to write one run. `fence` grows with every owner; `head_*` is the last entry appended so far.
 
     `header` is set until the run's first entries are stored. `lease_until` (wall clock, seconds) is the end of the
-    lease that the journal holds for this claim, `None` without a lease.
+    lease that the journal holds for this claim, `None` without a lease. `wake_at` is stored with the status that
+    releases the run.
     """
 
     run_id: str
@@ -108,6 +137,7 @@ class Claim:
     head_hash: str = ""
     header: RunHeader | None = None
     lease_until: float | None = None
+    wake_at: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,6 +324,7 @@ def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
         return f"the run has fence {info.fence}, its last entry {last_fence}"
     if info.fence > last_fence:  # claimed, without an entry of the new owner
         recorded.pop("owner", None)
+        recorded.pop("wake_at", None)
         if info.status == "running":
             recorded.pop("status", None)
     for name, value in recorded.items():

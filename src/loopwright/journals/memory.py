@@ -24,6 +24,7 @@ from .base import (
     get_claimed_status,
     verify_chain,
 )
+from .owner import read_boot_id
 
 
 @dataclasses.dataclass
@@ -76,6 +77,9 @@ class MemoryJournal:
             fence=record.info.fence + 1,
             owner=owner,
             lease_until=until,
+            lease_seconds=lease,
+            boot_id=read_boot_id(),
+            wake_at=0.0,
             status=get_claimed_status(record.info),
         )
         record.info = info
@@ -90,7 +94,12 @@ class MemoryJournal:
             return
         record = self._find_owned(claim)
         if record.info.owner is not None:
-            record.info = dataclasses.replace(record.info, lease_until=until)
+            record.info = dataclasses.replace(
+                record.info,
+                lease_until=until,
+                lease_seconds=lease,
+                lease_beat=record.info.lease_beat + 1,
+            )
         claim.lease_until = record.info.lease_until
 
     def append(
@@ -122,7 +131,13 @@ class MemoryJournal:
         had_ended = record.info.status not in RESUMABLE
         record.info = dataclasses.replace(record.info, status=status)
         if status != "running":
-            record.info = dataclasses.replace(record.info, owner=None, lease_until=None)
+            record.info = dataclasses.replace(
+                record.info,
+                owner=None,
+                lease_until=None,
+                lease_seconds=None,
+                wake_at=claim.wake_at,
+            )
             claim.lease_until = None
         if status not in RESUMABLE and not had_ended:
             self._ended.append(claim.run_id)

@@ -178,7 +178,7 @@ def _read_field(field: Field, value: Any, content: bool, tool: str) -> Attribute
     if privacy == "tool_name":
         return {attribute: value if content else tool}
     is_hidden = privacy == "content" and not content
-    if is_hidden or value in (None, ""):
+    if is_hidden or value in (None, "", {}):
         return {}
     return {attribute: _json(value) if _is_object(value) else value}
 

@@ -9,6 +9,7 @@ from ..journals.base import RESUMABLE, RunHeader
 from ..journals.memory import MemoryJournal
 from ..journals.owner import Owner
 
+_LISTED = ("app_version", "tags", "thread", "agent")
 NO_PROCESS = 2**31 - 1  # greater than any process number
 
 
@@ -34,8 +35,10 @@ def crashed(
     header = RunHeader(
         first.run_id, info.get("engine", "any"), info.get("options", "{}"), info.get("version", "1"), str(dead),
         info.get("created", first.at), info.get("parent_run"), info.get("fork_seq"),
+        **{name: info[name] for name in _LISTED if name in info},
     )  # fmt: skip
     claim = journal.create(header)
+    claim.wake_at = info.get("wake_at", 0.0)
     ended = info.get("status", "running") not in RESUMABLE
     journal.append(claim, entries[:keep], status=info["status"] if ended else status)
     return journal

@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
 import gc
 import os
@@ -24,7 +25,8 @@ from forked_processes import PIPE, Forked, fork
 from journal_contract import HypothesisContract
 from journal_entries import ME, follow, header, write
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
-from loopwright.journals import Journal, RunInfo, chain_hash
+from loopwright.events.entry import Entry
+from loopwright.journals import Claim, Journal, RunInfo, chain_hash
 from loopwright.journals.sqlite.file import JournalFile
 from loopwright.journals.sqlite.jobs import (
     MAX_INLINE_BYTES,
@@ -38,11 +40,18 @@ from loopwright.testing import DurableJournalContract
 from users import another_user
 
 CHILD = Path(journal_child.__file__)
-TABLES = {
+TABLES_1 = {
     "runs": "run_id engine options version status owner fence lease_until head_seq head_hash parent_run fork_seq "
     "created",
     "events": "id run_id seq key kind at v fence body hash",
     "blobs": "sha256 bytes",
+}
+TABLES = {
+    **TABLES_1,
+    "runs": f"{TABLES_1['runs']} wake_at app_version tags thread agent lease_seconds lease_beat boot_id follows",
+    "run_tags": "id run_id name value",
+    "tombstones": "name_hash head_hash deleted_by deleted_at",
+    "facts": "name value",
 }
 
 
@@ -357,12 +366,12 @@ async def test_a_file_of_a_newer_version_asks_for_an_upgrade(path: Path) -> None
     first = SQLiteJournal(path)
     await write(first, first.create(header()), b"1")
     await first.close()
-    change(path, "PRAGMA user_version = 2")
+    change(path, "PRAGMA user_version = 3")
 
     journal = SQLiteJournal(path)
-    with pytest.raises(JournalError, match=r"format 2.*upgrade"):
+    with pytest.raises(JournalError, match=r"format 3.*upgrade"):
         await journal.claim("r1", ME, take_over=True)
-    with pytest.raises(JournalError, match=r"format 2.*upgrade"):
+    with pytest.raises(JournalError, match=r"format 3.*upgrade"):
         journal.read("r1")
 
 
@@ -771,28 +780,57 @@ async def test_the_tables_have_the_documented_columns(
     assert kept_free == [(None, None)]
 
 
-async def test_a_file_of_format_1_is_read_for_ever(
-    journal: SQLiteJournal, path: Path
-) -> None:
-    claim = journal.create(header())
-    (entry,) = follow(claim, b'{"a":1}')
+def make_format_1(path: Path) -> Entry:
+    """Write a file as the first release did, with one run, and return its entry."""
+    (entry,) = follow(Claim("r1", 1), b'{"a":1}')
     change(
         path,
         *(
             f"CREATE TABLE {table} ({columns.replace(' ', ', ')})"
-            for table, columns in TABLES.items()
+            for table, columns in TABLES_1.items()
         ),
-        f"INSERT INTO runs VALUES ('r1','react','{{}}','1','completed',NULL,1,NULL,1,'{entry.hash}',NULL,NULL,5.5)",
+        "CREATE UNIQUE INDEX one_of_a_name ON runs (run_id)",
+        f"INSERT INTO runs VALUES ('r1','react','{{}}','1','suspended',NULL,1,NULL,1,'{entry.hash}',NULL,NULL,5.5)",
         f"INSERT INTO events VALUES (1,'r1',1,'0','fact_noted',1.5,1,1,CAST('{{\"a\":1}}' AS BLOB),'{entry.hash}')",
         f"PRAGMA application_id = {0x4C6F7057}",
         "PRAGMA user_version = 1",
     )
+    return entry
+
+
+async def test_a_file_of_format_1_is_read_for_ever(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    entry = make_format_1(path)
+    before = path.read_bytes()
 
     assert journal.read("r1") == [entry]
     assert journal.verify("r1").ok
     assert journal.runs() == [
-        RunInfo("r1", "react", "{}", "1", "completed", None, 1, 1, entry.hash, 5.5)
+        RunInfo("r1", "react", "{}", "1", "suspended", None, 1, 1, entry.hash, 5.5)
     ]
+    assert path.read_bytes() == before
+
+
+async def test_a_file_of_format_1_is_migrated_by_the_first_write(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    entry = make_format_1(path)
+    claim = await journal.claim("r1", ME)
+    more = await write(journal, claim, b"2")
+    new = dataclasses.replace(header("r2"), tags={"user": "42"}, thread="t")
+    await write(journal, journal.create(new), b"1")
+
+    assert journal.read("r1") == [entry, *more]
+    assert journal.verify("r1").ok
+    assert [(info.tags, info.thread) for info in journal.runs()] == [
+        ({"user": "42"}, "t"),
+        ({}, ""),
+    ]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        columns = connection.execute("PRAGMA table_info(runs)").fetchall()
+    assert [row[1] for row in columns] == TABLES["runs"].split()
 
 
 async def test_bodies_above_the_limit_are_kept_once_and_beside_the_entries(
@@ -988,7 +1026,7 @@ async def test_a_flipped_bit_anywhere_in_the_file_never_gives_a_wrong_entry(
     journal = SQLiteJournal(path)
     claim = journal.create(header())
     entries = await write(
-        journal, claim, *(b"%d" % number * 90 for number in range(60))
+        journal, claim, *(b"%d" % number * 90 for number in range(240))
     )
     await journal.close()
     whole, chance, copy = path.read_bytes(), random.Random(7), tmp_path / "copy.db"

@@ -10,6 +10,7 @@ from ..._internal.version import __version__
 from ...clock import Clock
 from ...errors import ConfigError, JournalError
 from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_event
+from ...events.lifecycle import read_app_version
 from ...events.run import RunFinished, RunForked, RunStarted
 from ...journals.base import Journal, RunHeader, chain_hash, check_run_id
 from ...journals.owner import new_owner
@@ -40,8 +41,9 @@ async def fork(
     new_id = check_run_id(new_id) or f"run-{owner.token}"
     options = to_json(started.options).decode()
     header = RunHeader(
-        new_id, started.engine, options, __version__, str(owner), now, run_id, at
-    )
+        new_id, started.engine, options, __version__, str(owner), now, run_id, at,
+        app_version=app_version or read_app_version(copied), tags=started.tags, thread=started.thread, agent=started.agent,
+    )  # fmt: skip
     claim = journal.create(header)
     seed = _find_seed(entries) or run_id
     event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version)

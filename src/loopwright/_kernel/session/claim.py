@@ -62,7 +62,9 @@ class ClaimedRun:
 
     def _restore_status(self, session: Session) -> str:
         """Return the status of the run, suspended if its owner had died at work on it."""
-        status: str = read_run_info(self.entries)["status"]
+        recorded = read_run_info(self.entries)
+        status: str = recorded["status"]
+        self.claim.wake_at = recorded.get("wake_at", 0.0)
         if status != "running":
             return status
         reason = SUSPEND_REASON.get()

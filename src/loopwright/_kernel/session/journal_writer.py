@@ -94,6 +94,7 @@ class JournalWriter:
     def close(self, event: RunSuspended | RunFinished) -> None:
         """Record the run's last entry, or that of its suspension."""
         self.record("", event)
+        self.claim.wake_at = getattr(event, "wake_at", 0.0)
         self.is_closed = True
 
     def wall(self) -> float:

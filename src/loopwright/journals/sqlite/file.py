@@ -1,7 +1,6 @@
 """The SQLite file of a journal: private, checked, locked between processes, its errors explained."""
 
 import contextlib
-import dataclasses
 import errno
 import os
 import sqlite3
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ...errors import ConfigError, JournalError
+from .formats import RUNS, Format
 
 try:
     import fcntl
@@ -23,34 +23,6 @@ else:
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """The format of a file: `application_id` identifies it, `version` grows with incompatible changes."""
-
-    application_id: int
-    version: int
-    tables: tuple[str, ...]
-    indexes: tuple[str, ...] = ()  # for speed; a file may lack them
-
-
-# `at` has no column type: SQLite would turn 1 into 1.0 and -0.0 into 0.0, but the entry's hash covers the exact number.
-# `events.body` is a BLOB, or TEXT for a body in `blobs`, so that the two cannot be confused.
-RUNS = Format(
-    0x4C6F7057,  # "LopW"
-    1,
-    (
-        """CREATE TABLE runs (
-        run_id TEXT PRIMARY KEY, engine TEXT NOT NULL, options TEXT NOT NULL, version TEXT NOT NULL,
-        status TEXT NOT NULL, owner TEXT, fence INTEGER NOT NULL, lease_until REAL,
-        head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL, parent_run TEXT, fork_seq INTEGER, created NOT NULL)""",
-        """CREATE TABLE events (
-        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL,
-        at NOT NULL, v INTEGER NOT NULL, fence INTEGER NOT NULL, body BLOB NOT NULL, hash TEXT NOT NULL,
-        UNIQUE (run_id, seq))""",
-        "CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, bytes BLOB NOT NULL)",
-    ),
-    ("CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status)",),
-)
 # Pages of the write-ahead log (4 KiB each) before they are copied into the file. A small log is overwritten and does not
 # grow; flushing a file that grows takes half as long again.
 CHECKPOINT_PAGES = 256
@@ -153,7 +125,9 @@ class JournalFile:
             self._roll_back_creation()
             with contextlib.closing(self._connect("ro")) as connection:
                 connection.execute("BEGIN")
-                yield connection if self._check_format(connection) else None
+                version = self._read_version(connection)
+                self._format.show_as_current(connection, version)
+                yield connection if version else None
         except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             raise self.explain(error) from error
 
@@ -205,7 +179,7 @@ class JournalFile:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        known = self._check_format(connection)
+        version = self._read_version(connection)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise JournalError(
@@ -213,24 +187,22 @@ class JournalFile:
             )
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        if not known:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in self._format.tables:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {self._format.application_id}")
-            connection.execute(f"PRAGMA user_version = {self._format.version}")
-            connection.execute("COMMIT")
+        if version != self._format.version:
+            self._format.upgrade(connection, version)
         with contextlib.suppress(sqlite3.Error):
             for statement in self._format.indexes:
                 connection.execute(statement)
 
-    def _check_format(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the tables exist; raise `JournalError` for another program's file, or a newer format."""
+    def _read_version(self, connection: sqlite3.Connection) -> int:
+        """Return the version of the file's format, 0 without tables.
+
+        Raise `JournalError` for another program's file, or a newer format.
+        """
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0):
-            return False
+            return 0
         if application != self._format.application_id:
             raise JournalError(
                 f"journal {str(self.path)!r} is another program's database: choose another path"
@@ -240,7 +212,7 @@ class JournalFile:
                 f"journal {str(self.path)!r} has format {version}, this version reads up to {self._format.version}: "
                 "upgrade loopwright"
             )
-        return True
+        return int(version)
 
 
 def _decode(raw: bytes) -> str | bytes:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..._internal.log import logger
 from ..base import Command, decode_command_body
-from .file import Format, JournalFile, add_suffix
+from .file import JournalFile, add_suffix
+from .formats import Format
 
 # As in the journal, `at` has no column type. The journal's writer never opens this file, so neither waits.
 INBOX = Format(

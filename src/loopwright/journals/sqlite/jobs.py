@@ -18,7 +18,8 @@ from ..base import (
     format_id_taken,
     get_claimed_status,
 )
-from .reader import REFERENCE, read_info
+from ..owner import read_boot_id
+from .reader import REFERENCE, encode_tags, read_info
 
 MAX_INLINE_BYTES = 64 * 1024
 """Longer bodies go to the table `blobs`."""
@@ -28,19 +29,23 @@ Row: TypeAlias = tuple[object, ...]
 INSERT_EVENT = """INSERT INTO events (run_id, seq, key, kind, at, v, fence, body, hash)
                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _INSERT_RUN = """INSERT INTO runs (run_id, engine, options, version, owner, created, parent_run, fork_seq,
+                                   app_version, thread, agent, follows, tags, lease_seconds, boot_id,
                                    fence, lease_until, status, head_seq, head_hash)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, '') ON CONFLICT (run_id) DO NOTHING"""
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, '')
+                 ON CONFLICT (run_id) DO NOTHING"""
+_INSERT_TAG = "INSERT INTO run_tags (run_id, name, value) VALUES (?, ?, ?)"
 _MOVE_HEAD = "UPDATE runs SET head_seq = ?, head_hash = ? WHERE run_id = ? AND fence = ? AND head_seq = ?"
 _SET_STATUS = "UPDATE runs SET status = ? WHERE run_id = ?"
-_RELEASE = (
-    "UPDATE runs SET status = ?, owner = NULL, lease_until = NULL WHERE run_id = ?"
-)
+_RELEASE = """UPDATE runs SET status = ?, owner = NULL, lease_until = NULL, lease_seconds = NULL, wake_at = ?
+              WHERE run_id = ?"""
 _FENCE = "SELECT fence, owner, head_seq FROM runs WHERE run_id = ?"
 # A blob that exists has the right bytes unless they were tampered with: then this restores them.
 _INSERT_BLOB = """INSERT INTO blobs (sha256, bytes) VALUES (?, ?)
                   ON CONFLICT (sha256) DO UPDATE SET bytes = excluded.bytes WHERE bytes IS NOT excluded.bytes"""
-_CLAIM = "UPDATE runs SET fence = fence + 1, owner = ?, lease_until = ?, status = ? WHERE run_id = ?"
-_RENEW = "UPDATE runs SET lease_until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
+_CLAIM = """UPDATE runs SET fence = fence + 1, wake_at = 0, owner = ?, lease_until = ?, lease_seconds = ?, boot_id = ?,
+                   status = ? WHERE run_id = ?"""
+_RENEW = """UPDATE runs SET lease_until = ?, lease_seconds = ?, lease_beat = lease_beat + 1
+            WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"""
 
 _columns = operator.attrgetter(
     "run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash"
@@ -100,6 +105,7 @@ class Append:
         "_releases",
         "_status",
         "_tail",
+        "_wake_at",
         "failure",
         "waiter",
     )
@@ -110,6 +116,7 @@ class Append:
         self._status, self._releases = claim.status, claim.releases
         # The current tail: the event loop may queue more before the thread starts this job.
         self._tail = claim.tail
+        self._wake_at = claim.wake_at
         self._lease_until = claim.lease_until
         if claim.releases:
             claim.lease_until = None
@@ -144,11 +151,10 @@ class Append:
                 if large
                 else map(_columns, entries)
             )
-        if self._status is not None:
-            cursor.execute(
-                _RELEASE if self._releases else _SET_STATUS,
-                (self._status, claim.run_id),
-            )
+        if self._releases:
+            cursor.execute(_RELEASE, (self._status, self._wake_at, claim.run_id))
+        elif self._status is not None:
+            cursor.execute(_SET_STATUS, (self._status, claim.run_id))
 
 
 def _insert_run(
@@ -163,12 +169,21 @@ def _insert_run(
         header.created,
         header.parent_run,
         header.fork_seq,
+        header.app_version,
+        header.thread,
+        header.agent,
+        header.follows,
+        encode_tags(header.tags),
+        header.lease,
+        read_boot_id(),
         fence,
         lease_until,
     )
     cursor.execute(_INSERT_RUN, row)
     if cursor.rowcount != 1:
         raise ConfigError(format_id_taken(header.run_id))
+    tags = [(header.run_id, name, value) for name, value in header.tags.items()]
+    cursor.executemany(_INSERT_TAG, tags)
 
 
 def _check_head(cursor: sqlite3.Cursor, claim: SQLiteClaim, head_seq: int) -> None:
@@ -238,7 +253,17 @@ class ClaimRun:
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
         status = get_claimed_status(info)
-        cursor.execute(_CLAIM, (self._owner, lease_until, status, claim.run_id))
+        cursor.execute(
+            _CLAIM,
+            (
+                self._owner,
+                lease_until,
+                self._lease,
+                read_boot_id(),
+                status,
+                claim.run_id,
+            ),
+        )
         claim.fence, claim.lease_until = info.fence + 1, lease_until
         claim.head_seq, claim.head_hash = info.head_seq, info.head_hash
         claim.tail = info.head_seq
@@ -265,7 +290,7 @@ class Renew:
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Move the end of the lease if the claim still has the run."""
         claim, until = self._claim, compute_lease_end(self._lease, self._clock.wall())
-        cursor.execute(_RENEW, (until, claim.run_id, claim.fence))
+        cursor.execute(_RENEW, (until, self._lease, claim.run_id, claim.fence))
         if cursor.rowcount != 1:
             _read_head(cursor, claim)
             until = None

@@ -1,8 +1,13 @@
 """Reader of a SQLite journal, which detects rows that no journal could have written."""
 
+import contextlib
 import itertools
+import json
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ...errors import JournalError
 from ...events.entry import Entry
@@ -12,7 +17,8 @@ REFERENCE = "sha256:"
 """Prefix of the text in `events.body` for a body that is stored in `blobs`."""
 
 _INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
-                  fork_seq, lease_until
+                  fork_seq, lease_until, wake_at, app_version, tags, thread, agent, lease_seconds, lease_beat, boot_id,
+                  follows
            FROM runs"""
 _UNFINISHED = f"WHERE status IN ({', '.join(map(repr, RESUMABLE))})"
 _ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
@@ -21,8 +27,12 @@ _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 _OPTIONAL_TEXT = (str, type(None))
 _INFO_TYPES: tuple[Any, ...] = (
     str, str, str, str, str, _OPTIONAL_TEXT, int, int, str, (float, int), _OPTIONAL_TEXT,
-    (int, type(None)), (float, int, type(None)),
+    (int, type(None)), (float, int, type(None)), (float, int), str, str, str, str, (float, int, type(None)), int, str,
+    _OPTIONAL_TEXT,
 )  # fmt: skip
+_TAGS = 15
+"""The position of the tags in a row."""
+_TAG_READER = TypeAdapter(dict[str, str])
 _ENTRY_TYPES = frozenset(
     (str, int, str, str, at, int, int, body, str)
     for at, body in itertools.product((float, int), (bytes, str))
@@ -39,9 +49,20 @@ def read_infos(connection: sqlite3.Connection, unfinished: bool) -> list[RunInfo
     """Return all runs, or those that have not ended, newest first."""
     which = _UNFINISHED if unfinished else ""
     return [
-        _to_info(row)
+        _list_row(row)
         for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")
     ]
+
+
+def _list_row(row: tuple[Any, ...]) -> RunInfo:
+    """Return the row of a run, or what is readable of it: one damaged row does not hide the others."""
+    try:
+        return _to_info(row)
+    except JournalError as error:
+        name = row[0] if isinstance(row[0], str) else repr(row[0])
+        return RunInfo(
+            name, "", "", "", "damaged", None, 0, 0, "", 0.0, damage=str(error)
+        )
 
 
 def has_run(connection: sqlite3.Connection, run_id: str) -> bool:
@@ -56,7 +77,25 @@ def _to_info(row: tuple[Any, ...]) -> RunInfo:
             raise JournalError(
                 f"run {row[0]!r}: its row in the table runs was changed: column {position} is {value!r}"
             )
-    return RunInfo(*row)
+    fields = list(row)
+    fields[_TAGS] = _read_tags(row)
+    return RunInfo(*fields)
+
+
+def _read_tags(row: tuple[Any, ...]) -> dict[str, str]:
+    """Return the tags of a row; raise `JournalError` unless they are as a journal writes them."""
+    with contextlib.suppress(ValidationError):
+        tags = _TAG_READER.validate_json(row[_TAGS])
+        if encode_tags(tags) == row[_TAGS]:
+            return tags
+    raise JournalError(
+        f"run {row[0]!r}: its row in the table runs was changed: its tags are {row[_TAGS]!r}"
+    )
+
+
+def encode_tags(tags: Mapping[str, str]) -> str:
+    """Return tags as the text of a row."""
+    return json.dumps(dict(tags))
 
 
 def read_entries(

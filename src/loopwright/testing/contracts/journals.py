@@ -129,10 +129,17 @@ class JournalContract(WorkerChecks):
     async def test_a_new_run_is_listed_with_what_its_header_says(
         self, journal: Journal
     ) -> None:
-        """Engine, options, version, owner, time, and the run it was forked from."""
-        claim = journal.create(
-            dataclasses.replace(header(), parent_run="r0", fork_seq=7)
-        )
+        """Engine, options, version, owner, time, origin, and what the application said of it."""
+        listed: dict[str, Any] = {
+            "parent_run": "r0",
+            "fork_seq": 7,
+            "app_version": "2026.11",
+            "tags": {"user": "42", "ünï": "☃"},
+            "thread": "a thread",
+            "agent": "an agent",
+            "follows": "r0",
+        }
+        claim = journal.create(dataclasses.replace(header(), **listed))
         (entry,) = await write(journal, claim, b"{}")
 
         info = RunInfo(
@@ -146,8 +153,7 @@ class JournalContract(WorkerChecks):
             1,
             entry.hash,
             1_700_000_000.25,
-            "r0",
-            7,
+            **listed,
         )
         assert_equal(journal.runs(), [info], "the list of runs")
 
@@ -228,6 +234,20 @@ class JournalContract(WorkerChecks):
                 (status, None),
                 "status and owner",
             )
+
+    @with_journal
+    async def test_a_suspended_run_keeps_when_it_wants_to_wake(
+        self, journal: Journal
+    ) -> None:
+        """Until it is claimed: then it is at work."""
+        claim = journal.create(header())
+        await write(journal, claim, b"{}")
+        claim.wake_at = 1_800_000_000.5
+        await write(journal, claim, b"{}", status="suspended")
+        assert_equal(journal.runs()[0].wake_at, 1_800_000_000.5, "when it wakes")
+
+        await journal.claim("r1", ME)
+        assert_equal(journal.runs()[0].wake_at, 0.0, "when a run at work wakes")
 
     @with_journal
     async def test_a_status_may_come_without_an_entry(self, journal: Journal) -> None:

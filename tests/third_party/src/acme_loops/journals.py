@@ -88,7 +88,8 @@ class JSONLinesJournal:
             until = compute_lease_end(lease, now)
             ensure_claimable(info, take_over, now)
             self._add(run_id, {
-                "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": get_claimed_status(info)
+                "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": get_claimed_status(info),
+                "wake_at": 0.0,
             })  # fmt: skip
             return LinesClaim(
                 run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until
@@ -203,7 +204,11 @@ class JSONLinesJournal:
             if changed:
                 self._add(
                     claim.run_id,
-                    {"entries": [_plain(entry) for entry in entries], "status": status},
+                    {
+                        "entries": [_plain(entry) for entry in entries],
+                        "status": status,
+                        "wake_at": claim.wake_at,
+                    },
                 )
                 claim.lease_until = self._kept(claim.run_id).info.lease_until
 
@@ -277,6 +282,7 @@ class JSONLinesJournal:
             ]
             status = line["status"]
             freed = status not in (None, "running")
+            wake_at = line.get("wake_at", 0.0) if freed else kept.info.wake_at
             last = kept.entries[-1] if kept.entries else None
             kept.info = dataclasses.replace(
                 kept.info,
@@ -285,6 +291,7 @@ class JSONLinesJournal:
                 head_hash=last.hash if last else "",
                 owner=None if freed else kept.info.owner,
                 lease_until=None if freed else kept.info.lease_until,
+                wake_at=wake_at,
             )
         return kept
 

@@ -1,0 +1,119 @@
+"""The formats of a journal's files, and how an older file becomes one of today's."""
+
+import dataclasses
+import sqlite3
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """The format of a file: `application_id` identifies it, `version` grows with incompatible changes.
+
+    Args:
+        application_id: identifies the kind of file.
+        version: the version that this library writes.
+        tables: the statements that make a new file.
+        indexes: for speed; a file may lack them.
+        steps: the statements that turn a file of each older version into one of the next.
+        views: what a file of each older version is read through, since a reader may not change it.
+    """
+
+    application_id: int
+    version: int
+    tables: tuple[str, ...]
+    indexes: tuple[str, ...] = ()
+    steps: Mapping[int, tuple[str, ...]] = dataclasses.field(
+        default_factory=dict[int, tuple[str, ...]]
+    )
+    views: Mapping[int, tuple[str, ...]] = dataclasses.field(
+        default_factory=dict[int, tuple[str, ...]]
+    )
+
+    def upgrade(self, connection: sqlite3.Connection, version: int) -> None:
+        """Make the tables of a new file (version 0), or those of an older one today's, in one transaction."""
+        statements = self.tables
+        if version:
+            later = range(version, self.version)
+            statements = tuple(one for step in later for one in self.steps[step])
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {self.application_id}")
+        connection.execute(f"PRAGMA user_version = {self.version}")
+        connection.execute("COMMIT")
+
+    def show_as_current(self, connection: sqlite3.Connection, version: int) -> None:
+        """Let the queries of this connection find today's columns in a file of an older version."""
+        for view in self.views.get(version, ()):
+            connection.execute(view)
+
+
+_ADDED_COLUMNS = (
+    "wake_at REAL NOT NULL DEFAULT 0",
+    "app_version TEXT NOT NULL DEFAULT ''",
+    "tags TEXT NOT NULL DEFAULT '{}'",
+    "thread TEXT NOT NULL DEFAULT ''",
+    "agent TEXT NOT NULL DEFAULT ''",
+    "lease_seconds REAL",
+    "lease_beat INTEGER NOT NULL DEFAULT 0",
+    "boot_id TEXT NOT NULL DEFAULT ''",
+    "follows TEXT",
+)
+"""The columns that format 2 added to the table `runs`."""
+_ADDED_TABLES = (
+    # In the order of the runs, so that its row numbers sort as theirs do.
+    """CREATE TABLE run_tags (
+        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (run_id, name))""",
+    # What is left of a deleted run: `name_hash` is the SHA-256 of its id.
+    """CREATE TABLE tombstones (
+        name_hash TEXT PRIMARY KEY, head_hash TEXT NOT NULL, deleted_by TEXT NOT NULL, deleted_at REAL NOT NULL)""",
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "INSERT INTO facts VALUES ('journal_id', lower(hex(randomblob(8))))",
+)
+_DEFAULTS = """0.0 AS wake_at, '' AS app_version, '{}' AS tags, '' AS thread, '' AS agent, NULL AS lease_seconds,
+               0 AS lease_beat, '' AS boot_id, NULL AS follows"""
+
+# `at` has no column type: SQLite would turn 1 into 1.0 and -0.0 into 0.0, but the entry's hash covers the exact number.
+# `events.body` is a BLOB, or TEXT for a body in `blobs`, so that the two cannot be confused.
+RUNS = Format(
+    0x4C6F7057,  # "LopW"
+    2,
+    (
+        f"""CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY, engine TEXT NOT NULL, options TEXT NOT NULL, version TEXT NOT NULL,
+        status TEXT NOT NULL, owner TEXT, fence INTEGER NOT NULL, lease_until REAL,
+        head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL, parent_run TEXT, fork_seq INTEGER, created NOT NULL,
+        {", ".join(_ADDED_COLUMNS)})""",
+        """CREATE TABLE events (
+        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL,
+        at NOT NULL, v INTEGER NOT NULL, fence INTEGER NOT NULL, body BLOB NOT NULL, hash TEXT NOT NULL,
+        UNIQUE (run_id, seq))""",
+        "CREATE TABLE blobs (sha256 TEXT PRIMARY KEY, bytes BLOB NOT NULL)",
+        *_ADDED_TABLES,
+    ),
+    (
+        "CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status)",
+        "CREATE INDEX IF NOT EXISTS runs_by_engine ON runs (engine)",
+        "CREATE INDEX IF NOT EXISTS runs_by_time ON runs (created)",
+        "CREATE INDEX IF NOT EXISTS runs_by_thread ON runs (thread) WHERE thread != ''",
+        "CREATE INDEX IF NOT EXISTS runs_by_agent ON runs (agent) WHERE agent != ''",
+        "CREATE INDEX IF NOT EXISTS runs_by_follows ON runs (follows) WHERE follows IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS runs_by_parent ON runs (parent_run) WHERE parent_run IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS runs_by_wake ON runs (wake_at) WHERE wake_at > 0",
+        "CREATE INDEX IF NOT EXISTS tags_by_value ON run_tags (name, value)",
+    ),
+    {
+        1: (
+            *(f"ALTER TABLE runs ADD COLUMN {column}" for column in _ADDED_COLUMNS),
+            *_ADDED_TABLES,
+        )
+    },
+    {
+        1: (
+            f"CREATE TEMP VIEW runs AS SELECT rowid, *, {_DEFAULTS} FROM main.runs",  # noqa: S608 - constants
+            "CREATE TEMP TABLE run_tags (id INTEGER, run_id TEXT, name TEXT, value TEXT)",
+            "CREATE TEMP TABLE tombstones (name_hash TEXT, head_hash TEXT, deleted_by TEXT, deleted_at REAL)",
+            "CREATE TEMP TABLE facts (name TEXT, value TEXT)",
+        )
+    },
+)

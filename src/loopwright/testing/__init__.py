@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from .scripted import Script as Script
     from .scripted import ScriptedProvider as ScriptedProvider
     from .scripted import call as call
+    from .simulation.faults import Faults as Faults
+    from .simulation.runner import SimulationFailed as SimulationFailed
+    from .simulation.runner import SimulationReport as SimulationReport
+    from .simulation.runner import simulate as simulate
     from .truncated_journal import crashed as crashed
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -48,6 +52,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".journal_cassette": ("cassette_from_journal",),
             ".requests": ("CassetteMiss",),
             ".scripted": ("Line", "Script", "ScriptedProvider", "call"),
+            ".simulation.faults": ("Faults",),
+            ".simulation.runner": (
+                "SimulationFailed",
+                "SimulationReport",
+                "simulate",
+            ),
             ".truncated_journal": ("crashed",),
         },
     )

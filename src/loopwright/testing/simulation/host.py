@@ -1,0 +1,98 @@
+"""A simulated process: its clocks, its owners' tokens, and whether it is alive."""
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...journals.owner import ACTIVE_TOKENS, Owner
+from ...resilience.timeouts import WorkerThreads
+from .loop import HOST
+
+WALL = 1_700_000_000.0
+"""Wall time at which every world begins."""
+
+
+class HostClock:
+    """The clocks of a process: both drift from true time, and wall time may jump.
+
+    Args:
+        loop: the world's, whose time is true.
+        offset: seconds by which wall time is wrong at first.
+        rate: how many seconds the process counts in a true one.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, offset: float = 0.0, rate: float = 1.0
+    ) -> None:
+        self._loop, self._rate = loop, rate
+        self.offset = offset
+
+    def monotonic(self) -> float:
+        """Return seconds since the process's machine was started."""
+        return 1000.0 + self._loop.time() * self._rate
+
+    def wall(self) -> float:
+        """Return seconds since the Unix epoch, as this machine has them."""
+        return WALL + self.offset + self._loop.time() * self._rate
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for seconds of this process."""
+        await asyncio.sleep(seconds / self._rate)
+
+
+class WorldClock:
+    """The clock of whichever process asks."""
+
+    def __init__(self, default: HostClock) -> None:
+        self._default = default
+
+    def _own(self) -> HostClock:
+        host = HOST.get()
+        return host.clock if isinstance(host, SimulatedHost) else self._default
+
+    def monotonic(self) -> float:
+        """Return the monotonic time of the process that asks."""
+        return self._own().monotonic()
+
+    def wall(self) -> float:
+        """Return the wall time of the process that asks."""
+        return self._own().wall()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for seconds of the process that asks."""
+        await self._own().sleep(seconds)
+
+
+@dataclasses.dataclass(eq=False)
+class SimulatedHost:
+    """A process of a world; a restarted one is another host of the same name."""
+
+    name: str
+    clock: HostClock
+    is_alive: bool = True
+    frozen_until: float = 0.0
+    owners: set[str] = dataclasses.field(default_factory=set[str])
+    """The owners of the runs that it has claimed."""
+
+    def kill(self, *, seen: bool) -> None:
+        """End the process in the middle of whatever it does; `seen` is whether others notice at once."""
+        self.is_alive = False
+        if seen:
+            for owner in self.owners:
+                ACTIVE_TOKENS.discard(Owner.parse(owner).token)
+
+
+class SimulatedThreads(WorkerThreads):
+    """Threads for plain functions whose work is one step of the simulated loop."""
+
+    def __init__(self, source: random.Random) -> None:
+        super().__init__()
+        self._random = source
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call a function a little later, as one step."""
+        loop = asyncio.get_running_loop()
+        work: Awaitable[Any] = loop.run_in_executor(None, function)
+        return await work

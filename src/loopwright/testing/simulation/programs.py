@@ -1,0 +1,227 @@
+"""Random programs: strategies of all verbs of `Run`, and the built-in engines, drawn by a seed."""
+
+import dataclasses
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, TypeAlias
+
+from pydantic import BaseModel
+
+from ...engine import LoopEngine
+from ...engines.chain_of_thought import ChainOfThoughtEngine
+from ...engines.critic import CriticEngine
+from ...engines.plan_execute import PlanExecuteEngine
+from ...engines.react import ReActEngine
+from ...engines.reflexion import ReflexionEngine
+from ...engines.self_ask import SelfAskEngine
+from ...engines.tree_of_thoughts import TreeOfThoughtsEngine
+from ...errors import AskFailed, Denied, ProviderError, Unreadable
+from ...limits import Limits
+from ...messages import Conversation, ToolCall
+from ...run import Run
+from ...runtime import Runtime
+
+Factory: TypeAlias = Callable[[Runtime], LoopEngine]
+
+MAX_DEPTH = 2
+TOOLS = ("look", "put", "send", "mail")
+
+
+class Grade(BaseModel):
+    """What a judge of a drawn program answers."""
+
+    score: int
+    reason: str
+
+
+class DrawnEngine(LoopEngine):
+    """A strategy whose verbs a seed decides; it depends on what the verbs return, and from nothing else."""
+
+    name: ClassVar[str] = "drawn"
+    seed: int = 0
+    effects: Any = None
+    """Called with the run and a name for each effect of the engine's own."""
+
+    async def solve(self, run: Run) -> str:
+        """Do the drawn steps, and answer with what they gave."""
+        source = random.Random(self.seed)  # noqa: S311 - a program, not a secret
+        words = await do_steps(
+            Place(self, run, source, 0, f"root{len(run.conversation.messages)}")
+        )
+        run.offer("all is done")
+        return " ".join(words)[:400] or "nothing"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a drawn program is: its scope, what decides about it, how deep it is, and a name that no other has."""
+
+    engine: DrawnEngine
+    run: Run
+    source: random.Random
+    depth: int
+    name: str
+
+    @property
+    def prompt(self) -> str:
+        """A text that only this place says."""
+        return f"{self.run.run_id} {self.name}"
+
+    def inside(self, name: str, seed: int, *, run: Run | None = None) -> "Place":
+        """Return a place in this one; with a `run` it is a branch."""
+        return Place(
+            self.engine,
+            run or self.run,
+            random.Random(seed),  # noqa: S311 - as above
+            self.depth + (run is not None),
+            f"{self.name}.{name}",
+        )
+
+
+async def do_steps(place: Place) -> list[str]:
+    """Do a few steps, one after the other, and return what each gave."""
+    words: list[str] = []
+    for number in range(place.source.randint(1, 5)):
+        step, seed = place.source.choice(STEPS), place.source.randrange(1 << 30)
+        try:
+            words.append(await step(place.inside(str(number), seed)))
+        except (AskFailed, Denied, ProviderError, Unreadable) as error:
+            words.append(type(error).__name__)
+    return words
+
+
+async def _ask(place: Place) -> str:
+    return await place.run.ask(f"{place.prompt}: say a word", purpose="word")
+
+
+async def _grade(place: Place) -> str:
+    grade = await place.run.ask(f"{place.prompt}: grade it", into=Grade)
+    return str(grade.score)
+
+
+async def _loop(place: Place) -> str:
+    run, conversation = place.run, Conversation.of(f"{place.prompt}: look around")
+    for _ in run.iterations(place.source.randint(1, 3)):
+        proposal = await run.reason(conversation)
+        if proposal.answer is not None:
+            return proposal.answer
+        observations = await run.act(await run.gate(proposal))
+        conversation = conversation.observe(proposal, observations)
+    return await run.best_answer(conversation)
+
+
+async def _call(place: Place) -> str:
+    made = ToolCall(place.source.choice(TOOLS), {"what": place.name})
+    observation = await place.run.call(made, thought="as drawn")
+    return f"{observation.status}:{observation.content}"
+
+
+async def _gather(place: Place) -> str:
+    if place.depth >= MAX_DEPTH:
+        return await _ask(place)
+    seeds = [place.source.randrange(1 << 30) for _ in range(place.source.randint(2, 4))]
+    bound = place.source.choice((None, None, 1, 2))
+
+    def branch(index: int) -> Callable[[Run], Awaitable[list[str]]]:
+        return lambda run: do_steps(place.inside(f"b{index}", seeds[index], run=run))
+
+    works = [branch(index) for index in range(len(seeds))]
+    words = await place.run.gather(*works, max_concurrency=bound)
+    return "|".join(" ".join(branch_words) for branch_words in words)
+
+
+async def _delegate(place: Place) -> str:
+    runtime = place.engine.runtime
+    child: LoopEngine = place.source.choice(CHILDREN)(runtime)
+    result = await place.run.delegate(child, f"{place.prompt}: what is blue?")
+    return f"{result.status}:{result.answer}"
+
+
+async def _ask_user(place: Place) -> str:
+    return await place.run.ask_user(f"{place.name}: which one?")
+
+
+async def _effect(place: Place) -> str:
+    async def work() -> str:
+        if place.engine.effects is not None:
+            await place.engine.effects(place.run.run_id, place.name)
+        return f"done {place.name}"
+
+    return await place.run.effect("own", work, into=str)
+
+
+async def _permit(place: Place) -> str:
+    await place.run.permit("plan", {"what": place.name})
+    return "permitted"
+
+
+async def _side(place: Place) -> str:
+    run = place.run
+    run.note({"at": place.name, "time": run.now().isoformat(), "id": run.new_id()})
+    return str(run.random.randrange(100))
+
+
+Drawn: TypeAlias = Callable[[Place], Awaitable[str]]
+STEPS: tuple[Drawn, ...] = (
+    _ask, _ask, _grade, _loop, _loop, _call, _call, _call, _gather, _gather, _delegate, _ask_user, _effect, _permit,
+    _side,
+)  # fmt: skip
+CHILDREN: tuple[Any, ...] = (ReActEngine, ChainOfThoughtEngine)
+BUILT_IN: tuple[Factory, ...] = (
+    ReActEngine,
+    lambda runtime: ChainOfThoughtEngine(runtime, samples=3),
+    CriticEngine,
+    lambda runtime: PlanExecuteEngine(runtime, approve_plan=True),
+    ReflexionEngine,
+    lambda runtime: SelfAskEngine(runtime, search="look"),
+    lambda runtime: TreeOfThoughtsEngine(runtime, generate="propose"),
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """An engine at work, as a world runs it."""
+
+    engine: Factory
+    limits: Limits
+    politeness: float
+    """The share of model calls that are answered sensibly; the others say anything."""
+    saga: bool = False
+
+
+def draw_program(source: random.Random, engine: Factory | None) -> Program:
+    """Return a program: of the engine that was given, or of any."""
+    seed = source.randrange(1 << 30)
+    if engine is None:
+        engine = source.choice((_drawn(seed), _drawn(seed), source.choice(BUILT_IN)))
+    return Program(
+        engine,
+        draw_limits(source),
+        source.choice((1.0, 1.0, 0.9, 0.6)),
+        source.random() < 0.2,
+    )
+
+
+def _drawn(seed: int) -> Factory:
+    return lambda runtime: DrawnEngine(runtime, seed=seed)
+
+
+def draw_limits(source: random.Random) -> Limits:
+    """Return limits: most of them leave room, some are narrow enough for branches to race to them."""
+    if source.random() < 0.6:
+        return Limits()
+    return Limits(
+        max_llm_calls=source.randint(2, 12),
+        max_tool_calls=source.randint(0, 6),
+        max_iterations=source.randint(1, 5),
+        timeout=source.choice((20.0, 120.0, 300.0)),
+        tool_timeout=source.choice((2.0, 30.0)),
+        max_concurrent_tools=source.choice((1, 2, 5)),
+        best_effort=source.random() < 0.7,
+    )
+
+
+def describe_call(arguments: object) -> str:
+    """Return arguments as a text that is equal for equal ones."""
+    return json.dumps(arguments, sort_keys=True, default=str)

@@ -1,0 +1,139 @@
+"""The model and the tools of a world: they answer late, fail, hang, and say nonsense."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from ...errors import ProviderError, ToolError
+from ...messages import Completion
+from ...providers.base import Capabilities, Delta, Request
+from ...tools.base import Tool, ToolContext, tool
+from ..chunks import split_completion
+from ..contracts.models import babble
+from ..scripted import ScriptedProvider
+from .surroundings import Surroundings
+
+HUNG_SECONDS = 100_000.0
+"""How long something takes that never ends."""
+
+
+class WorldProvider:
+    """A model that says the same thing whenever it is asked the same, in its own time, or fails."""
+
+    name = "simulated"
+    model = "model"
+    capabilities = Capabilities(json_schema=True)
+
+    def __init__(self, world: Surroundings, source: random.Random) -> None:
+        self._world, self._random = world, source
+        own = world.model
+        seed, share = world.seed, world.program.politeness
+        mad = babble(seed * 4)
+
+        def reply(request: Request) -> Any:
+            drawn = random.Random(f"{seed}|{request.conversation.digest.hex()}")  # noqa: S311 - it must repeat
+            return own(request) if drawn.random() < share else mad(request)
+
+        self._script = ScriptedProvider(reply)
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer late, or not at all."""
+        self._world.ledger.model_calls += 1
+        await asyncio.sleep(self._random.uniform(0.0, 1.5))
+        self._world.may_die(self._random)
+        await asyncio.sleep(0.0)
+        if self._world.is_faulty("provider"):
+            await self._fail()
+        return await self._script.complete(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Answer in pieces."""
+        for delta in split_completion(await self.complete(request)):
+            yield delta
+
+    async def _fail(self) -> None:
+        chance = self._random.random()
+        if chance < 0.05:
+            raise ProviderError("overloaded", status=503, retryable=True)
+        if chance < 0.06:
+            raise ProviderError("no such model", status=404)
+        if chance < 0.07:
+            raise RuntimeError("the provider has a bug")
+        if chance < 0.09:
+            await asyncio.sleep(HUNG_SECONDS)
+
+
+class WorldTools:
+    """Tools of all effects, which note what they really do."""
+
+    def __init__(self, world: Surroundings, source: random.Random) -> None:
+        self._world, self._random = world, source
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools."""
+        return [
+            self._make_look(),
+            self._make_put(),
+            self._make_send(),
+            self._make_mail(),
+        ]
+
+    def _make_look(self) -> Tool:
+        @tool(effect="read")
+        async def look(ctx: ToolContext[None], what: str) -> str:
+            """Look at something."""
+            self._world.ledger.note_tool(ctx, "look", "read")
+            await self._misbehave()
+            return f"{what} is blue"
+
+        return look
+
+    def _make_put(self) -> Tool:
+        @tool(effect="idempotent")
+        def put(ctx: ToolContext[None], what: str) -> str:
+            """Put something somewhere."""
+            self._world.ledger.note_tool(ctx, "put", "idempotent")
+            self._world.may_die(self._random)
+            return f"{what} put"
+
+        return put
+
+    def _make_send(self) -> Tool:
+        @tool(effect="write")
+        def send(ctx: ToolContext[None], what: str) -> str:
+            """Send something."""
+            self._world.ledger.note_tool(ctx, "send", "write")
+            self._world.may_die(self._random)
+            return f"{what} sent"
+
+        return send
+
+    def _make_mail(self) -> Tool:
+        async def revoke(ctx: ToolContext[None], result: str) -> None:
+            self._world.ledger.note_tool(ctx, "mail undo", "undo")
+            await asyncio.sleep(self._random.uniform(0.0, 0.5))
+            self._world.may_die(self._random)
+
+        @tool(effect="write", compensate=revoke)
+        async def mail(ctx: ToolContext[None], what: str) -> str:
+            """Mail something."""
+            self._world.ledger.note_tool(ctx, "mail", "write")
+            await self._misbehave()
+            return f"{what} mailed"
+
+        return mail
+
+    async def _misbehave(self) -> None:
+        """Take some time, and perhaps fail, hang, or take the process down."""
+        await asyncio.sleep(self._random.uniform(0.0, 1.0))
+        self._world.may_die(self._random)
+        await asyncio.sleep(0.0)
+        chance = self._random.random()
+        if not self._world.is_faulty("tools") or chance > 0.1:
+            return
+        if chance > 0.05:
+            raise ToolError("it is not there")
+        if chance > 0.03:
+            raise RuntimeError("the tool has a bug")
+        await asyncio.sleep(HUNG_SECONDS)

@@ -1,0 +1,275 @@
+"""World: several processes, a store, models, tools and people in one event loop that a seed decides."""
+
+import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import random
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+import structlog
+from structlog.testing import capture_logs
+
+from ..._kernel.control.run_control import RunControl
+from ...errors import LoopwrightError
+from ...gates.base import Suspend
+from ...journals.base import RESUMABLE
+from ...journals.memory import MemoryJournal
+from ...providers.base import Request
+from ...result import Result
+from ...runtime import Runtime
+from ...security.redaction import Redactor
+from ...worker import Worker
+from ..contracts.models import polite
+from .faults import CALM_AT, Faults
+from .host import HostClock, SimulatedHost, SimulatedThreads, WorldClock
+from .ledger import Ledger, WorldGate
+from .loop import HOST, Host, make_loop
+from .people import People
+from .programs import DrawnEngine, Factory, draw_program
+from .services import WorldProvider, WorldTools
+from .store import SimulatedJournal, StoreFaults
+
+LEASE = 15.0
+DEATH = 0.02
+"""The chance that a process dies at a place where it may."""
+MAX_DEATHS = 4
+SETTLE_SECONDS = 5000.0
+"""Virtual seconds in which every run must have ended once nothing goes wrong any more."""
+
+
+@contextlib.contextmanager
+def _captured_logs(logs: list[Any]) -> Generator[None]:
+    """Return a context in which what is logged goes to a list."""
+    was_configured = structlog.is_configured()
+    with capture_logs() as captured:
+        yield
+    logs.extend(captured)
+    if not was_configured:
+        structlog.reset_defaults()
+
+
+class World:
+    """One simulated world.
+
+    Args:
+        seed: decides everything.
+        faults: the kinds of faults that may happen; the seed decides which of them do.
+        engine: makes the engine that works in it; `None` lets the seed decide.
+        model: what a sensible model says.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults,
+        engine: Factory | None = None,
+        model: Callable[[Request], Any] = polite,
+    ) -> None:
+        self.seed, self.model = seed, model
+        self.faults = faults.draw(self.source("faults"))
+        self.program = draw_program(self.source("program"), engine)
+        self._random = self.source("world")
+        width = self.source("width").choice((1, 2, 8))
+        self.loop = make_loop(self.source("order"), width)
+        self.desk = SimulatedHost("people", HostClock(self.loop))
+        self.store = MemoryJournal(keep_runs=1000, clock=WorldClock(self.desk.clock))
+        self.ledger = Ledger(self.store)
+        self.hosts: dict[str, SimulatedHost] = {}
+        self.journals: list[SimulatedJournal] = []
+        self.results: dict[str, Result] = {}
+        self.run_ids = [
+            f"run-{n}" for n in range(self.source("runs").choice((1, 1, 2)))
+        ]
+        gate = self.source("gate")
+        self._gate = WorldGate(
+            self.ledger,
+            asks=gate.choice((0.0, 0.0, 0.2)),
+            denies=gate.choice((0.0, 0.1)),
+        )
+        self._on_unknown: Any = self.source("unknown").choice(("tell", "tell", "ask"))
+        self.logs: list[Any] = []
+        self.is_calm = False
+        self.deaths = 0
+
+    def source(self, name: str) -> random.Random:
+        """Return a random source of this seed, whose numbers do not depend on the others'."""
+        return random.Random(f"{self.seed}|{name}")  # noqa: S311 - a world must repeat
+
+    def is_faulty(self, kind: str) -> bool:
+        """Return whether faults of a kind happen now."""
+        return not self.is_calm and getattr(self.faults, kind)
+
+    # --- its life ---
+
+    def run(self) -> None:
+        """Live the world to its end; what is logged is kept in `logs`."""
+        state = random.getstate()
+        random.seed(self.seed)
+        with _captured_logs(self.logs):
+            try:
+                self.loop.run_until_complete(self._live())
+            finally:
+                self.loop.close()
+                random.setstate(state)
+
+    async def _live(self) -> None:
+        for name in ("one", "two", "three")[: self.source("hosts").choice((1, 2, 3))]:
+            self._start_host(name)
+        for run_id in self.run_ids:
+            await asyncio.sleep(self._random.uniform(0.0, 5.0))
+            self._submit(run_id)
+        self.spawn(self.desk, People(self).mind_runs())
+        if not self.faults.is_none:
+            self.spawn(None, self._do_harm())
+            await asyncio.sleep(CALM_AT)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Let nothing go wrong any more, and wait until every run has ended."""
+        self.is_calm = True
+        for journal in self.journals:
+            journal.faults = StoreFaults()
+        until = self.loop.time() + SETTLE_SECONDS
+        while not self.has_ended() and self.loop.time() < until:
+            self._restart_dead()
+            known = {info.run_id: info for info in self.store.runs()}
+            for run_id in self.run_ids:
+                if run_id not in known:
+                    self._submit(run_id)
+            await asyncio.sleep(10.0)
+
+    def has_ended(self) -> bool:
+        """Return whether every run has ended."""
+        ended = [info for info in self.store.runs() if info.status not in RESUMABLE]
+        return len(ended) == len(self.run_ids)
+
+    # --- processes ---
+
+    def _start_host(self, name: str) -> None:
+        source = self.source(f"host {name} {len(self.journals)}")
+        host = SimulatedHost(name, self._make_clock(name))
+        self.hosts[name] = host
+        runtime = self._make_runtime(host, source)
+        engine = self._make_engine(runtime)
+        worker = Worker(runtime, engines=[engine], poll=1.0, max_concurrency=4)
+        self.spawn(host, worker.serve())
+
+    def _make_clock(self, name: str) -> HostClock:
+        source = self.source(f"clock {name}")
+        if not self.faults.clocks:
+            return HostClock(self.loop)
+        return HostClock(
+            self.loop, offset=source.uniform(-2.0, 2.0), rate=source.uniform(0.98, 1.02)
+        )
+
+    def _make_runtime(self, host: SimulatedHost, source: random.Random) -> Runtime:
+        runtime = Runtime(
+            WorldProvider(self, source),
+            tools=WorldTools(self, source).list_tools(),
+            journal=self._connect(host, f"{host.name} {len(self.journals)}"),
+            gate=self._gate,
+            limits=self.program.limits,
+            approver=Suspend(),
+            clock=host.clock,
+            lease=LEASE,
+            on_unknown=self._on_unknown,
+        )
+        vars(runtime).update(threads=SimulatedThreads(source))
+        return runtime
+
+    def _make_engine(self, runtime: Runtime) -> Any:
+        engine = self.program.engine(runtime)
+        if isinstance(engine, DrawnEngine):
+            engine = dataclasses.replace(engine, effects=self._do_effect)
+        return engine
+
+    async def _do_effect(self, run_id: str, name: str) -> None:
+        self.ledger.note_effect(run_id, name)
+        await asyncio.sleep(self._random.uniform(0.0, 0.5))
+
+    def _connect(self, host: SimulatedHost, name: str) -> SimulatedJournal:
+        faults = StoreFaults()
+        if self.is_faulty("store") and host is not self.desk:
+            faults = StoreFaults(failures=0.01, latency=0.3)
+        source = self.source(f"store {name}")
+        journal = SimulatedJournal(self.store, host, faults, source, self.may_die)
+        self.journals.append(journal)
+        return journal
+
+    def spawn(
+        self, host: SimulatedHost | None, work: Coroutine[Any, Any, None]
+    ) -> None:
+        """Start work in a process; the loop keeps its task."""
+        context = contextvars.copy_context()
+        context.run(HOST.set, host)
+        task = self.loop.create_task(work, context=context)
+        task.add_done_callback(_read_error)
+
+    def control(self, run_id: str) -> RunControl:
+        """Return the control of a run, for people."""
+        return RunControl(self.store, Redactor(), run_id, self.desk.clock)
+
+    def may_die(self, source: random.Random) -> None:
+        """Kill the process that asks, perhaps."""
+        host = HOST.get()
+        is_weak = self.is_faulty("crashes") and isinstance(host, SimulatedHost)
+        if is_weak and source.random() < DEATH:
+            self.kill(host, source)
+
+    def kill(self, host: Host | None, source: random.Random) -> None:
+        """Kill a process, unless enough of them have died; others see it at once, or by its lease."""
+        if self.deaths < MAX_DEATHS and isinstance(host, SimulatedHost):
+            self.deaths += 1
+            host.kill(seen=source.random() < 0.5)
+
+    def _submit(self, run_id: str) -> None:
+        """Start a run in a process that is alive, if there is one."""
+        alive = [host for host in self.hosts.values() if host.is_alive]
+        if alive:
+            host = self._random.choice(alive)
+            self.spawn(host, self._begin(host, run_id))
+
+    async def _begin(self, host: SimulatedHost, run_id: str) -> None:
+        runtime = self._make_runtime(
+            host, self.source(f"begin {run_id} {len(self.journals)}")
+        )
+        engine = self._make_engine(runtime)
+        task = f"What is blue? ({run_id})"
+        with contextlib.suppress(LoopwrightError):  # another process has the run
+            result = await engine.run(task, run_id=run_id, saga=self.program.saga)
+            self.results[run_id] = result
+
+    def _restart_dead(self) -> None:
+        for name, host in list(self.hosts.items()):
+            if not host.is_alive:
+                self._start_host(name)
+
+    # --- harm ---
+
+    async def _do_harm(self) -> None:
+        source = self.source("harm")
+        while not self.is_calm:
+            await asyncio.sleep(source.uniform(0.5, 8.0))
+            host = source.choice(list(self.hosts.values()))
+            chance = source.random()
+            if not host.is_alive:
+                if chance < 0.7:
+                    self._start_host(host.name)
+            elif chance < 0.3 and self.is_faulty("crashes"):
+                self.kill(host, source)
+            elif chance < 0.5 and self.is_faulty("pauses"):
+                host.frozen_until = self.loop.time() + source.choice(
+                    (0.5, 5.0, 20.0, 40.0)
+                )
+            elif chance < 0.6 and self.is_faulty("clocks"):
+                host.clock.offset += source.choice((-3.0, 3.0))
+
+
+def _read_error(task: asyncio.Task[None]) -> None:
+    """Hand what ended a task to the loop, which keeps it for the checks."""
+    if task.cancelled() or task.exception() is None:
+        return
+    context = {"message": "a process failed", "exception": task.exception()}
+    task.get_loop().call_exception_handler(context)

@@ -1,0 +1,63 @@
+"""Simulated worlds of random programs: what goes wrong is decided by a seed, and no promise may break."""
+
+import itertools
+
+import pytest
+
+from fault_sizes import figure, sized
+from loopwright import ReActEngine
+from loopwright.testing import Faults, SimulationFailed, SimulationReport, simulate
+from loopwright.testing.simulation.ledger import WorldGate
+
+SEEDS = sized(2_000, 100_000)
+SLICES = 8
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(SLICES))
+def test_random_programs_keep_every_promise_in_simulated_worlds(part: int) -> None:
+    size = SEEDS // SLICES
+
+    report = simulate(seeds=range(part * size, (part + 1) * size))
+
+    assert report.worlds == size
+    assert report.resumes > size / 10
+    figure(f"simulation, part {part}", _describe(report))
+
+
+def _describe(report: SimulationReport) -> str:
+    an_hour = report.worlds / report.seconds * 3600
+    return (
+        f"{report.worlds:,} worlds, {report.runs:,} runs, {report.resumes:,} resumes, "
+        f"{report.entries:,} entries, 0 broken promises; {an_hour:,.0f} worlds an hour on one core"
+    )
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = simulate(seeds=range(40)), simulate(seeds=range(40))
+
+    assert first.trace == second.trace
+    assert first.trace != simulate(seeds=range(40, 80)).trace
+
+
+def test_an_engine_of_ones_own_is_simulated() -> None:
+    report = simulate(ReActEngine, seeds=30, faults=Faults(people=False))
+
+    assert report.worlds == 30
+    assert report.runs >= 30
+
+
+def test_a_failure_names_its_seed_and_fails_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def note_nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(WorldGate, "_note", note_nothing)
+    with pytest.raises(SimulationFailed, match="ran without an allow") as failed:
+        simulate(seeds=itertools.count())
+
+    with pytest.raises(SimulationFailed) as again:
+        simulate(seeds=[failed.value.seed])
+
+    assert f"seeds=[{failed.value.seed}]" in str(failed.value)
+    assert str(again.value) == str(failed.value)

@@ -267,7 +267,7 @@ async def test_a_silent_tls_server_is_a_connect_timeout_that_leaves_nothing_open
         stream = await AsyncioBackend().connect_tcp("127.0.0.1", port, timeout=5)
         with pytest.raises(httpcore.ConnectTimeout):
             await stream.start_tls(
-                ssl.create_default_context(), "localhost", timeout=0.05
+                ssl.create_default_context(), "localhost", timeout=0.3
             )
 
         assert b"localhost" in await hello

@@ -31,25 +31,27 @@ from loopwright import (
     RunBusy,
     Runtime,
     Suspend,
+    ToolCall,
     ToolContext,
     Worker,
     tool,
 )
-from loopwright.errors import JournalError, UnknownRun
+from loopwright.errors import JournalError, ProviderError, UnknownRun
 from loopwright.events import (
     CommandReceived,
     Entry,
+    RunFinished,
+    RunParked,
     RunResumed,
+    RunRetried,
     RunSuspended,
     ToolFinished,
-    encode_event,
 )
-from loopwright.events.entry import EVENT_VERSION, KINDS
-from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
+from loopwright.journals import Command, Owner, SQLiteJournal
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.testing.truncated_journal import NO_PROCESS
-from loopwright.tools import CallCompleted, CallNotExecuted
-from loopwright.worker import MAX_RESUMES_WITHOUT_PROGRESS, RETRY_SECONDS
+from loopwright.tools import CallCompleted
+from loopwright.worker import RETRY_SECONDS
 
 CHILD = Path(__file__).parent / "support" / "worker_child.py"
 LOOKED: list[str] = []
@@ -667,65 +669,211 @@ async def test_a_run_that_cannot_resume_is_left_to_people_and_delays_no_other():
     ]
 
 
-async def test_a_run_that_ends_its_process_time_and_again_is_left_to_people():
-    journal = await orphan()
-    parts = runtime("done", journal=journal)
-    entries = journal.read("r")
-    for _ in range(5):
-        claim = await journal.claim("r", "elsewhere|1||dead", take_over=True)
-        body = encode_event(RunResumed("elsewhere"))
-        entry = Entry(
-            "r",
-            claim.head_seq + 1,
-            "",
-            KINDS[RunResumed],
-            1.0,
-            EVENT_VERSION,
-            claim.fence,
-            body,
-            "",
+class Mortal(MemoryJournal):
+    """A journal whose owners can be made dead, as if their process had been killed."""
+
+    def kill(self, run_id: str, keep: int) -> None:
+        """Cut a run's entries off after `keep`, and let its owner be a process that is gone."""
+        record = self._runs[run_id]
+        del record.entries[keep:]
+        dead = str(Owner(socket.gethostname(), NO_PROCESS, "", "dead"))
+        record.info = dataclasses.replace(
+            record.info,
+            status="running",
+            owner=dead,
+            head_seq=keep,
+            head_hash=record.entries[-1].hash,
         )
-        entry.__dict__["hash"] = chain_hash(claim.head_hash, entry)
-        journal.append(claim, [entry])
-    await journal.claim(
-        "r", str(Owner(socket.gethostname(), NO_PROCESS, "", "dead")), take_over=True
-    )
+
+
+def lives(journal: MemoryJournal) -> list[tuple[str, bool]]:
+    return [
+        (entry.event.after, entry.event.alone)
+        for entry in journal.read("r")
+        if isinstance(entry.event, RunResumed)
+    ]
+
+
+async def test_a_run_that_kills_a_worker_of_its_own_is_parked_until_it_is_retried():
+    journal = Mortal()
+    await orphan(journal=journal)
+    for _ in range(3):
+        await Worker(runtime("done", journal=journal)).drain()
+        journal.kill(
+            "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal)))
+        )
+    assert lives(journal) == [("died", False), ("died", False), ("died", True)]
+
+    parts = runtime("done", journal=journal)
     with structlog.testing.capture_logs() as logs:
         assert await Worker(parts).drain() == []
+        assert await Worker(parts).drain() == []
+    assert [line["event"] for line in logs] == ["run_parked"]
+    [info] = journal.runs(unfinished=True)
+    assert (info.status, info.owner) == ("parked", None)
+    parked = journal.read("r")[-1].event
+    assert isinstance(parked, RunParked)
+    assert (parked.deaths, "it killed 1 of its processes" in parked.reason) == (4, True)
+    with pytest.raises(ConfigError, match="is parked: it killed"):
+        await ReActEngine(parts).resume("r")
 
-    assert len(journal.read("r")) == len(entries) + 5
-    assert "resumed 5 times" in logs[0]["error"]
+    await parts.control("r").retry("the disk was full")
+    assert (journal.runs()[0].status, journal.verify("r").ok) == ("released", True)
+    [result] = await Worker(parts).drain()
+    assert (result.answer, lives(journal)[-1]) == ("done", ("left", False))
+    with pytest.raises(ConfigError, match="nothing to retry"):
+        await parts.control("r").retry()
 
 
-async def test_a_run_whose_process_dies_at_each_lookup_is_left_to_people():
-    """That a look-up is recorded in each life is no progress."""
+async def test_a_run_that_makes_progress_alone_is_parked_after_its_third_death_alone():
+    journal = Mortal()
+    await orphan(journal=journal)
+    script = [call("look", what="b")] * 9
+    for _ in range(5):
+        await Worker(runtime(*script, "done", journal=journal)).drain()
+        journal.kill(
+            "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal))) + 4
+        )
+    assert [alone for _, alone in lives(journal)] == [False, False, True, True, True]
+    assert await Worker(runtime(journal=journal)).drain() == []
+    assert journal.runs()[0].status == "parked"
 
-    @tool(effect="write", lookup=lambda ctx: CallNotExecuted())
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
 
-    parts = Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay])
-    await ReActEngine(parts).run("Pay.", run_id="r")
-    kept = cut_after(parts.journal.read("r"), "tool_started")
-    journal = crashed(parts.journal.read("r"), kept, status="running")
-    for life in range(1, MAX_RESUMES_WITHOUT_PROGRESS + 1):
-        [result] = await Worker(
-            Runtime(ScriptedProvider(["done"]), tools=[pay], journal=journal, lease=30)
-        ).drain()
-        assert result.answer == "done"
-        kept = cut_after(journal.read("r"), "doubt_resolved", life)
-        journal = crashed(journal.read("r"), kept, status="running")
-    with structlog.testing.capture_logs() as logs:
-        assert (
-            await Worker(
-                Runtime(ScriptedProvider([]), tools=[pay], journal=journal, lease=30)
-            ).drain()
-            == []
+async def test_a_lease_that_is_over_is_no_death_of_the_run():
+    journal = Mortal()
+    await orphan(journal=journal)
+    clock = FakeClock()
+    for _ in range(6):
+        await Worker(runtime("done", journal=journal)).drain()
+        journal.kill(
+            "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal)))
+        )
+        elsewhere = dataclasses.replace(
+            journal.runs()[0], owner="elsewhere|1||x", lease_until=1.0
+        )
+        journal._runs["r"].info = elsewhere
+    assert lives(journal) == [("died", False)] + [("lost", False)] * 5
+    [result] = await Worker(runtime("done", journal=journal, clock=clock)).drain()
+    assert result.answer == "done"
+
+
+async def test_a_run_whose_process_died_rests_longer_each_time():
+    journal = Mortal()
+    await orphan(journal=journal)
+    for rest in (1.0, 2.0, 4.0):
+        clock = FakeClock()
+        parts = runtime("done", journal=journal, clock=clock)
+        before, began = len(lives(journal)), clock.monotonic()
+        looked = list[float]()
+        worker = Worker(parts, poll=0.25)
+        while len(lives(journal)) == before:
+            looked.append(clock.monotonic() - began)
+            await worker._start_runs()
+            await asyncio.sleep(0.02)
+            clock.advance(0.25)
+        await worker._release()
+        assert looked[-1] == rest
+        journal.kill(
+            "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal)))
         )
 
-    assert len(journal.read("r")) == kept
-    assert f"resumed {MAX_RESUMES_WITHOUT_PROGRESS} times" in logs[0]["error"]
+
+async def test_a_run_to_be_taken_up_alone_has_its_worker_for_itself():
+    journal, at_work, seen = Mortal(), set[str](), list[set[str]]()
+    await orphan(journal=journal)
+    for _ in range(2):
+        await Worker(runtime("done", journal=journal)).drain()
+        journal.kill(
+            "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal)))
+        )
+    for name in ("a", "b", "c"):
+        await orphan(name, journal)
+
+    class Watching(LoopEngine):
+        """Notes which runs are at work at once."""
+
+        name = "react"
+
+        async def solve(self, run: Run) -> str:
+            """Ask, while others may."""
+            at_work.add(run.run_id)
+            seen.append(set(at_work))
+            await asyncio.sleep(0.02)
+            at_work.discard(run.run_id)
+            return "done"
+
+    parts = runtime(journal=journal)
+    with structlog.testing.capture_logs():
+        await Worker(parts, engines=[Watching(parts)]).drain()
+
+    assert {"r"} in seen
+    assert not [names for names in seen if "r" in names and len(names) > 1]
+    assert max(map(len, seen)) == 3
+
+
+class Vanished(LoopEngine):
+    """Its package is uninstalled later."""
+
+    name = "vanished"
+
+    async def solve(self, run: Run) -> str:
+        """Book, and then ask."""
+        booking = run.propose(ToolCall("book", {"what": "hotel"}))
+        await run.act(await run.gate(booking))
+        return await run.ask("What now?")
+
+
+async def test_a_run_whose_engine_is_gone_is_closed_once_and_names_what_is_not_undone():
+    @tool(effect="write", compensate=lambda ctx, result: None)
+    async def book(what: str) -> str:
+        """Book."""
+        return f"{what} booked"
+
+    first = Runtime(ScriptedProvider(["nothing"]), tools=[book])
+    await Vanished(first).run("Go.", run_id="r", saga=True)
+    entries = first.journal.read("r")
+    journal = crashed(entries, cut_after(entries, "tool_finished"), status="running")
+    parts = runtime(journal=journal)
+    with structlog.testing.capture_logs() as logs:
+        assert await Worker(parts).drain() == []
+    assert [line["event"] for line in logs] == ["run_skipped"]
+
+    closing = Worker(parts, orphans="close")
+    with structlog.testing.capture_logs() as logs:
+        assert await closing.drain() == []
+        assert await closing.drain() == []
+    assert [line["event"] for line in logs] == ["run_closed"]
+    ended = journal.read("r")[-1].event
+    assert isinstance(ended, RunFinished)
+    assert (ended.status, ended.error and ended.error.type) == ("aborted", "UndoFailed")
+    assert "could not undo: book (0#0)" in (ended.error.message if ended.error else "")
+    assert [kind for kind in kinds(parts, "r") if kind == "run_finished"] == [
+        "run_finished"
+    ]
+    assert journal.verify("r").ok
+    with pytest.raises(ConfigError, match="has ended already as aborted"):
+        await parts.control("r").close("again")
+
+
+async def test_a_run_that_a_provider_ended_continues_where_it_failed():
+    def refuse(request: Request) -> Any:
+        raise ProviderError("the key is wrong", status=401)
+
+    parts = runtime(call("look", what="a"), refuse)
+    failed = await ReActEngine(parts).run("Look.", run_id="r")
+    assert (failed.status, failed.stop_reason) == ("failed", "provider_error")
+    LOOKED.clear()
+
+    again = runtime("done", journal=parts.journal)
+    await again.control("r").retry("the key is right now")
+    retried = again.journal.read("r")[-1].event
+    assert isinstance(retried, RunRetried)
+    assert retried.forgets == ("1",)
+    [result] = await Worker(again).drain()
+
+    assert (result.answer, LOOKED) == ("done", [])
+    assert again.journal.verify("r").ok
+    assert await ReActEngine(again).resume("r") == result
 
 
 async def test_what_a_run_was_started_with_is_handed_to_it_again():

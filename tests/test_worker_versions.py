@@ -135,7 +135,7 @@ async def test_a_run_that_diverged_is_not_taken_again_by_the_same_version() -> N
 async def test_a_worker_that_serves_on_tries_a_run_that_diverged_once() -> None:
     journal = await orphan("")
     serving = asyncio.ensure_future(worker(journal, "", new).serve())
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.5)  # its process died, so it rests for a second first
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 

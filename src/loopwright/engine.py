@@ -25,14 +25,14 @@ from ._internal.sync import LOOP_THREAD
 from ._internal.version import __version__
 from ._kernel.durability.fork import fork
 from ._kernel.durability.replay import Replay
-from ._kernel.session.claim import claim_run
+from ._kernel.session.claim import ALONE, claim_run
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session, delimiter_of
 from .errors import ConfigError, PhaseError
 from .events.effects import FactNoted
 from .events.entry import Entry
 from .events.lifecycle import read_start
-from .events.run import RunFinished, RunResumed, RunStarted
+from .events.run import RunFinished, RunParked, RunResumed, RunStarted
 from .handle import RunHandle
 from .journals.base import RunHeader, check_run_id
 from .journals.listing import check_tags, check_thread
@@ -217,9 +217,11 @@ class LoopEngine(Options):
                 Replay(claimed.entries),
                 deps,
             )
-        session.writer.record(
-            "", RunResumed(str(claimed.owner), self.name, self.runtime.app_version)
-        )
+        resumed = RunResumed(
+            str(claimed.owner), self.name, self.runtime.app_version, claimed.claim.after,
+            ALONE.get(),
+        )  # fmt: skip
+        session.writer.record("", resumed)
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
@@ -234,7 +236,12 @@ class LoopEngine(Options):
         deps: object,
     ) -> RunStarted:
         """Return the run's first entry, if this engine can resume it; nothing is claimed before."""
-        started = read_start(run_id, entries)
+        started, last = read_start(run_id, entries), entries[-1].event
+        if isinstance(last, RunParked):
+            raise ConfigError(
+                f"run {run_id!r} is parked: {last.reason}; find the cause, then "
+                f"`await runtime.control({run_id!r}).retry()`"
+            )
         if started.engine != self.name:
             raise ConfigError(
                 f"run {run_id!r} is of engine {started.engine!r}, not {self.name!r}"

@@ -2,14 +2,16 @@
 
 import asyncio
 import dataclasses
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from pydantic import BaseModel
 
 from ._internal.log import logger
 from ._kernel.control.commands import RESUMING
-from ._kernel.control.questions import open_questions
+from ._kernel.durability.deaths import Deaths, count_deaths
+from ._kernel.durability.transitions import close, park
+from ._kernel.session.claim import ALONE
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
 from .errors import (
@@ -21,18 +23,44 @@ from .errors import (
     format_error,
 )
 from .events.control import CommandReceived
-from .events.effects import BreakerChanged, DriftNoticed
+from .events.effects import BreakerChanged, DriftNoticed, ModelReplied, ToolFinished
 from .events.entry import Entry
 from .events.lifecycle import find_diverged_versions, read_app_version, read_start
-from .events.recovery import UnknownOutcomeResolved
-from .events.run import RunResumed, RunSuspended
+from .events.run import RunFinished, RunParked, RunResumed, RunRetried, RunSuspended
 from .journals.base import RunInfo, is_orphaned
+from .journals.leases import find_ending
+from .plugins import available_engines
 from .result import Result
 from .runtime import Runtime
 
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
-MAX_RESUMES_WITHOUT_PROGRESS = 5
-"""Consecutive resumes of a run without a new entry, after which it is left to an operator."""
+ISOLATION_PATIENCE = 60.0
+"""Seconds that a run which needs a worker for itself waits for an idle worker; then nothing else begins before it."""
+MAX_DIVERGENCES = 5
+"""Divergences in a row of code without a version, after which workers without one leave a run to an operator."""
+VAIN_SECONDS, VAIN_WAKES = 86_400.0, 10
+"""A run is parked that a worker woke in vain for so long, and so many times."""
+_REPEATED = (RunResumed, BreakerChanged, CommandReceived, DriftNoticed)
+"""What each process may record again that resumes a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Facts:
+    """What the entries of a run say, as it was when it had this head and fence.
+
+    Args:
+        place: number of the last entry, the fence, and how the last owner's work ended.
+        app_version: the version of the application that the run is of.
+        deaths: the processes that died at work on it.
+        wake_at: wall time at which a waiting or suspended run continues by itself.
+        in_vain: seconds for which it was woken in vain.
+    """
+
+    place: tuple[object, ...]
+    app_version: str
+    deaths: Deaths
+    wake_at: float
+    in_vain: float
 
 
 @dataclasses.dataclass
@@ -43,16 +71,16 @@ class _Memory:
         skipped_at: last entry of a run that this worker cannot resume.
         retry_at: monotonic time before which the run is not tried again.
         last_command: the last command that was tried in a waiting run.
-        expiry: last entry of a waiting run, and when its first question expires.
-        app_version: the version of the application that the run is of, once it was read.
+        facts: what was read of the run last.
+        due_since: monotonic time since which no process works on it.
         has_diverged: whether the code of this process cannot replay the run.
     """
 
     skipped_at: int | None = None
     retry_at: float = 0.0
     last_command: int = 0
-    expiry: tuple[int, float] = (-1, 0.0)
-    app_version: str | None = None
+    facts: _Facts | None = None
+    due_since: float | None = None
     has_diverged: bool = False
 
 
@@ -60,9 +88,11 @@ class Worker:
     """Claims and resumes the runs of a journal that no process works on.
 
     These are runs whose process died or whose lease expired, that were released, that received the command they wait
-    for, or whose question expired. Several workers in several processes may serve one journal: each run is claimed by
-    one of them. A run that cannot be resumed (its code is missing, it ended its process repeatedly) is logged and left
-    to an operator. One that the worker's code cannot replay (`ReplayDivergence`) is released as it was, for a worker
+    for, whose question expired, or that sleep until a time that has come. Several workers in several processes may
+    serve one journal: each run is claimed by one of them. A run whose code is missing is logged and left to an
+    operator. One whose process died rests before it is claimed again (1 s, twice as long each time, up to 5 minutes);
+    after three deaths it gets a worker for itself, and if it kills that one too, it is parked: `RunControl.retry`
+    revives it. One that the worker's code cannot replay (`ReplayDivergence`) is released as it was, for a worker
     with other code; this one, and those of the same version, do not take it again.
 
     A worker whose runtime has an `app_version` takes the runs of that version and of those that it `accepts`; one
@@ -76,6 +106,7 @@ class Worker:
         max_concurrency: the maximum number of concurrent runs.
         poll: seconds between two looks into the journal.
         accepts: other versions of the application whose runs this code can replay; `""` is that of runs without one.
+        orphans: "close" ends runs whose engine is not there as `aborted`; "leave" leaves them to an operator.
     """
 
     def __init__(
@@ -88,6 +119,7 @@ class Worker:
         max_concurrency: int = 10,
         poll: float = 1.0,
         accepts: Iterable[str] = (),
+        orphans: Literal["leave", "close"] = "leave",
     ) -> None:
         if runtime.lease is None:
             raise ConfigError(
@@ -99,7 +131,9 @@ class Worker:
             )
         if not poll > 0:
             raise ConfigError(f"poll: must be seconds above 0, got {poll}")
-        self._runtime = runtime
+        if orphans not in ("leave", "close"):
+            raise ConfigError(f'orphans: must be "leave" or "close", got {orphans!r}')
+        self._runtime, self._orphans = runtime, orphans
         self._versions = _accepted_versions(runtime.app_version, accepts)
         self._engines = {engine.name: engine for engine in engines}
         self._outputs = {output.__name__: output for output in outputs}
@@ -108,6 +142,9 @@ class Worker:
         self._poll = poll
         self._tasks: dict[str, asyncio.Task[Result | None]] = {}
         self._memories: dict[str, _Memory] = {}
+        self._lone: str | None = None
+        """The run that this worker works on alone."""
+        self._rests = True
 
     async def serve(self) -> None:
         """Claim and resume runs until cancelled; then release those at work to other workers."""
@@ -119,8 +156,12 @@ class Worker:
             await self._release()
 
     async def drain(self) -> list[Result]:
-        """Resume the runs there are now, and return their results in no particular order."""
+        """Resume the runs there are now, and return their results in no particular order.
+
+        It does not wait until the runs of dead processes have rested.
+        """
         results: list[Result] = []
+        self._rests = False
         try:
             while await self._start_runs():
                 done, _ = await asyncio.wait(
@@ -129,6 +170,7 @@ class Worker:
                 ended = [task.result() for task in done]
                 results += [result for result in ended if result is not None]
         finally:
+            self._rests = True
             await self._release()
         return results
 
@@ -144,9 +186,34 @@ class Worker:
             except JournalError as error:
                 logger().warning("journal_unreadable", error=format_error(error))
                 found = []
-            for info in found[:free]:
+            for info in self._choose(found)[:free]:
                 self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
         return len(self._tasks)
+
+    def _choose(self, due: list[RunInfo]) -> list[RunInfo]:
+        """Return which of the runs that are due may begin beside those at work."""
+        if self._lone in self._tasks:
+            return []
+        lone = [info for info in due if self._needs_isolation(info)]
+        others = [info for info in due if info not in lone]
+        is_next = bool(lone) and (not others or self._is_impatient(lone[0]))
+        if not is_next:
+            return others
+        if self._tasks:
+            return []
+        self._lone = lone[0].run_id
+        return lone[:1]
+
+    def _needs_isolation(self, info: RunInfo) -> bool:
+        facts = self._remember(info).facts
+        if facts is None or info.status != "running":
+            return False
+        return facts.deaths.needs_isolation and not facts.deaths.is_poison
+
+    def _is_impatient(self, info: RunInfo) -> bool:
+        since = self._remember(info).due_since
+        now = self._runtime.clock.monotonic()
+        return since is not None and now - since >= ISOLATION_PATIENCE
 
     # --- which runs ---
 
@@ -182,27 +249,49 @@ class Worker:
 
     async def _is_due(self, info: RunInfo, now: float) -> bool:
         """Return whether no process works on a run and it can continue."""
-        if info.status == "released" or is_orphaned(info, now):
-            return await self._is_accepted(info)
-        if info.status != "waiting" or not await self._is_accepted(info):
-            return False
-        return await self._has_command(info) or await self._has_expired(info, now)
-
-    async def _is_accepted(self, info: RunInfo) -> bool:
-        """Return whether a run is of a version that this worker takes, read once for each run."""
-        if self._versions is None:
-            return True
         memory = self._remember(info)
-        if memory.app_version is None:
+        if not _is_free(info, now):
+            memory.due_since = None
+            return False
+        facts = await self._read_facts(info)
+        is_accepted = facts is not None and (
+            self._versions is None or facts.app_version in self._versions
+        )
+        if facts is None or not is_accepted:
+            return False
+        if info.status == "running":
+            return self._has_rested(memory, facts.deaths)
+        if info.status == "released" or 0 < facts.wake_at <= now:
+            return True
+        return info.status == "waiting" and await self._has_command(info)
+
+    def _has_rested(self, memory: _Memory, deaths: Deaths) -> bool:
+        """Return whether a run whose process died may be claimed again, or is to be parked."""
+        now = self._runtime.clock.monotonic()
+        if memory.due_since is None:
+            memory.due_since = now
+        if deaths.is_poison or not self._rests:
+            return True
+        return now - memory.due_since >= deaths.backoff
+
+    async def _read_facts(self, info: RunInfo) -> _Facts | None:
+        """Return what the entries of a run say; read again if something changed."""
+        memory = self._remember(info)
+        ending = find_ending(info)
+        place = info.head_seq, info.fence, ending
+        if memory.facts is None or memory.facts.place != place:
             try:
                 entries = await asyncio.to_thread(
                     self._runtime.journal.read, info.run_id
                 )
-                memory.app_version = read_app_version(entries)
+                memory.facts = _Facts(
+                    place, read_app_version(entries), count_deaths(entries, ending),
+                    _find_wake_time(entries), _find_seconds_in_vain(entries),
+                )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
                 self._postpone_unreadable(info, "run_unreadable", error)
-                return False
-        return memory.app_version in self._versions
+                return None
+        return memory.facts
 
     async def _has_command(self, info: RunInfo) -> bool:
         """Return whether a waiting run received a command since the last look.
@@ -219,22 +308,6 @@ class Worker:
             return False
         return any(command.kind in RESUMING or command.damage for command in commands)
 
-    async def _has_expired(self, info: RunInfo, now: float) -> bool:
-        """Return whether a question of a waiting run has expired, which denies it."""
-        memory = self._remember(info)
-        head_seq, expires = memory.expiry
-        if head_seq != info.head_seq:
-            try:
-                entries = await asyncio.to_thread(
-                    self._runtime.journal.read, info.run_id
-                )
-                expires = _find_expiry(entries)
-            except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
-                self._postpone_unreadable(info, "run_unreadable", error)
-                return False
-            memory.expiry = info.head_seq, expires
-        return expires <= now
-
     def _postpone_unreadable(self, info: RunInfo, event: str, error: Exception) -> None:
         logger().warning(event, run_id=info.run_id, error=format_error(error))
         self._postpone(info, RETRY_SECONDS)
@@ -250,6 +323,7 @@ class Worker:
     async def _work(self, info: RunInfo) -> Result | None:
         """Resume one run; its failure does not affect the others."""
         SUSPEND_REASON.set("released")  # inherited by the tasks that this one starts
+        ALONE.set(self._lone == info.run_id)
         journal = self._runtime.journal
         try:
             await self._mark_commands(info)
@@ -257,7 +331,8 @@ class Worker:
             if self._is_diverged(entries):
                 self._remember(info).has_diverged = True
                 return None
-            _check_resumes(info, entries)
+            if await self._stop_waking(info) or await self._close_orphan(info):
+                return None
             return await self._resume(info, entries)
         except (RunBusy, Fenced):  # another worker was faster
             self._postpone(info, self._poll)
@@ -281,10 +356,34 @@ class Worker:
             memory.skipped_at = await self._find_head(info)
         return None
 
+    async def _stop_waking(self, info: RunInfo) -> bool:
+        """Park a run that kills its processes, or that was woken in vain for too long."""
+        facts = self._remember(info).facts
+        parked = None if facts is None else _judge(info, facts)
+        if parked is not None:
+            services = self._runtime
+            await park(services.journal, services.clock, info.run_id, parked)
+            logger().error("run_parked", run_id=info.run_id, reason=parked.reason)
+        return parked is not None
+
+    async def _close_orphan(self, info: RunInfo) -> bool:
+        """End a run whose engine is not there, if that is wanted."""
+        is_there = info.engine in self._engines or info.engine in available_engines()
+        if is_there or self._orphans == "leave":
+            return False
+        services, reason = self._runtime, f"engine {info.engine!r} is not installed"
+        closed = await close(services.journal, services.clock, info.run_id, reason)
+        if isinstance(closed.event, RunFinished) and closed.event.error is not None:
+            error = closed.event.error.message
+            logger().warning("run_closed", run_id=info.run_id, error=error)
+        return True
+
     def _is_diverged(self, entries: list[Entry]) -> bool:
         """Return whether this version of the application failed to replay a run before."""
         version = self._runtime.app_version
-        return bool(version) and version in find_diverged_versions(entries)
+        if not version:
+            return _count_divergences(entries) >= MAX_DIVERGENCES
+        return version in find_diverged_versions(entries)
 
     async def _mark_commands(self, info: RunInfo) -> None:
         """Remember the commands of a waiting run as tried, because it is resumed now."""
@@ -329,37 +428,52 @@ def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | Non
     return None
 
 
-def _find_expiry(entries: list[Entry]) -> float:
-    """Return when the first open question expires (wall clock, seconds)."""
-    expiries = [question.expires for question in open_questions(entries)]
-    return min((expires for expires in expiries if expires), default=math.inf)
+def _is_free(info: RunInfo, now: float) -> bool:
+    """Return whether no process works on a run, and no person has to decide about it."""
+    if info.status == "running":
+        return is_orphaned(info, now)
+    return info.status not in ("parked", "damaged")
 
 
-def _check_resumes(info: RunInfo, entries: list[Entry]) -> None:
-    """Raise `ConfigError` for a run that was resumed again and again without progress."""
-    if _count_resumes(entries) >= MAX_RESUMES_WITHOUT_PROGRESS:
-        raise ConfigError(
-            f"run {info.run_id!r}: resumed {MAX_RESUMES_WITHOUT_PROGRESS} times without a new entry; "
-            "find the cause, then resume it yourself"
-        )
+def _judge(info: RunInfo, facts: _Facts) -> RunParked | None:
+    """Return how a run is parked that no worker should resume again; `None` for any other."""
+    deaths = facts.deaths
+    if info.status == "running" and deaths.is_poison:
+        reason = f"it killed {deaths.alone} of its processes that worked on nothing else, of {deaths.count} that died"
+        return RunParked(reason, deaths.count)
+    if facts.in_vain >= VAIN_SECONDS:
+        hours = facts.in_vain / 3600
+        return RunParked(f"its provider was not available for {hours:.0f} h")
+    return None
 
 
-def _count_resumes(entries: list[Entry]) -> int:
-    """Count how often a run was resumed since its last progress."""
+def _find_wake_time(entries: Sequence[Entry]) -> float:
+    """Return when a run continues by itself (wall clock, seconds): it slept, or a question expires; 0 for never."""
+    last = entries[-1].event
+    if not isinstance(last, RunSuspended):
+        return 0.0
+    times = [last.wake_at, *(question.expires for question in last.pending)]
+    return min(filter(None, times), default=0.0)
+
+
+def _count_divergences(entries: Sequence[Entry]) -> int:
+    """Count how often code could not replay a run, since the last code that could."""
     count = 0
     for entry in reversed(entries):
-        if isinstance(entry.event, RunResumed):
+        event = entry.event
+        if isinstance(event, RunSuspended) and event.reason == "diverged":
             count += 1
-        elif not _is_repeated(entry):
+        elif not isinstance(event, _REPEATED):
             break
     return count
 
 
-def _is_repeated(entry: Entry) -> bool:
-    """Return whether every resume may write such an entry again, so that it is not progress."""
-    event = entry.event
-    if isinstance(event, RunSuspended):
-        return event.reason == "diverged"
-    if isinstance(event, UnknownOutcomeResolved):
-        return event.by == "lookup"
-    return isinstance(event, (BreakerChanged, CommandReceived, DriftNoticed))
+def _find_seconds_in_vain(entries: Sequence[Entry]) -> float:
+    """Return for how long a run was woken again and again without anything that came of it."""
+    since, count = entries[-1].at, 0
+    for entry in reversed(entries):
+        if isinstance(entry.event, (ModelReplied, ToolFinished, RunRetried)):
+            break
+        if isinstance(entry.event, RunSuspended) and entry.event.wake_at:
+            since, count = entry.at, count + 1
+    return entries[-1].at - since if count >= VAIN_WAKES else 0.0

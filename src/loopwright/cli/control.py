@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ..labels import LABELS
-from .inbox import list_questions, parse_json_object, send_command
+from .inbox import change_run, list_questions, parse_json_object, send_command
 from .options import Journal, Run, end
 
 Key: TypeAlias = Annotated[
@@ -256,6 +256,51 @@ def abort(context: typer.Context, run: Run, journal: Journal = None) -> None:
     Exit status: as for `loopwright steer`.
     """
     end(context, lambda: send_command(run, journal, lambda control: control.abort()))
+
+
+@commands.command()
+def retry(
+    context: typer.Context,
+    run: Run,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
+    ] = "",
+    journal: Journal = None,
+) -> None:
+    """Let a run continue that is parked, or that failed because of its provider; the next worker resumes it.
+
+    \b
+    Example: loopwright retry run-1f2e3d4c --reason 'the key is right now'
+    Exit status: 0, 1 if the journal failed, 2 for a run that is unknown, at work, or neither of the two.
+    """
+    done = "released; a worker resumes it, or `loopwright resume` does"
+    end(
+        context,
+        lambda: change_run(run, journal, lambda control: control.retry(reason), done),
+    )
+
+
+@commands.command()
+def close(
+    context: typer.Context,
+    run: Run,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
+    ],
+    journal: Journal = None,
+) -> None:
+    """End a run whose code is gone, as aborted; calls of a saga that are not undone are named in its error.
+
+    \b
+    Example: loopwright close run-1f2e3d4c --reason 'its engine is uninstalled'
+    Exit status: 0, 1 if the journal failed, 2 for a run that is unknown, at work, or has ended.
+    """
+    end(
+        context,
+        lambda: change_run(
+            run, journal, lambda control: control.close(reason), "closed as aborted"
+        ),
+    )
 
 
 @commands.command()

@@ -37,6 +37,19 @@ def send_command(run_id: str, journal: str | None, send: Send) -> int:
     return 0
 
 
+def change_run(run_id: str, journal: str | None, change: Send, done: str) -> int:
+    """Change a run that no process works on, and say what was `done`; return the exit status."""
+    opened = open_journal(journal)
+    control = RunControl(opened, Redactor(), run_id)
+
+    async def work() -> None:
+        await change(control)
+
+    asyncio.run(run_and_close(opened, work))
+    sys.stderr.write(f"{done}\n")
+    return 0
+
+
 def list_questions(journal: str | None, *, as_json: bool) -> int:
     """List the open questions of a journal, the newest run first; return 1 if a run cannot be read."""
     opened = open_journal(journal)

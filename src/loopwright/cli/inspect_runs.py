@@ -11,6 +11,7 @@ from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification, is_orphaned
+from ..plugins import available_engines
 from .config import open_journal, resolve_journal
 from .progress import format_full_line, format_line, format_table
 from .questions import format_questions
@@ -123,7 +124,14 @@ def _format_row(info: RunInfo) -> tuple[str, ...]:
 
 
 def _describe_status(info: RunInfo, now: float) -> str:
-    """Return a run's status, with what the word alone does not say; `now` is the wall clock in seconds."""
+    """Return a run's status, and whether its engine is missing; `now` is the wall clock in seconds."""
+    status = _describe_work(info, now)
+    is_missing = info.status in RESUMABLE and info.engine not in available_engines()
+    return f"{status}, engine not installed" if is_missing else status
+
+
+def _describe_work(info: RunInfo, now: float) -> str:
+    """Return a run's status, with what the word alone does not say."""
     if info.status == "released":
         return "released (to a worker)"
     if info.status != "running":
@@ -146,6 +154,7 @@ def _describe_run(info: RunInfo) -> dict[str, object]:
         "engine": info.engine,
         "status": info.status,
         "orphaned": is_orphaned(info, time.time()),
+        "installed": info.engine in available_engines(),
         "lease_until": info.lease_until,
         "created": info.created,
         "entries": info.head_seq,

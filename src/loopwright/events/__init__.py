@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from .run import Question as Question
     from .run import RunFinished as RunFinished
     from .run import RunForked as RunForked
+    from .run import RunParked as RunParked
     from .run import RunResumed as RunResumed
+    from .run import RunRetried as RunRetried
     from .run import RunStarted as RunStarted
     from .run import RunSuspended as RunSuspended
     from .run import Status as Status
@@ -106,7 +108,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Question",
                 "RunFinished",
                 "RunForked",
+                "RunParked",
                 "RunResumed",
+                "RunRetried",
                 "RunStarted",
                 "RunSuspended",
                 "Status",

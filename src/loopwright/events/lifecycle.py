@@ -7,14 +7,31 @@ from pydantic_core import to_json
 
 from ..errors import JournalError
 from .entry import KINDS, Entry
-from .run import RunFinished, RunForked, RunResumed, RunStarted, RunSuspended
+from .run import (
+    RunFinished,
+    RunForked,
+    RunParked,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    RunSuspended,
+)
 
 _LIFECYCLE_KINDS = frozenset(
     KINDS[event_type]
-    for event_type in (RunStarted, RunForked, RunResumed, RunSuspended, RunFinished)
+    for event_type in (
+        RunStarted,
+        RunForked,
+        RunResumed,
+        RunSuspended,
+        RunParked,
+        RunRetried,
+        RunFinished,
+    )
 )
 _UNKNOWN_TO_EARLY_VERSIONS = ("version", "created")
 _RELEASED: dict[str, Any] = {"owner": None, "wake_at": 0.0}
+_STATUS_AFTER: dict[type[Any], str] = {RunParked: "parked", RunRetried: "released"}
 _REASONS_THAT_ARE_STATUSES = ("waiting", "released")
 
 
@@ -104,6 +121,8 @@ def _read_entry(entry: Entry) -> dict[str, Any]:
             named = reason in _REASONS_THAT_ARE_STATUSES
             status = reason if named else "suspended"
             return {**_RELEASED, "status": status, "wake_at": wake_at}
+        case RunParked() | RunRetried() as moved:
+            return {**_RELEASED, "status": _STATUS_AFTER[type(moved)]}
         case RunFinished(status):
             return {**_RELEASED, "status": status}
         case _:

@@ -34,6 +34,9 @@ StopReason: TypeAlias = Literal[
     "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
 ]  # fmt: skip
 
+Ending: TypeAlias = Literal["", "left", "died", "lost"]
+"""How the work of a run's earlier owner ended; empty where it is not recorded."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRecord:
@@ -158,11 +161,18 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class RunResumed(DescribedEvent, heading="resumed", level="info"):
-    """A process resumed the run; `app_version` is that of its code."""
+    """A process resumed the run; `app_version` is that of its code.
+
+    `after` is how the work before ended: the run was `left` in order, its process `died`, or the owner `lost` it while
+    it may have been alive (a lease that was over); empty in entries of early versions. A worker has the run `alone` if
+    earlier processes died at work on it.
+    """
 
     owner: Annotated[str, PUBLIC]
     engine: Annotated[str, public(log="")] = ""
     app_version: Annotated[str, public("loopwright.app_version")] = ""
+    after: Ending = ""
+    alone: bool = False
 
     def summary(self) -> str:
         return f"by {format_process(self.owner)}"
@@ -229,6 +239,34 @@ class RunSuspended(
 
 
 @dataclasses.dataclass(frozen=True)
+class RunParked(DescribedEvent, heading="parked", level="error"):
+    """The run is not resumed until a person has it retried.
+
+    `deaths` is the number of processes that died at work on it, one after the other.
+    """
+
+    reason: Annotated[str, PUBLIC]
+    deaths: int = 0
+
+    def summary(self) -> str:
+        return self.reason
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRetried(DescribedEvent, heading="retried", level="info"):
+    """A person had a parked run, or one that a provider's failure ended, continued.
+
+    The failures at the keys `forgets` count no longer, so that these effects begin again.
+    """
+
+    reason: Annotated[str, CONTENT] = ""
+    forgets: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        return self.reason or "continues"
+
+
+@dataclasses.dataclass(frozen=True)
 class RunFinished(DescribedEvent, heading="end"):
     """The last entry of a run: its result."""
 
@@ -262,7 +300,15 @@ class RunFinished(DescribedEvent, heading="end"):
         ]
 
 
-RunEvent: TypeAlias = RunStarted | RunResumed | RunForked | RunSuspended | RunFinished
+RunEvent: TypeAlias = (
+    RunStarted
+    | RunResumed
+    | RunForked
+    | RunSuspended
+    | RunParked
+    | RunRetried
+    | RunFinished
+)
 
 
 def level_of_status(status: Status) -> Level:

@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 from ..errors import ConfigError, JournalError, RunBusy
 from ..events.entry import Entry
 from ..events.lifecycle import read_run_info
+from ..events.run import Ending
 from ..messages import JsonObject
 from .owner import Owner, read_boot_id
 
@@ -128,7 +129,7 @@ class Claim:
 
     `header` is set until the run's first entries are stored. `lease_until` (wall clock, seconds) is the end of the
     lease that the journal holds for this claim, `None` without a lease. `wake_at` is stored with the status that
-    releases the run.
+    releases the run. `after` says how the work of the owner before ended (`journals.leases.find_ending`).
     """
 
     run_id: str
@@ -138,6 +139,7 @@ class Claim:
     header: RunHeader | None = None
     lease_until: float | None = None
     wake_at: float = 0.0
+    after: Ending = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,7 @@ from .base import (
     get_claimed_status,
     verify_chain,
 )
+from .leases import find_ending
 from .owner import read_boot_id
 
 
@@ -72,6 +73,7 @@ class MemoryJournal:
         record, now = self._find(run_id), self._clock.wall()
         until = compute_lease_end(lease, now)
         ensure_claimable(record.info, take_over, now)
+        after = find_ending(record.info)
         info = dataclasses.replace(
             record.info,
             fence=record.info.fence + 1,
@@ -84,7 +86,12 @@ class MemoryJournal:
         )
         record.info = info
         return Claim(
-            run_id, info.fence, info.head_seq, info.head_hash, lease_until=until
+            run_id,
+            info.fence,
+            info.head_seq,
+            info.head_hash,
+            lease_until=until,
+            after=after,
         )
 
     async def renew(self, claim: Claim, lease: float) -> None:
@@ -139,6 +146,8 @@ class MemoryJournal:
                 wake_at=claim.wake_at,
             )
             claim.lease_until = None
+        if status in RESUMABLE and had_ended:  # a person had it retried
+            self._ended.remove(claim.run_id)
         if status not in RESUMABLE and not had_ended:
             self._ended.append(claim.run_id)
             if len(self._ended) > self._keep_runs:

@@ -28,6 +28,7 @@ from loopwright import (
     Worker,
     tool,
 )
+from loopwright._kernel.durability.deaths import ISOLATION_DEATHS
 from loopwright.errors import UndoFailed
 from loopwright.events import (
     RunFinished,
@@ -48,7 +49,6 @@ from loopwright.tools import (
     RecoveryStrategy,
     Retry,
 )
-from loopwright.worker import MAX_RESUMES_WITHOUT_PROGRESS
 
 DONE: list[str] = []
 
@@ -748,7 +748,7 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
     await ReActEngine(parts).run("Go.", run_id="r", saga=True)
     entries = parts.journal.read("r")
     journal = crashed(entries, cut_after(entries, "undo_started"), status="running")
-    for _ in range(MAX_RESUMES_WITHOUT_PROGRESS):
+    for _ in range(ISOLATION_DEATHS):
         again = Runtime(
             ScriptedProvider([]), tools=[book, look], journal=journal, lease=30
         )
@@ -766,6 +766,7 @@ async def test_a_run_whose_undoing_ends_its_process_time_and_again_is_left_to_pe
             ).drain()
             == []
         )
+    assert journal.runs()[0].status == "parked"
 
 
 async def test_compensation_that_needs_an_approval_is_not_done_also_after_a_crash():

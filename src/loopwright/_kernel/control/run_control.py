@@ -20,6 +20,7 @@ from ...tools.resolution import (
     Resolution,
 )
 from ..durability.replay import Replay, last_event
+from ..durability.transitions import close, retry
 from .commands import (
     ABORT,
     ADD_CONTEXT,
@@ -289,3 +290,20 @@ class RunControl(Control):
     async def abort(self) -> None:
         """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""
         await self._send(ABORT, {})
+
+    async def retry(self, reason: str = "") -> None:
+        """Let a run that is parked, or that a provider's failure ended, continue: the next worker takes it.
+
+        Raises `ConfigError` for any other run.
+        """
+        redacted = self._redactor.redact_text(reason)
+        await retry(self._journal, self._clock, self.run_id, redacted)
+
+    async def close(self, reason: str) -> None:
+        """End a run as `aborted` whose code is gone; nothing is undone, and a saga's error names the calls.
+
+        `abort` ends a run whose code is there, and undoes its saga. Raises `RunBusy` for a run at work, and
+        `ConfigError` for one that has ended.
+        """
+        redacted = self._text("reason", reason)
+        await close(self._journal, self._clock, self.run_id, redacted)

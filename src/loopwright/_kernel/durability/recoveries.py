@@ -88,6 +88,10 @@ class Recoveries:
         self._last[key] = event
         self._resolutions.pop(key, None)  # it was about what came before this step
 
+    def forget_attempts(self, key: str) -> None:
+        """Begin to count the attempts of a model call again."""
+        self._failed_attempts.pop(key, None)
+
     def failed_attempts(self, key: str) -> int:
         """Return how many attempts of a model call are recorded as failed."""
         return self._failed_attempts.get(key, 0)

@@ -9,7 +9,7 @@ from ...errors import ReplayDivergence
 from ...events.effect_key import EffectKey, call_key
 from ...events.effects import ChildFinished, ModelRequested, ToolFinished
 from ...events.entry import Entry, Event
-from ...events.run import RunForked, RunStarted
+from ...events.run import RunForked, RunRetried, RunStarted
 from ...messages import ToolCall
 from .approvals import Approvals
 from .effects import Effects, Outcome
@@ -47,6 +47,7 @@ class Replay:
                 readers[event_type].append(reader)
         readers[RunStarted].append(self._read_start)
         readers[RunForked].append(self._read_fork)
+        readers[RunRetried].append(self._read_retry)
         for entry in entries:
             self.totals.add_time(entry)
             self.scopes.add(entry)
@@ -68,6 +69,13 @@ class Replay:
             if isinstance(intent, ModelRequested):
                 delivered_again = dataclasses.replace(intent, commands=())
                 self.effects.intents[key] = delivered_again
+
+    def _read_retry(self, entry: Entry, event: RunRetried) -> None:
+        """Forget the failures that ended the run, so that these effects begin again."""
+        for key in event.forgets:
+            self.effects.forget(key)
+            self.recoveries.forget_attempts(key)
+            self.scopes.reopen(key)
 
     def _restart_stopped_engines(self) -> None:
         for key, outcome in list(self.effects.outcomes.items()):

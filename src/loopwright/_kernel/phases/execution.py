@@ -95,6 +95,10 @@ class Execution:
     async def _finish_solving(self) -> tuple[RunOutcome, Any]:
         """Let the engine solve until people have no more to say; return its outcome and output."""
         session = self._session
+        if not session.is_new:
+            # That it was resumed must be known if this process dies of it. An error meets the first effect.
+            with contextlib.suppress(LoopwrightError):
+                await session.writer.barrier()
         if session.replay.recoveries.undo is not None:
             await self._replay_for_undo()
             return restore_outcome(session.replay.recoveries.undo), None

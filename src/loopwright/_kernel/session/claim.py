@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from contextvars import ContextVar
 
 from ...errors import JournalError
 from ...events.entry import Entry
@@ -14,6 +15,9 @@ from ..durability.replay import Replay
 from .cancellation import finish_despite_cancellation
 from .services import Services
 from .session import STATUS_OF_SUSPENDED, SUSPEND_REASON, Session
+
+ALONE: ContextVar[bool] = ContextVar("ALONE", default=False)
+"""Whether a worker works on this run and on nothing else."""
 
 
 class ClaimedRun:

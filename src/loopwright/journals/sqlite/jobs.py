@@ -18,6 +18,7 @@ from ..base import (
     format_id_taken,
     get_claimed_status,
 )
+from ..leases import find_ending
 from ..owner import read_boot_id
 from .reader import REFERENCE, encode_tags, read_info
 
@@ -252,7 +253,7 @@ class ClaimRun:
             raise JournalError(
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
-        status = get_claimed_status(info)
+        status, claim.after = get_claimed_status(info), find_ending(info)
         cursor.execute(
             _CLAIM,
             (

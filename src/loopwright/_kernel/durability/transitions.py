@@ -1,0 +1,176 @@
+"""Change the status of a run that no process works on: park it, have it retried, or close it."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ...clock import Clock
+from ...errors import Aborted, ConfigError, ProviderError, UndoFailed
+from ...events.effect_key import EffectKey, undo_key
+from ...events.effects import ChildFinished, ModelFailed, ToolFinished, ToolStarted
+from ...events.entry import EVENT_VERSION, KINDS, Entry
+from ...events.entry import encode_event as encode
+from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
+from ...journals.base import Claim, Journal, chain_hash
+from ...journals.owner import ACTIVE_TOKENS, new_owner
+from ...messages import UNCERTAIN_STATUSES
+from .replay import Replay, last_event
+
+Transition: TypeAlias = RunParked | RunRetried | RunFinished
+Decide: TypeAlias = Callable[[Sequence[Entry]], Transition]
+
+
+async def park(journal: Journal, clock: Clock, run_id: str, parked: RunParked) -> Entry:
+    """Leave a run to a person: no worker resumes it until it is retried."""
+
+    def decide(entries: Sequence[Entry]) -> RunParked:
+        _refuse_ended(run_id, entries)
+        return parked
+
+    return await _append(journal, clock, run_id, decide, "parked")
+
+
+async def retry(journal: Journal, clock: Clock, run_id: str, reason: str) -> Entry:
+    """Let a parked run, or one that a provider's failure ended, continue in the next worker.
+
+    Raises `ConfigError` for any other run, and `RunBusy` for one at work.
+    """
+
+    def decide(entries: Sequence[Entry]) -> RunRetried:
+        last = last_event(entries)
+        if isinstance(last, RunParked):
+            return RunRetried(reason)
+        if isinstance(last, RunFinished) and _failed_by_provider(last):
+            return RunRetried(reason, _find_forgotten(run_id, entries))
+        raise ConfigError(
+            f"run_id: run {run_id!r} is neither parked nor failed by a provider, so there is nothing to retry: "
+            "resume it, or fork it before its end"
+        )
+
+    return await _append(journal, clock, run_id, decide, "released")
+
+
+async def close(journal: Journal, clock: Clock, run_id: str, reason: str) -> Entry:
+    """End a run as `aborted` without its code; the error names the calls of a saga that are not undone.
+
+    Raises `ConfigError` for a run that has ended, and `RunBusy` for one at work.
+    """
+
+    def decide(entries: Sequence[Entry]) -> RunFinished:
+        _refuse_ended(run_id, entries)
+        return _build_ending(entries, reason)
+
+    return await _append(journal, clock, run_id, decide, "aborted")
+
+
+async def _append(
+    journal: Journal, clock: Clock, run_id: str, decide: Decide, status: str
+) -> Entry:
+    """Append one entry under a claim of its own; it is decided before the claim, and again if the run continued."""
+    known = await asyncio.to_thread(journal.read, run_id)
+    event = decide(known)
+    owner = new_owner()
+    ACTIVE_TOKENS.add(owner.token)
+    try:
+        claim = await journal.claim(run_id, str(owner))
+        if claim.head_seq != len(known):
+            event = decide(await asyncio.to_thread(journal.read, run_id))
+        entry = _chain(claim, event, clock)
+        journal.append(claim, [entry], status=status)
+        await journal.barrier(claim)
+    finally:
+        ACTIVE_TOKENS.discard(owner.token)
+    return entry
+
+
+def _chain(claim: Claim, event: Transition, clock: Clock) -> Entry:
+    """Return the entry of an event that follows the head of a claim."""
+    entry = Entry(
+        claim.run_id, claim.head_seq + 1, "", KINDS[type(event)], clock.wall(),
+        EVENT_VERSION, claim.fence, encode(event), "",
+    )  # fmt: skip
+    return dataclasses.replace(entry, hash=chain_hash(claim.head_hash, entry))
+
+
+def _refuse_ended(run_id: str, entries: Sequence[Entry]) -> None:
+    last = last_event(entries)
+    if isinstance(last, RunFinished):
+        raise ConfigError(f"run_id: run {run_id!r} has ended already as {last.status}")
+
+
+# --- which failures are forgotten ---
+
+
+def _failed_by_provider(ended: RunFinished | ChildFinished) -> bool:
+    return (ended.status, ended.stop_reason) == ("failed", "provider_error")
+
+
+def _find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Return the keys of the provider's failures that ended a run: nothing came after them in their scopes."""
+    replay = Replay(entries)
+    if replay.recoveries.undo is not None:
+        raise ConfigError(
+            f"run_id: what run {run_id!r} did is undone, so it cannot continue: fork it before its failure"
+        )
+    failed = [key for key in replay.effects.outcomes if _is_failure(replay, key)]
+    # A child's own failures are looked at once the child counts as open again.
+    found: list[str] = []
+    for key in sorted(
+        failed, key=lambda known: len(list(EffectKey.parse(known).around))
+    ):
+        if not replay.scopes.has_outcome_after(key):
+            replay.scopes.reopen(key)
+            found.append(key)
+    return tuple(found)
+
+
+def _is_failure(replay: Replay, key: str) -> bool:
+    outcome = replay.effects.outcomes[key]
+    if isinstance(outcome, ChildFinished):
+        return _failed_by_provider(outcome)
+    return isinstance(outcome, ModelFailed) and isinstance(
+        outcome.error.restore(), ProviderError
+    )
+
+
+# --- the end of a run without its code ---
+
+
+def _build_ending(entries: Sequence[Entry], reason: str) -> RunFinished:
+    replay = Replay(entries)
+    totals, started = replay.totals, replay.started
+    error = ErrorRecord.of(Aborted(f"the run was closed: {reason}"))
+    left = _find_not_undone(replay) if started is not None and started.saga else []
+    if left:
+        failed = UndoFailed(
+            f"the run was closed without its code and could not undo: {'; '.join(left)}"
+        )
+        error = dataclasses.replace(ErrorRecord.of(failed), cause=error)
+    messages = () if started is None else started.messages
+    return RunFinished(
+        "aborted", "aborted", None, None, error, totals.usage, totals.llm_calls, totals.tool_calls, 0, messages,
+    )  # fmt: skip
+
+
+def _find_not_undone(replay: Replay) -> list[str]:
+    """Return the calls of a saga that took effect, or may have, and that are not undone, the last one first."""
+    effects, undone = replay.effects, replay.recoveries.undo_finished
+    calls = {
+        key: intent.tool
+        for key, intent in effects.intents.items()
+        if isinstance(intent, ToolStarted) and intent.effect != "read"
+    }
+    return [
+        f"{tool} ({key})"
+        for key, tool in reversed(calls.items())
+        if _took_effect(effects.outcome(key))
+        and not ((finished := undone.get(undo_key(key))) and finished.status == "ok")
+    ]
+
+
+def _took_effect(outcome: object) -> bool:
+    """Whether a call that had begun took effect, or may have."""
+    if not isinstance(outcome, ToolFinished):
+        return True
+    return outcome.status in ("ok", *UNCERTAIN_STATUSES)

@@ -268,7 +268,8 @@ async def test_effects_in_doubt_wait_until_the_journal_has_let_this_process_in()
     await Branching(
         runtime(model, journal=crashed(entries, len(entries), Slow()))
     ).resume("r")
-    assert asked == [1, 2] or asked == [2, 2]
+    assert len(asked) == 2
+    assert min(asked) >= 1
 
 
 class TwoAtOnce(LoopEngine):

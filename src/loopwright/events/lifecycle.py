@@ -31,8 +31,7 @@ _LIFECYCLE_KINDS = frozenset(
 )
 _UNKNOWN_TO_EARLY_VERSIONS = ("version", "created")
 _RELEASED: dict[str, Any] = {"owner": None, "wake_at": 0.0}
-_STATUS_AFTER: dict[type[Any], str] = {RunParked: "parked", RunRetried: "released"}
-_REASONS_THAT_ARE_STATUSES = ("waiting", "released")
+_STATUS_OF_REASON = {"waiting": "waiting", "released": "released"}
 
 
 def read_start(run_id: str, entries: Sequence[Entry]) -> RunStarted:
@@ -118,12 +117,9 @@ def _read_entry(entry: Entry) -> dict[str, Any]:
         case RunSuspended(released=True):
             return {**_RELEASED, "status": "released"}
         case RunSuspended(reason, wake_at=wake_at):
-            named = reason in _REASONS_THAT_ARE_STATUSES
-            status = reason if named else "suspended"
+            status = _STATUS_OF_REASON.get(reason, "suspended")
             return {**_RELEASED, "status": status, "wake_at": wake_at}
-        case RunParked() | RunRetried() as moved:
-            return {**_RELEASED, "status": _STATUS_AFTER[type(moved)]}
-        case RunFinished(status):
-            return {**_RELEASED, "status": status}
+        case RunParked() | RunRetried() | RunFinished() as left:
+            return {**_RELEASED, "status": left.status}
         case _:
             return {}

@@ -248,6 +248,11 @@ class RunParked(DescribedEvent, heading="parked", level="error"):
     reason: Annotated[str, PUBLIC]
     deaths: int = 0
 
+    @property
+    def status(self) -> Literal["parked"]:
+        """Return the status in which the run is left."""
+        return "parked"
+
     def summary(self) -> str:
         return self.reason
 
@@ -261,6 +266,11 @@ class RunRetried(DescribedEvent, heading="retried", level="info"):
 
     reason: Annotated[str, CONTENT] = ""
     forgets: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Literal["released"]:
+        """Return the status in which the run is left."""
+        return "released"
 
     def summary(self) -> str:
         return self.reason or "continues"

@@ -313,6 +313,13 @@ class Run:
         """Return wall time (UTC); the same again when the run is resumed."""
         return side_effects.now(self._scope)
 
+    def patched(self, name: str) -> bool:
+        """Return whether to run the new code of a change: false where the run continued from here with the old code.
+
+        Decided once in each scope, at its first call; branches and children that begin later decide alike.
+        """
+        return side_effects.is_patched(self._scope, name)
+
     @functools.cached_property
     def random(self) -> random.Random:
         """A random source that gives the same numbers when the run is resumed."""
@@ -369,6 +376,7 @@ async def _run_child(
         guards=guards_of_child(parent, engine),
         usage=EngineUsage(parent.scope.engine_usage),
     )
+    child.scope.inherit(parent.scope)
     outcome = await drive(engine, child)
     child.scope.halted = PhaseError("this child is over")
     if isinstance(outcome.error, Suspended):
@@ -378,7 +386,7 @@ async def _run_child(
 
 def _open_branch(cycle: Cycle, path: str) -> Cycle:
     engine: Any = cycle.engine
-    return open_cycle(
+    branch = open_cycle(
         cycle.session,
         engine,
         cycle.latest,
@@ -387,6 +395,8 @@ def _open_branch(cycle: Cycle, path: str) -> Cycle:
         usage=cycle.scope.engine_usage,
         delivered=cycle.scope.delivered,
     )
+    branch.scope.inherit(cycle.scope)
+    return branch
 
 
 def _close_branch(branch: Cycle) -> bool:
@@ -402,7 +412,9 @@ async def _work(
     work: Callable[[Run], Awaitable[T]], branch: Cycle, places: Branches
 ) -> T:
     async with places.place(begun=branch.scope.is_replaying()):
-        return await work(Run(branch))
+        result = await work(Run(branch))
+        branch.scope.check_cancelled()
+        return result
 
 
 async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> RunOutcome:
@@ -418,6 +430,7 @@ async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> Run
         answer = clean_answer(cycle, await engine.solve(run))
         while is_root and take_follow_up(cycle, answer):
             answer = clean_answer(cycle, await engine.solve(run))
+        cycle.scope.check_cancelled()
     except Exception as raised:  # noqa: BLE001 - an engine is third-party code: a crash in it is the run's outcome
         error = _wrap_error(cycle, raised)
     error = cycle.scope.signal or error or usage.ending

@@ -18,7 +18,14 @@ from loopwright import MemoryJournal, Request, Runtime, tool
 from loopwright.errors import ReplayDivergence
 from loopwright.events import Entry, RunResumed, RunSuspended, ToolStarted
 from loopwright.testing import ScriptedProvider, crashed
-from random_programs import Program, Stepping, digest, edit_program, make_program
+from random_programs import (
+    Program,
+    Stepping,
+    digest,
+    edit_program,
+    make_program,
+    patch_program,
+)
 
 PROGRAMS = sized(120, 1000)
 CUTS = sized(5, 12)  # of each program
@@ -142,3 +149,35 @@ async def test_code_that_diverges_does_nothing_and_old_code_continues(
         "0 payments and 0 model calls before a divergence, all continued by the old code",
     )
     assert counts["diverged"] > counts["programs"]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_new_code_behind_a_patch_resumes_every_run(part: int) -> None:
+    counts: Counter[str] = Counter()
+    for number in range(part, PROGRAMS, PARTS):
+        await check_patch(SEED + number, counts)
+
+    figure(
+        f"patched code, part {part}",
+        f"{counts['programs']} programs, {counts['resumes']} resumes, 0 diverged",
+    )
+
+
+async def check_patch(seed: int, counts: Counter[str]) -> None:
+    """Resume a run of old code with patched code, and that again, wherever they were cut."""
+    source = random.Random(seed)
+    old = make_program(source)
+    journal = MemoryJournal()
+    await execute(old, journal, new=True)
+    entries = journal.read("r")
+    for _ in range(CUTS):
+        new = patch_program(source, old)
+        cut = crashed(entries, source.randrange(1, len(entries)))
+        first = await execute(new, cut, new=False)
+        assert first.status == "completed", f"{seed}: {first.answer}\n{old}\n{new}"
+        longer = cut.read("r")
+        again = crashed(longer, source.randrange(1, len(longer)))
+        second = await execute(new, again, new=False)
+        assert second.status == "completed", f"{seed}: {second.answer}\n{old}\n{new}"
+        counts["resumes"] += 2
+    counts["programs"] += 1

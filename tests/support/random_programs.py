@@ -44,10 +44,13 @@ def digest(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-async def follow(engine: Stepping, run: Run, program: Program) -> str:
+async def follow(engine: Stepping, run: Run, program: Program, found: str = "") -> str:
     """Run the steps of a program one after another; return a digest of what they returned."""
-    found = ""
     for step in program:
+        if step.kind == "patched":
+            code = step.inside[not run.patched(step.text)]
+            found = await follow(engine, run, code, found)
+            continue
         found = digest(found + await _do(engine, run, step, found))
     return found
 
@@ -153,6 +156,24 @@ def edit_program(source: random.Random, program: Program, depth: int = 0) -> Pro
         steps[index], steps[other] = steps[other], steps[index]
     elif len(steps) > 1:
         del steps[index]
+    return tuple(steps)
+
+
+def patch_program(source: random.Random, program: Program, depth: int = 0) -> Program:
+    """Return a program in which one place has new code, which is behind `Run.patched`, in place of old code."""
+    steps = list(program)
+    nested = [index for index, step in enumerate(steps) if step.inside]
+    if nested and source.random() < 0.6:
+        index = source.choice(nested)
+        inside = list(steps[index].inside)
+        number = source.randrange(len(inside))
+        inside[number] = patch_program(source, inside[number], depth + 1)
+        steps[index] = dataclasses.replace(steps[index], inside=tuple(inside))
+        return tuple(steps)
+    start = source.randrange(len(steps) + 1)
+    end = source.randint(start, len(steps))
+    new = make_program(source, min(depth, MAX_DEPTH))
+    steps[start:end] = [Step("patched", "change", (new, tuple(steps[start:end])))]
     return tuple(steps)
 
 

@@ -14,6 +14,7 @@ from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_err
 from .inspect_runs import list_runs, show_run, verify_runs
 from .options import Journal, Run, SharedOptions, end, with_shared_options
 from .plugins import list_engines, list_plugins, show_engine
+from .replay_check import check_replays
 from .run import Task, copy_to_fork, resume_run, start_run
 from .worker import parse_resolution, send_resolution, serve
 
@@ -283,6 +284,37 @@ def worker(
             once=once,
             accepts=tuple(accepts or ()),
         ),
+    )
+
+
+@app.command()
+@with_shared_options
+def replay_check(
+    context: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(metavar="JOURNAL", help="The journal; it is only read."),
+    ],
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Only runs of that status: waiting."),
+    ] = None,
+    *,
+    given: SharedOptions,
+) -> None:
+    """Replay stored runs with the code that is installed, and print those that it cannot continue.
+
+    No model is called, no tool runs, and nothing is written: run it before a deploy, on a copy of the journal. Pass model
+    and tools as for `loopwright worker`.
+
+    \b
+    Example: loopwright replay-check runs.db --status waiting --provider openai:gpt-4.1-mini --tools my_tools:weather
+    Exit status: 0 if the code continues every run, 1 if one diverges or could not be checked, 2 for wrong usage.
+    """
+    chosen = given.chosen()
+    end(
+        context,
+        lambda: check_replays(file, chosen, status=status, as_json=given.json),
     )
 
 

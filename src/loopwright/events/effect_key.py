@@ -132,6 +132,11 @@ def side_key(kind: str, path: str, number: int) -> str:
     return f"{kind}:{path}.{number}"
 
 
+def patch_key(path: str, name: str) -> str:
+    """Return the key of a scope's decision about a patch."""
+    return f"patch:{path}:{name}"
+
+
 def undo_key(call: str) -> str:
     """Return the key under which a call of a saga is undone."""
     return f"undo:{call}"

@@ -365,6 +365,17 @@ class ClockRead(DescribedEvent, heading=""):
 
 
 @dataclasses.dataclass(frozen=True)
+class PatchDecided(DescribedEvent, heading="patch"):
+    """A scope decided whether it runs the code of a patch (`Run.patched`), or the code from before it."""
+
+    name: Annotated[str, public("loopwright.patch")]
+    active: Annotated[bool, PUBLIC]
+
+    def summary(self) -> str:
+        return f"{self.name}: {'new' if self.active else 'old'} code"
+
+
+@dataclasses.dataclass(frozen=True)
 class BreakerChanged(
     DescribedEvent,
     heading="breaker",
@@ -400,5 +411,5 @@ class DriftNoticed(DescribedEvent, heading="drift", level="warning"):
 EffectEvent: TypeAlias = (
     ModelRequested | ModelReplied | ModelFailed | AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted |
     ToolFinished | EffectStarted | EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead |
-    BreakerChanged | DriftNoticed
+    PatchDecided | BreakerChanged | DriftNoticed
 )  # fmt: skip

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .crash_harness import witness as witness
     from .crash_harness import witnessed as witnessed
     from .journal_cassette import cassette_from_journal as cassette_from_journal
+    from .replay_report import ReplayReport as ReplayReport
+    from .replay_report import replay_check as replay_check
     from .requests import CassetteMiss as CassetteMiss
     from .scripted import Line as Line
     from .scripted import Script as Script
@@ -50,6 +52,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".contracts.providers": ("ProviderContract",),
             ".crash_harness": ("kill_everywhere", "witness", "witnessed"),
             ".journal_cassette": ("cassette_from_journal",),
+            ".replay_report": ("ReplayReport", "replay_check"),
             ".requests": ("CassetteMiss",),
             ".scripted": ("Line", "Script", "ScriptedProvider", "call"),
             ".simulation.faults": ("Faults",),

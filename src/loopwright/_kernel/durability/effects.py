@@ -18,6 +18,7 @@ from ...events.effects import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    PatchDecided,
     ToolFinished,
     ToolStarted,
 )
@@ -34,9 +35,10 @@ Outcome: TypeAlias = (
     | ChildFinished
 )
 Intent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
-SideEvent: TypeAlias = FactNoted | ClockRead | FollowedUp | LimitHit
+SideEvent: TypeAlias = FactNoted | ClockRead | PatchDecided | FollowedUp | LimitHit
 OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
 INTENTS: tuple[type[Any], ...] = Intent.__args__
+NOTED = (FactNoted, ClockRead, PatchDecided, FollowedUp)
 OWN_STARTED = (EffectStarted, ChildStarted)
 OWN_FINISHED = (EffectFinished, ChildFinished)
 Readers: TypeAlias = dict[type[Any], Callable[[Entry, Any], None]]
@@ -67,7 +69,7 @@ class Effects:
         return {
             **dict.fromkeys(INTENTS, self._read_intent),
             **dict.fromkeys(OUTCOMES, self._read_outcome),
-            **dict.fromkeys((FactNoted, ClockRead, FollowedUp), self._read_side),
+            **dict.fromkeys(NOTED, self._read_side),
             GateDecided: self._read_decision,
         }
 

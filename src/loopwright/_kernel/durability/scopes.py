@@ -88,6 +88,10 @@ class Scopes:
         """Whether calls of a proposal were decided (`gate`), or started or ended (`act`)."""
         return (verb, proposal) in self._begun
 
+    def has_ended(self, path: str) -> bool:
+        """Whether the child engine, or the engine of a call, in that scope had ended."""
+        return path in self._ended
+
     def has_outcome_from(self, path: str, number: int) -> bool:
         """Whether a scope has a recorded outcome at `number` or later."""
         return self._highest_outcome.get(path, -1) >= number

@@ -1,6 +1,7 @@
 """Record what an engine does by itself, such as notes, clock readings and effects, and replay it."""
 
 import dataclasses
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar, cast
@@ -19,7 +20,7 @@ from ...errors import (
     UnknownOutcome,
     format_error,
 )
-from ...events.effect_key import call_key
+from ...events.effect_key import call_key, patch_key
 from ...events.effects import (
     ClockRead,
     DriftNoticed,
@@ -27,6 +28,7 @@ from ...events.effects import (
     EffectStarted,
     FactNoted,
     LimitHit,
+    PatchDecided,
 )
 from ...events.run import ErrorRecord
 from ...messages import Effect, Json, hash_arguments
@@ -38,6 +40,7 @@ from .cycle import Cycle
 from .tool_call import as_text
 
 T = TypeVar("T")
+PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SIGNALS_OF_A_RUN = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 """Errors that end a run; raised inside an effect they are another run's."""
 
@@ -64,6 +67,31 @@ def now(scope: Scope) -> datetime:
     seconds = scope.session.services.clock.wall()
     scope.session.writer.record_after_replay(key, ClockRead(seconds))
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def is_patched(scope: Scope, name: str) -> bool:
+    """Return whether a scope runs the code of a patch, decided at its first call.
+
+    It does unless the journal holds an effect of the scope, or of one inside, from here on,
+    or the end of the scope: that was made by the code from before the patch.
+    """
+    if name not in scope.patches:
+        scope.patches[name] = _decide_patch(scope, name)
+    return scope.patches[name]
+
+
+def _decide_patch(scope: Scope, name: str) -> bool:
+    if not PATCH_NAME.fullmatch(name):
+        raise ConfigError(
+            f"patched: must be letters, digits and . _ -, at most 64, got {name!r}"
+        )
+    key = patch_key(scope.path, name)
+    recorded = scope.session.replay.effects.side(key)
+    if isinstance(recorded, PatchDecided):
+        return recorded.active
+    is_active = not scope.has_gone_on()
+    scope.session.writer.record_after_replay(key, PatchDecided(name, is_active))
+    return is_active
 
 
 async def effect(

@@ -1,9 +1,10 @@
 """Track where a strategy is in its program: keys, one verb in flight, signals of its own."""
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from ...errors import (
     Aborted,
@@ -20,6 +21,12 @@ from ...messages import Message, Usage
 from .progress_monitor import ProgressMonitor
 from .session import Session
 from .signals import ABANDONED_BRANCH
+
+CANCELLED_VERB = (
+    "{} was cancelled by the engine, which then continued: which of the two was faster is not recorded, so the run "
+    "could not be resumed. Use run.timeout(seconds, work) in place of asyncio.timeout and wait_for, and run.gather or "
+    "run.as_completed in place of TaskGroup"
+)
 
 
 class EngineUsage:
@@ -82,6 +89,11 @@ class Scope:
         self.halted: LoopwrightError | None = None
         """Sticky: this scope is out of iterations, stuck, waiting, or over."""
         self.verb = ""
+        self.patches: dict[str, bool] = {}
+        """Which patches this scope runs, with what the scope around it had decided at its birth."""
+        self._parent: Scope | None = None
+        self._cancelled: tuple[str, asyncio.Task[Any] | None] | None = None
+        """The last verb that was cancelled, and the task that was in it."""
         self._effects = 0
         self._sides: dict[str, int] = {}
 
@@ -106,6 +118,17 @@ class Scope:
     def is_replaying(self) -> bool:
         """Whether the journal holds effects that this scope has not reached yet."""
         return self.session.replay.scopes.reaches(self.path, self._effects)
+
+    def has_gone_on(self) -> bool:
+        """Whether the journal holds what this scope, or one around it, did from here on, or its end."""
+        parent, scopes = self._parent, self.session.replay.scopes
+        if self.is_replaying() or scopes.has_ended(self.path):
+            return True
+        return parent is not None and parent.has_gone_on()
+
+    def inherit(self, parent: "Scope") -> None:
+        """Begin in the place of another scope, with what that decided about patches."""
+        self._parent, self.patches = parent, dict(parent.patches)
 
     def check_gap(self, key: str, found: str) -> None:
         """Raise what keeps a new effect of the engine's own from happening at `key`.
@@ -137,6 +160,8 @@ class Scope:
         if signal is None and ending is not None and not recorded:
             signal = ending if self._is_past_replay(verb) else None
         if signal is None or (despite_signal and isinstance(signal, RunSignal)):
+            if self._cancelled is not None:
+                self.check_cancelled()
             self.verb = verb
             return self
         if signal is ending:
@@ -175,9 +200,31 @@ class Scope:
         trace: TracebackType | None,
     ) -> None:
         """End the verb."""
+        if kind is asyncio.CancelledError:
+            self._cancelled = self.verb, asyncio.current_task()
         self.verb = ""
         if error is not None and _ends_the_run(error):
             self.engine_usage.observe_signal(error)
+
+    def check_cancelled(self) -> None:
+        """Raise `PhaseError`, which ends the run, if the engine cancelled one of its verbs and continued."""
+        if self._cancelled is None:
+            return
+        verb, task = self._cancelled
+        if self._is_stopping(task):
+            return
+        error = self.session.signals.stick(PhaseError(CANCELLED_VERB.format(verb)))
+        self.engine_usage.observe_signal(error)
+        raise error
+
+    def _is_stopping(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task was cancelled from outside of the engine: by the host, or by an abort.
+
+        What asyncio.timeout cancelled counts as cancelled no longer when the block has ended.
+        """
+        if self.session.signals.aborting or task is None:
+            return True
+        return task is asyncio.current_task() and task.cancelling() > 0
 
     def halt(self, error: LoopwrightError) -> LoopwrightError:
         """Make a signal sticky for this scope; return it to be raised."""

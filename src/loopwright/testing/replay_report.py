@@ -1,0 +1,188 @@
+"""Replay stored runs with today's code, without a model, a tool or a write, and report which of them diverge."""
+
+import asyncio
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from .._kernel.durability.replay import Replay
+from .._kernel.phases.execution import Execution
+from .._kernel.session.replay_end import ReplayEnd
+from .._kernel.session.session import Session
+from ..engine import LoopEngine
+from ..errors import ConfigError, JournalError, LoopwrightError, ReplayDivergence
+from ..events.entry import Entry
+from ..events.lifecycle import read_app_version, read_start
+from ..events.run import RunFinished, RunStarted
+from ..journals.base import Journal, RunHeader, RunInfo
+from ..journals.memory import MemoryJournal
+from ..journals.owner import new_owner
+from ..messages import Conversation
+from ..result import RunOutcome
+from ..run import drive, open_cycle
+
+FindEngine = Callable[[str, RunStarted], LoopEngine]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayReport:
+    """Whether today's code continues one run.
+
+    `outcome` is "replayed", "diverged" at `key`, "skipped" for a run that ended aborted, which is not replayed, or
+    "unchecked" where its engine or its output class is missing; `problem` says why in words.
+    """
+
+    run_id: str
+    engine: str
+    app_version: str
+    outcome: Literal["replayed", "diverged", "skipped", "unchecked"]
+    key: str = ""
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing speaks against a deploy of this code."""
+        return self.outcome in ("replayed", "skipped")
+
+
+async def replay_check(
+    journal: Journal,
+    engines: Iterable[LoopEngine],
+    *,
+    status: str | None = None,
+    outputs: Iterable[type[BaseModel]] = (),
+) -> list[ReplayReport]:
+    """Replay the runs of a journal with engines of today; return a report on each, the oldest first.
+
+    The journal is only read. No model is called, no tool runs, and nothing is recorded: each run is replayed up to the
+    place where something new would begin. Tool sources, such as MCP servers, are listed.
+
+    Args:
+        journal: the runs, such as a copy of the journal in production.
+        engines: one engine for each name, built as the application builds it.
+        status: check runs of that status only, such as "waiting".
+        outputs: the classes of `output=` that runs were started with.
+    """
+    known = {engine.name: engine for engine in engines}
+
+    def find(run_id: str, started: RunStarted) -> LoopEngine:
+        if started.engine not in known:
+            raise ConfigError(
+                f"engines: run {run_id!r} is of engine {started.engine!r}; pass one"
+            )
+        return known[started.engine]
+
+    return await check_runs(journal, find, status=status, outputs=outputs)
+
+
+async def check_runs(
+    journal: Journal,
+    find_engine: FindEngine,
+    *,
+    status: str | None = None,
+    outputs: Iterable[type[BaseModel]] = (),
+) -> list[ReplayReport]:
+    """Replay runs with the engines that `find_engine` returns for their ids and starts."""
+    models = {output.__name__: output for output in outputs}
+    infos = await asyncio.to_thread(journal.runs)
+    wanted = [info for info in reversed(infos) if status in (None, info.status)]
+    return [await _check_run(journal, info, find_engine, models) for info in wanted]
+
+
+async def _check_run(
+    journal: Journal,
+    info: RunInfo,
+    find_engine: FindEngine,
+    models: dict[str, type[BaseModel]],
+) -> ReplayReport:
+    report = functools.partial(ReplayReport, info.run_id, info.engine)
+    try:
+        entries = await asyncio.to_thread(journal.read, info.run_id)
+        started = read_start(info.run_id, entries)
+    except LoopwrightError as error:
+        return report("", "unchecked", problem=str(error))
+    report = functools.partial(report, read_app_version(entries))
+    last = entries[-1].event
+    if isinstance(last, RunFinished):
+        if last.status == "aborted":
+            return report("skipped", problem="it was aborted")
+        entries = entries[:-1]
+    try:
+        engine = find_engine(info.run_id, started)
+        await _replay(engine, started, entries, _find_output(started, models))
+    except ReplayDivergence as error:
+        return report("diverged", error.key, str(error))
+    except LoopwrightError as error:
+        return report("unchecked", problem=str(error))
+    return report("replayed")
+
+
+def _find_output(
+    started: RunStarted, models: dict[str, type[BaseModel]]
+) -> type[BaseModel] | None:
+    if started.output is not None and started.output not in models:
+        raise ConfigError(f"outputs: the run answers as {started.output}; pass it")
+    return models.get(started.output or "")
+
+
+async def _replay(
+    engine: LoopEngine,
+    started: RunStarted,
+    entries: Sequence[Entry],
+    output: type[BaseModel] | None,
+) -> None:
+    """Drive an engine over recorded entries; raise `ReplayDivergence` where they differ."""
+    session = _open_session(engine, entries)
+    cycle = open_cycle(session, engine, Conversation(started.messages))
+    solve = functools.partial(drive, engine, cycle, is_root=True)
+    await _Rehearsal(cycle, output, solve).replay()
+
+
+def _open_session(engine: LoopEngine, entries: Sequence[Entry]) -> Session:
+    """Return a session over a copy of the entries in memory, which ends where the replay does."""
+    journal, owner, first = MemoryJournal(), new_owner(), entries[0]
+    services = copy.copy(engine.runtime)
+    vars(services).update(journal=journal, observers=())
+    header = RunHeader(first.run_id, engine.name, "{}", "", str(owner), first.at)
+    claim = journal.create(header)
+    journal.append(claim, entries)
+    claim.head_seq, claim.head_hash = entries[-1].seq, entries[-1].hash
+    replay = Replay(entries)
+    session = Session(services, claim, owner, replay, None)
+    session.replay_end = _ReplayLimit(replay, session.signals, session.writer)
+    return session
+
+
+class _ReplayOver(JournalError):
+    """All that is recorded was replayed; nothing new may begin."""
+
+
+class _ReplayLimit(ReplayEnd):
+    """Ends the run where its replay ends: what is new meets a signal that no engine can swallow."""
+
+    def finish(self) -> None:
+        """Raise `ReplayDivergence` if an outcome is unused, unless the replay had ended before."""
+        if not isinstance(self._signals.fatal, _ReplayOver):
+            super().finish()
+
+    def _end(self) -> None:
+        if self._signals.fatal is None:
+            self._signals.fatal = _ReplayOver("the replay is over")
+        super()._end()
+
+
+class _Rehearsal(Execution):
+    """Replays a run without its end: no policy about the answer, no undoing, no closing entry."""
+
+    async def replay(self) -> None:
+        """Let the engine solve as far as the journal goes."""
+        await self._finish_solving()
+
+    async def _permit_answer(
+        self, outcome: RunOutcome, output: BaseModel | None
+    ) -> tuple[RunOutcome, Any]:
+        return outcome, output

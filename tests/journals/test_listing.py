@@ -1,12 +1,29 @@
-"""What runs are listed by: tags and threads."""
+"""What runs are listed by: tags, threads and filters; parts of runs, and news."""
 
+import contextlib
+import dataclasses
+import re
+import sqlite3
+import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from journal_entries import follow, header, write
+from large_journal import make_large_journal
 from loopwright import ReActEngine, Runtime
-from loopwright.errors import ConfigError
-from loopwright.journals import Journal, MemoryJournal, SQLiteJournal
+from loopwright.errors import ConfigError, JournalError
+from loopwright.events import Entry
+from loopwright.journals import (
+    Journal,
+    MemoryJournal,
+    RunFilter,
+    RunInfo,
+    SQLiteJournal,
+)
+from loopwright.journals.sqlite.listing import RunQuery
 from loopwright.testing import ScriptedProvider
 
 
@@ -56,3 +73,207 @@ async def test_wrong_tags_and_threads_are_refused_by_name(
     engine = ReActEngine(Runtime(ScriptedProvider(["yes"])))
     with pytest.raises(ConfigError, match=message):
         await engine.run("Is it?", **options)  # type: ignore[arg-type]
+
+
+# --- filters, pages, ranges and news ---
+
+
+def begin(
+    journal: Journal, run_id: str, status: str = "running", **given: Any
+) -> list[Entry]:
+    claim = journal.create(dataclasses.replace(header(run_id), **given))
+    entries = follow(claim, b"1")
+    journal.append(claim, entries, status=status)
+    return entries
+
+
+@pytest.fixture
+async def listed(
+    journal: MemoryJournal | SQLiteJournal,
+) -> MemoryJournal | SQLiteJournal:
+    for number in range(20):
+        begin(
+            journal,
+            f"r{number}",
+            ("completed", "failed")[number % 2],
+            engine=("react", "critic")[number % 4 // 2],
+            agent="" if number % 5 else "clerk",
+            thread=f"t{number % 3}",
+            tags={"user": str(number % 10), "ünï": "☃"} if number > 4 else {},
+            created=1000.0 + number,
+        )
+    if isinstance(journal, SQLiteJournal):
+        await journal.close()
+        return SQLiteJournal(journal.path)
+    return journal
+
+
+FILTERS = (
+    RunFilter(),
+    RunFilter(status="failed"),
+    RunFilter(status=("failed", "completed")),
+    RunFilter(engine="critic", thread="t1"),
+    RunFilter(agent="clerk"),
+    RunFilter(tags={"user": "7"}),
+    RunFilter(tags={"user": "7", "ünï": "☃"}),
+    RunFilter(tags={"user": "7", "no": "x"}),
+    RunFilter(since=1003, until=1009),
+    RunFilter(text="R1"),
+    RunFilter(text="☃", status="completed"),
+    RunFilter(text="%"),
+    RunFilter(tags={"ünï": "☃"}, since=1010, engine="react"),
+)
+
+
+@pytest.mark.parametrize("where", FILTERS, ids=repr)
+async def test_a_filter_selects_the_same_runs_everywhere_page_by_page(
+    listed: MemoryJournal | SQLiteJournal, where: RunFilter
+) -> None:
+    whole = listed.runs()
+    matching = [info for info in whole if where.matches(info)]
+    assert [info.run_id for info in whole] == [f"r{n}" for n in range(19, -1, -1)]
+    assert listed.runs(where=where) == matching
+    assert listed.count_runs(where) == Counter(info.status for info in matching)
+
+    paged: list[RunInfo] = []
+    while page := listed.runs(
+        where=where, limit=3, before=paged[-1].run_id if paged else None
+    ):
+        assert len(page) <= 3
+        paged += page
+    assert paged == matching
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"status": (7,)}, "status: must be a text, got 7"),
+        ({"engine": None}, "engine: must be a text, got None"),
+        ({"tags": "user"}, "tags: must be a mapping"),
+        ({"since": "now"}, "since: must be seconds, got 'now'"),
+    ],
+)
+def test_a_wrong_filter_names_its_field(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        RunFilter(**given)
+
+
+async def test_a_part_of_a_run_is_read_by_numbers(
+    journal: MemoryJournal | SQLiteJournal,
+) -> None:
+    claim = journal.create(header())
+    entries = await write(journal, claim, *(b"%d" % n for n in range(10)))
+
+    assert journal.read("r1", after=4) == entries[4:]
+    assert journal.read("r1", after=4, limit=2) == entries[4:6]
+    assert journal.read("r1", limit=0) == []
+    assert journal.read("r1", last=3) == entries[7:]
+    assert journal.read("r1", after=8, last=3) == entries[8:]
+    assert journal.read("r1", last=99) == entries
+    assert journal.read("r1", after=10) == journal.read("r1", after=99) == []
+    for wrong, message in (
+        ({"after": -1}, "after: must be a whole number"),
+        ({"limit": 1.5}, "limit: must be a whole number"),
+        ({"last": 1, "limit": 1}, "last: gives the end"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            journal.read("r1", **wrong)  # type: ignore[arg-type]
+
+
+async def test_a_changed_entry_is_found_in_the_part_that_is_read(
+    tmp_path: Path,
+) -> None:
+    journal = SQLiteJournal(tmp_path / "r")
+    entries = await write(journal, journal.create(header()), *(b"1" for _ in range(9)))
+    with contextlib.closing(sqlite3.connect(tmp_path / "r")) as connection:
+        connection.execute("UPDATE events SET body = x'32' WHERE seq = 5")
+        connection.commit()
+
+    assert journal.read("r1", after=5) == entries[5:]
+    assert journal.read("r1", limit=4) == entries[:4]
+    for part in ({}, {"after": 4}, {"after": 3, "limit": 2}, {"last": 5}):
+        with pytest.raises(JournalError, match="entry 5 was changed"):
+            journal.read("r1", **part)
+    with contextlib.closing(sqlite3.connect(tmp_path / "r")) as connection:
+        connection.execute("DELETE FROM events WHERE seq = 9")
+        connection.commit()
+    with pytest.raises(JournalError, match="should have 9 entries, found 8"):
+        journal.read("r1", after=6)
+
+
+async def test_news_names_the_runs_that_got_entries(
+    journal: MemoryJournal | SQLiteJournal,
+) -> None:
+    assert journal.news(0) == (0, frozenset())
+    claims = [journal.create(header(f"r{n}")) for n in range(3)]
+    for claim in claims:
+        await write(journal, claim, b"1")
+    before = journal.head_mark()
+    mark, changed = journal.news(0)
+    assert changed == {"r0", "r1", "r2"}
+
+    await write(journal, claims[1], b"2", b"3")
+    assert journal.head_mark() != before
+    mark, changed = journal.news(mark)
+    assert changed == {"r1"}
+    assert journal.news(mark) == (mark, frozenset())
+
+
+async def test_one_damaged_row_spoils_one_run(tmp_path: Path) -> None:
+    journal = SQLiteJournal(tmp_path / "r")
+    for number in range(3):
+        await write(journal, journal.create(header(f"r{number}")), b"1")
+    with contextlib.closing(sqlite3.connect(tmp_path / "r")) as connection:
+        connection.execute(
+            "UPDATE runs SET tags = 'x', fence = 'y' WHERE run_id = 'r1'"
+        )
+        connection.commit()
+
+    damaged = journal.runs()[1]
+    assert [info.run_id for info in journal.runs()] == ["r2", "r1", "r0"]
+    assert (damaged.status, damaged.owner) == ("damaged", None)
+    assert "column 6 is 'y'" in damaged.damage
+
+
+# --- 100,000 runs ---
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> SQLiteJournal:
+    return make_large_journal(tmp_path_factory.mktemp("large") / "runs.db", 100_000)
+
+
+SELECTIVE = {
+    "runs_by_status": RunFilter(status="waiting"),
+    "runs_by_engine": RunFilter(engine="rare"),
+    "runs_by_agent": RunFilter(agent="clerk"),
+    "runs_by_thread": RunFilter(thread="t7"),
+    "tags_by_value": RunFilter(tags={"user": "42"}),
+    "runs_by_time": RunFilter(since=1e9 + 50_000, until=1e9 + 50_040),
+}
+
+
+@pytest.mark.parametrize("index", SELECTIVE)
+def test_a_filter_of_one_value_uses_its_index(large: SQLiteJournal, index: str) -> None:
+    statement, values = RunQuery(SELECTIVE[index]).build(50, None)
+    with contextlib.closing(sqlite3.connect(large.path)) as connection:
+        plan = str(
+            connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+        )
+    assert index in plan
+    assert "SCAN runs" not in plan
+
+
+def test_a_page_of_100_000_runs_takes_less_than_20_ms(large: SQLiteJournal) -> None:
+    pages = {"all": None, "tag of all": RunFilter(tags={"tenant": "acme"}), **SELECTIVE}
+    took = {
+        name: min(measure_page(large, where) for _ in range(5))
+        for name, where in pages.items()
+    }
+    assert max(took.values()) < 0.02, took
+
+
+def measure_page(journal: SQLiteJournal, where: RunFilter | None) -> float:
+    began = time.perf_counter()
+    assert journal.runs(where=where, limit=50)
+    return time.perf_counter() - began

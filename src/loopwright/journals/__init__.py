@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .base import get_claimed_status as get_claimed_status
     from .base import is_orphaned as is_orphaned
     from .base import verify_chain as verify_chain
+    from .listing import RunFilter as RunFilter
     from .memory import MemoryJournal as MemoryJournal
     from .owner import Owner as Owner
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
@@ -49,6 +50,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "format_id_taken",
                 "verify_chain",
             ),
+            ".listing": ("RunFilter",),
             ".memory": ("MemoryJournal",),
             ".owner": ("Owner",),
             ".sqlite.journal": ("SQLiteJournal",),

@@ -298,16 +298,42 @@ def follow_chain(run_id: str, entries: Sequence[Entry], info: RunInfo) -> Verifi
 
     for entry in entries:
         count += 1
-        if entry.seq != count:
-            return report(f"entry {count} is missing: found number {entry.seq}", count)
-        if entry.run_id != run_id or chain_hash(previous, entry) != entry.hash:
-            return report(f"entry {count} was changed", count)
+        problem = _check_link(run_id, entry, count, previous)
+        if problem:
+            return report(problem, count)
         previous = entry.hash
     if (info.head_seq, info.head_hash) != (count, previous):
         return report(
             f"the run should have {info.head_seq} entries, found {count}", count
         )
     return report("", None)
+
+
+def follow_range(
+    info: RunInfo, entries: Sequence[Entry], after: int, previous: str, count: int
+) -> str:
+    """Return what is wrong with `count` entries after the number `after`, whose hash is `previous`; "" for nothing."""
+    for seq, entry in enumerate(entries, after + 1):
+        problem = _check_link(info.run_id, entry, seq, previous)
+        if problem:
+            return problem
+        previous = entry.hash
+    last = after + len(entries)
+    is_whole = len(entries) == count
+    if is_whole and last == info.head_seq:
+        is_whole = previous == info.head_hash
+    return (
+        "" if is_whole else f"the run should have {info.head_seq} entries, found {last}"
+    )
+
+
+def _check_link(run_id: str, entry: Entry, seq: int, previous: str) -> str:
+    """Return what is wrong with one entry of a chain, or an empty text."""
+    if entry.seq != seq:
+        return f"entry {seq} is missing: found number {entry.seq}"
+    if entry.run_id != run_id or chain_hash(previous, entry) != entry.hash:
+        return f"entry {seq} was changed"
+    return ""
 
 
 def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:

@@ -1,9 +1,11 @@
-"""What runs are listed by: their tags and their thread."""
+"""What runs are listed by: a filter of their tags, thread, status and time."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ConfigError
+from .base import RunInfo
 
 MAX_TAGS = 32
 """The maximum number of tags of a run."""
@@ -11,6 +13,127 @@ MAX_TAG_NAME = 64
 """The maximum number of characters in the name of a tag."""
 MAX_TAG_VALUE = 256
 """The maximum number of characters in the value of a tag, and in the name of a thread."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFilter:
+    """Which runs to list: those to which everything that is given applies.
+
+    Args:
+        status: one status, or several.
+        engine: the name of the engine.
+        agent: the name of the agent.
+        thread: the name of the conversation.
+        tags: tags that the run must have.
+        since: the run began then or later (wall clock, seconds).
+        until: the run began before that.
+        text: a part of the run's id, engine, agent, thread or tags; capitals do not matter in ASCII.
+    """
+
+    status: str | tuple[str, ...] = ()
+    engine: str = ""
+    agent: str = ""
+    thread: str = ""
+    tags: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], hash=False
+    )
+    since: float | None = None
+    until: float | None = None
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for a value of another type."""
+        check_tags(self.tags)
+        texts = [(name, getattr(self, name)) for name in (*_NAMES, "text")]
+        texts += [("status", status) for status in self.statuses]
+        for name, value in texts:
+            if not isinstance(value, str):
+                raise ConfigError(f"{name}: must be a text, got {value!r}")
+        for name in ("since", "until"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float, type(None))):
+                raise ConfigError(f"{name}: must be seconds, got {value!r}")
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """Return the statuses that are given, none for all."""
+        if isinstance(self.status, str):
+            return (self.status,) if self.status else ()
+        return tuple(self.status)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Return the fields of a run that must have one value, with that value."""
+        given = {name: getattr(self, name) for name in _NAMES}
+        return {name: value for name, value in given.items() if value}
+
+    def has_time(self, created: float) -> bool:
+        """Whether a run that began at a time (wall clock, seconds) is in the range."""
+        if self.since is not None and created < self.since:
+            return False
+        return self.until is None or created < self.until
+
+    def matches(self, info: RunInfo) -> bool:
+        """Whether a run is one of those."""
+        searched = "\n".join(
+            [
+                info.run_id,
+                info.engine,
+                info.agent,
+                info.thread,
+                *map(str, info.tags.items()),
+            ]
+        )
+        return all((
+            not self.statuses or info.status in self.statuses,
+            all(getattr(info, name) == value for name, value in self.names.items()),
+            self.tags.items() <= info.tags.items(),
+            self.has_time(info.created),
+            self.text.lower() in searched.lower(),
+        ))  # fmt: skip
+
+
+_NAMES = ("engine", "agent", "thread")
+
+
+def check_page(limit: Any, before: Any) -> None:
+    """Raise `ConfigError` for a page that cannot be."""
+    check_count("limit", limit)
+    if before is not None and not isinstance(before, str):
+        raise ConfigError(f"before: must be the id of a run, got {before!r}")
+
+
+def check_range(after: Any, limit: Any, last: Any) -> None:
+    """Raise `ConfigError` for a range of entries that cannot be."""
+    check_count("after", after)
+    check_count("limit", limit)
+    check_count("last", last)
+    if limit is not None and last is not None:
+        raise ConfigError("last: gives the end of a run, so leave limit out")
+
+
+def check_count(field: str, value: Any) -> None:
+    """Raise `ConfigError` unless a value is a number of at least 0, or `None`."""
+    is_count = isinstance(value, int) and value >= 0
+    if value is not None and not is_count:
+        raise ConfigError(
+            f"{field}: must be a whole number of at least 0, got {value!r}"
+        )
+
+
+def take_page(
+    infos: Iterable[RunInfo],
+    where: RunFilter | None,
+    limit: int | None,
+    before: str | None,
+) -> list[RunInfo]:
+    """Return the page of a list that begins after the run `before`, for a journal that has no index."""
+    listed = list(infos)
+    if before is not None:
+        places = [place for place, info in enumerate(listed) if info.run_id == before]
+        listed = listed[places[0] + 1 :] if places else []
+    found = [info for info in listed if where is None or where.matches(info)]
+    return found[:limit]
 
 
 def check_tags(tags: Any) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from ..clock import Clock, SystemClock
@@ -25,18 +25,20 @@ from .base import (
     verify_chain,
 )
 from .leases import find_ending
+from .listing import RunFilter, check_page, check_range, take_page
 from .owner import read_boot_id
 
 
 @dataclasses.dataclass
 class _Record:
-    """A run in memory; a command is its time, kind and body."""
+    """A run in memory; a command is its time, kind and body; `changed_at` numbers its last append."""
 
     info: RunInfo
     entries: list[Entry] = dataclasses.field(default_factory=list[Entry])
     commands: list[tuple[float, str, bytes]] = dataclasses.field(
         default_factory=list[tuple[float, str, bytes]]
     )
+    changed_at: int = 0
 
 
 class MemoryJournal:
@@ -52,7 +54,7 @@ class MemoryJournal:
         self._runs: dict[str, _Record] = {}
         self._ended: deque[str] = deque()  # in the order in which they ended
         self._inbox_lock = threading.Lock()
-        self._sent = 0
+        self._sent = self._appended = 0
 
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; raise `ConfigError` if the id exists already."""
@@ -117,6 +119,8 @@ class MemoryJournal:
             self._begin(claim, claim.header)
         record = self._find_owned(claim)
         if entries:
+            self._appended += 1
+            record.changed_at = self._appended
             head = entries[-1]
             record.entries.extend(entries)
             record.info = dataclasses.replace(
@@ -157,16 +161,52 @@ class MemoryJournal:
         """Raise `Fenced` if another owner took over; memory has nothing to wait for."""
         self._find_owned(claim)
 
-    def read(self, run_id: str) -> list[Entry]:
-        """Return all entries of a run, oldest first."""
-        return list(self._find(run_id).entries)
+    def read(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
+    ) -> list[Entry]:
+        """Return entries of a run, oldest first: all, or `limit` of them after a number, or the `last`."""
+        check_range(after, limit, last)
+        entries = self._find(run_id).entries
+        if last is not None:
+            after = max(after, len(entries) - last)
+        return entries[after : None if limit is None else after + limit]
 
-    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
-        """Return all runs, newest first; or those that have not ended."""
+    def runs(
+        self,
+        *,
+        unfinished: bool = False,
+        where: RunFilter | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[RunInfo]:
+        """Return the runs that a filter selects, newest first: `limit` of them that began before the run `before`."""
+        check_page(limit, before)
         infos = [record.info for record in reversed(list(self._runs.values()))]
-        if not unfinished:
-            return infos
-        return [info for info in infos if info.status in RESUMABLE]
+        if unfinished:
+            infos = [info for info in infos if info.status in RESUMABLE]
+        return take_page(infos, where, limit, before)
+
+    def count_runs(self, where: RunFilter | None = None) -> dict[str, int]:
+        """Return the number of runs by status."""
+        return Counter(info.status for info in self.runs(where=where))
+
+    def head_mark(self) -> object:
+        """Return the number of appends so far."""
+        return self._appended
+
+    def news(self, after: int) -> tuple[int, frozenset[str]]:
+        """Return the number of the last append, and the runs that got entries since this returned the number `after`."""
+        changed = {
+            run_id
+            for run_id, record in list(self._runs.items())
+            if record.changed_at > after
+        }
+        return self._appended, frozenset(changed)
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""

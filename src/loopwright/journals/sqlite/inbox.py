@@ -43,7 +43,6 @@ class Inbox:
             add_suffix(path, ".inbox"), "FULL", busy_timeout, INBOX
         )
         self._warned: set[str] = set()  # runs with a logged command without a number
-        self._paths = (add_suffix(path, ".inbox"), add_suffix(path, ".inbox-wal"))
 
     def add(self, run_id: str, at: float, kind: str, body: bytes) -> int:
         """Store a command and return its number; durable on return."""
@@ -95,13 +94,8 @@ class Inbox:
             )
 
     def mark(self) -> object:
-        """Return a value that changes with the files.
-
-        It is new each time for files that changed just now, because their clock is coarse.
-        """
-        found = tuple(map(_stat, self._paths))
-        newest = max(stamp[0] for stamp in found)
-        return object() if abs(time.time_ns() - newest) < CLOCK_RESOLUTION else found
+        """Return a value that changes with the files."""
+        return mark_files(self._file.path)
 
 
 def _read_command(
@@ -122,6 +116,16 @@ def _read_command(
     except ValueError as error:
         damage = f"command {number} was changed: {error}"
         return Command(number, owner, 0.0, "damaged", {}, damage)
+
+
+def mark_files(path: Path) -> object:
+    """Return the times and sizes of a SQLite file and its log.
+
+    It is new each time for files that changed just now, because their clock is coarse.
+    """
+    found = (_stat(path), _stat(add_suffix(path, "-wal")))
+    newest = max(stamp[0] for stamp in found)
+    return object() if abs(time.time_ns() - newest) < CLOCK_RESOLUTION else found
 
 
 def _stat(path: Path) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 import os
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
@@ -16,12 +17,13 @@ from ..base import (
     Verification,
     compute_lease_end,
     encode_command_body,
-    follow_chain,
 )
+from ..listing import RunFilter, check_page, check_range
 from .file import JournalFile, Synchronous, resolve_path
-from .inbox import Inbox
+from .inbox import Inbox, mark_files
 from .jobs import Append, ClaimRun, Job, Renew, SQLiteClaim, Waiter, copy_error
-from .reader import has_run, read_entries, read_info, read_infos, verify_run
+from .listing import RunQuery
+from .reader import has_run, read_info, read_news, read_range, verify_run
 from .writer import Writer
 
 MAX_QUEUED = 256
@@ -68,6 +70,11 @@ class SQLiteJournal:
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.
         weakref.finalize(self, self._writer.end).atexit = False
+
+    @property
+    def path(self) -> Path:
+        """Return the absolute path of the file."""
+        return self._file.path
 
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; nothing is written before its first `append`."""
@@ -138,25 +145,60 @@ class SQLiteJournal:
         waiter = Waiter()
         await _wait(self._submit(held, waiter), waiter)
 
-    def read(self, run_id: str) -> list[Entry]:
-        """Return all durable entries of a run, oldest first."""
+    def read(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
+    ) -> list[Entry]:
+        """Return durable entries of a run, oldest first: all, or `limit` of them after a number, or the `last`."""
+        check_range(after, limit, last)
         with self._file.reading() as connection:
             info = None if connection is None else read_info(connection, run_id)
             if connection is None or info is None:
                 raise self._build_unknown_run(run_id)
-            entries, damage = read_entries(connection, run_id)
-        # Changed entries must not be acted on.
-        damage = damage or follow_chain(run_id, entries, info).problem
-        if damage:
+            if last is not None:
+                after = max(after, info.head_seq - last)
+            entries, damage = read_range(connection, info, after, limit)
+        if damage:  # changed entries must not be acted on
             raise JournalError(
                 f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more"
             )
         return entries
 
-    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
-        """Return all runs, newest first; or those that have not ended, found by an index."""
+    def runs(
+        self,
+        *,
+        unfinished: bool = False,
+        where: RunFilter | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[RunInfo]:
+        """Return the runs that a filter selects, newest first: `limit` of them that began before the run `before`.
+
+        A run whose row was damaged is listed with its `damage`.
+        """
+        check_page(limit, before)
+        query = RunQuery(where, unfinished=unfinished)
         with self._file.reading() as connection:
-            return [] if connection is None else read_infos(connection, unfinished)
+            return [] if connection is None else query.read(connection, limit, before)
+
+    def count_runs(self, where: RunFilter | None = None) -> dict[str, int]:
+        """Return the number of runs by status."""
+        with self._file.reading() as connection:
+            return {} if connection is None else RunQuery(where).count(connection)
+
+    def head_mark(self) -> object:
+        """Return a value that compares differently once an entry was written to any run; costs microseconds."""
+        return mark_files(self._file.path)
+
+    def news(self, after: int) -> tuple[int, frozenset[str]]:
+        """Return the number of the last entry, and the runs that got one since this returned the number `after`."""
+        with self._file.reading() as connection:
+            found = None if connection is None else read_news(connection, after)
+        return found or (0, frozenset())
 
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check every field of a run's entries, that none is missing, and that the chain ends in its head."""

@@ -11,17 +11,21 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...errors import JournalError
 from ...events.entry import Entry
-from ..base import RESUMABLE, RunInfo, Verification, verify_chain
+from ..base import RunInfo, Verification, follow_range, verify_chain
 
 REFERENCE = "sha256:"
 """Prefix of the text in `events.body` for a body that is stored in `blobs`."""
 
-_INFO = """SELECT run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
+INFO_COLUMNS = """runs.run_id, engine, options, version, status, owner, fence, head_seq, head_hash, created, parent_run,
                   fork_seq, lease_until, wake_at, app_version, tags, thread, agent, lease_seconds, lease_beat, boot_id,
-                  follows
-           FROM runs"""
-_UNFINISHED = f"WHERE status IN ({', '.join(map(repr, RESUMABLE))})"
-_ENTRIES = "SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? ORDER BY seq"
+                  follows"""
+"""The columns of `RunInfo`."""
+_INFO = f"SELECT {INFO_COLUMNS} FROM runs"  # noqa: S608 - constants
+_ENTRIES = """SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? AND seq > ?
+              ORDER BY seq LIMIT ?"""
+_HASH = "SELECT hash FROM events WHERE run_id = ? AND seq = ?"
+_LAST_ID = "SELECT coalesce(max(id), 0) FROM events"
+_CHANGED_RUNS = "SELECT DISTINCT run_id FROM events WHERE id > ? AND id <= ?"
 _BLOB = "SELECT bytes FROM blobs WHERE sha256 = ?"
 
 _OPTIONAL_TEXT = (str, type(None))
@@ -45,16 +49,7 @@ def read_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
     return None if row is None else _to_info(row)
 
 
-def read_infos(connection: sqlite3.Connection, unfinished: bool) -> list[RunInfo]:
-    """Return all runs, or those that have not ended, newest first."""
-    which = _UNFINISHED if unfinished else ""
-    return [
-        _list_row(row)
-        for row in connection.execute(f"{_INFO} {which} ORDER BY rowid DESC")
-    ]
-
-
-def _list_row(row: tuple[Any, ...]) -> RunInfo:
+def read_listed_row(row: tuple[Any, ...]) -> RunInfo:
     """Return the row of a run, or what is readable of it: one damaged row does not hide the others."""
     try:
         return _to_info(row)
@@ -95,24 +90,50 @@ def _read_tags(row: tuple[Any, ...]) -> dict[str, str]:
 
 def encode_tags(tags: Mapping[str, str]) -> str:
     """Return tags as the text of a row."""
-    return json.dumps(dict(tags))
+    return json.dumps(dict(tags), ensure_ascii=False)
 
 
 def read_entries(
-    connection: sqlite3.Connection, run_id: str
+    connection: sqlite3.Connection,
+    run_id: str,
+    after: int = 0,
+    limit: int | None = None,
 ) -> tuple[list[Entry], str]:
     """Return a run's entries, oldest first, up to the first unreadable one, and its problem or an empty text."""
     entries: list[Entry] = []
     try:
-        for row in connection.execute(_ENTRIES, (run_id,)):
+        for row in connection.execute(
+            _ENTRIES, (run_id, after, -1 if limit is None else limit)
+        ):
             entries.append(_read_entry(connection, row))
     except ValueError as error:
-        return entries, f"entry {len(entries) + 1} cannot be read: {error}"
+        return entries, f"entry {after + len(entries) + 1} cannot be read: {error}"
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
-        return entries, f"entry {len(entries) + 1} cannot be read: {error}"
+        return entries, f"entry {after + len(entries) + 1} cannot be read: {error}"
     return entries, ""
+
+
+def read_range(
+    connection: sqlite3.Connection, info: RunInfo, after: int, limit: int | None
+) -> tuple[list[Entry], str]:
+    """Return the entries of a range whose chain is intact, and what is wrong with it or an empty text."""
+    entries, damage = read_entries(connection, info.run_id, after, limit)
+    found = connection.execute(_HASH, (info.run_id, after)).fetchone()
+    previous = found[0] if found else ""
+    wanted = max(info.head_seq - after, 0)
+    count = wanted if limit is None else min(limit, wanted)
+    problem = damage or follow_range(info, entries, after, previous, count)
+    return entries, problem
+
+
+def read_news(connection: sqlite3.Connection, after: int) -> tuple[int, frozenset[str]]:
+    """Return the number of the last entry of the file, and the runs that got one after the number `after`."""
+    last: int = connection.execute(_LAST_ID).fetchone()[0]
+    since = after if 0 <= after <= last else 0
+    changed = connection.execute(_CHANGED_RUNS, (since, last)).fetchall()
+    return last, frozenset(run_id for (run_id,) in changed if run_id)
 
 
 def _read_entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Entry:

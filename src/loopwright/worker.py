@@ -25,7 +25,7 @@ from .errors import (
 from .events.control import CommandReceived
 from .events.effects import BreakerChanged, DriftNoticed, ModelReplied, ToolFinished
 from .events.entry import Entry
-from .events.lifecycle import find_diverged_versions, read_app_version, read_start
+from .events.lifecycle import find_diverged_versions, read_start
 from .events.run import RunFinished, RunParked, RunResumed, RunRetried, RunSuspended
 from .journals.base import RunInfo, is_orphaned
 from .journals.leases import find_ending
@@ -50,14 +50,12 @@ class _Facts:
 
     Args:
         place: number of the last entry, the fence, and how the last owner's work ended.
-        app_version: the version of the application that the run is of.
         deaths: the processes that died at work on it.
         wake_at: wall time at which a waiting or suspended run continues by itself.
         in_vain: seconds for which it was woken in vain.
     """
 
     place: tuple[object, ...]
-    app_version: str
     deaths: Deaths
     wake_at: float
     in_vain: float
@@ -250,20 +248,21 @@ class Worker:
     async def _is_due(self, info: RunInfo, now: float) -> bool:
         """Return whether no process works on a run and it can continue."""
         memory = self._remember(info)
-        if not _is_free(info, now):
+        if not _is_free(info, now) or not self._is_accepted(info):
             memory.due_since = None
             return False
         facts = await self._read_facts(info)
-        is_accepted = facts is not None and (
-            self._versions is None or facts.app_version in self._versions
-        )
-        if facts is None or not is_accepted:
+        if facts is None:
             return False
         if info.status == "running":
             return self._has_rested(memory, facts.deaths)
         if info.status == "released" or 0 < facts.wake_at <= now:
             return True
         return info.status == "waiting" and await self._has_command(info)
+
+    def _is_accepted(self, info: RunInfo) -> bool:
+        """Return whether a run is of a version that this worker takes."""
+        return self._versions is None or info.app_version in self._versions
 
     def _has_rested(self, memory: _Memory, deaths: Deaths) -> bool:
         """Return whether a run whose process died may be claimed again, or is to be parked."""
@@ -285,7 +284,7 @@ class Worker:
                     self._runtime.journal.read, info.run_id
                 )
                 memory.facts = _Facts(
-                    place, read_app_version(entries), count_deaths(entries, ending),
+                    place, count_deaths(entries, ending),
                     _find_wake_time(entries), _find_seconds_in_vain(entries),
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
@@ -328,7 +327,7 @@ class Worker:
         try:
             await self._mark_commands(info)
             entries = await asyncio.to_thread(journal.read, info.run_id)
-            if self._is_diverged(entries):
+            if _has_diverged(self._runtime.app_version, entries):
                 self._remember(info).has_diverged = True
                 return None
             if await self._stop_waking(info) or await self._close_orphan(info):
@@ -378,13 +377,6 @@ class Worker:
             logger().warning("run_closed", run_id=info.run_id, error=error)
         return True
 
-    def _is_diverged(self, entries: list[Entry]) -> bool:
-        """Return whether this version of the application failed to replay a run before."""
-        version = self._runtime.app_version
-        if not version:
-            return _count_divergences(entries) >= MAX_DIVERGENCES
-        return version in find_diverged_versions(entries)
-
     async def _mark_commands(self, info: RunInfo) -> None:
         """Remember the commands of a waiting run as tried, because it is resumed now."""
         if info.status == "waiting":
@@ -413,6 +405,11 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks = {}
+
+
+def _has_diverged(version: str, entries: list[Entry]) -> bool:
+    """Return whether a version of the application failed to replay a run before."""
+    return bool(version) and version in find_diverged_versions(entries)
 
 
 def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:

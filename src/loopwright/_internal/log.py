@@ -1,6 +1,8 @@
 """The library's logger: structlog, imported at first use and never configured here."""
 
+import contextlib
 import sys
+from collections.abc import Generator
 from typing import Any
 
 
@@ -11,3 +13,16 @@ def logger() -> Any:
     if structlog.is_configured():
         return structlog.get_logger("loopwright")
     return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+
+
+@contextlib.contextmanager
+def capture_logs(logs: list[Any]) -> Generator[None]:
+    """Return a context in which what is logged goes to a list; the application's configuration stays."""
+    import structlog.testing  # noqa: PLC0415 - as above
+
+    was_configured = structlog.is_configured()
+    with structlog.testing.capture_logs() as captured:
+        yield
+    logs.extend(captured)
+    if not was_configured:
+        structlog.reset_defaults()

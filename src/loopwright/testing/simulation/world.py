@@ -5,12 +5,10 @@ import contextlib
 import contextvars
 import dataclasses
 import random
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
-from structlog.testing import capture_logs
-
+from ..._internal.log import capture_logs
 from ..._kernel.control.run_control import RunControl
 from ...errors import LoopwrightError
 from ...gates.base import Suspend
@@ -37,17 +35,6 @@ DEATH = 0.02
 MAX_DEATHS = 4
 SETTLE_SECONDS = 5000.0
 """Virtual seconds in which every run must have ended once nothing goes wrong any more."""
-
-
-@contextlib.contextmanager
-def _captured_logs(logs: list[Any]) -> Generator[None]:
-    """Return a context in which what is logged goes to a list."""
-    was_configured = structlog.is_configured()
-    with capture_logs() as captured:
-        yield
-    logs.extend(captured)
-    if not was_configured:
-        structlog.reset_defaults()
 
 
 class World:
@@ -107,7 +94,7 @@ class World:
         """Live the world to its end; what is logged is kept in `logs`."""
         state = random.getstate()
         random.seed(self.seed)
-        with _captured_logs(self.logs):
+        with capture_logs(self.logs):
             try:
                 self.loop.run_until_complete(self._live())
             finally:

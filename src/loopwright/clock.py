@@ -1,11 +1,14 @@
 """The clock that a runtime reads: monotonic time, wall time and sleep."""
 
 import asyncio
+import dataclasses
 import time
 from typing import Final, Protocol
 
 MAX_SECONDS: Final = 1e11
 """The longest duration and the latest wall time (in the year 5138), in seconds, that is accepted."""
+
+_BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
@@ -30,3 +33,36 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
     sleep = staticmethod(asyncio.sleep)
+
+    @staticmethod
+    def boot() -> float:
+        """Return seconds from an arbitrary start that also count while the machine sleeps."""
+        if _BOOT_CLOCK is None:
+            return time.monotonic()
+        return time.clock_gettime(_BOOT_CLOCK)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClockReading:
+    """The clocks at one moment: none of them alone says how much time has passed since.
+
+    The monotonic clock stands still while the machine sleeps, the wall clock may be set back or forward, and not every
+    system (nor every clock of a test) has one that counts sleep as well.
+    """
+
+    monotonic: float
+    boot: float
+    wall: float
+
+    @classmethod
+    def take(cls, clock: Clock) -> "ClockReading":
+        """Return what a clock shows now."""
+        boot = getattr(clock, "boot", clock.monotonic)
+        return cls(clock.monotonic(), boot(), clock.wall())
+
+    def elapsed(self, clock: Clock) -> float:
+        """Return the greatest number of seconds that have passed by any of the clocks."""
+        now = ClockReading.take(clock)
+        return max(
+            now.monotonic - self.monotonic, now.boot - self.boot, now.wall - self.wall
+        )

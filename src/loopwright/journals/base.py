@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
 
+from ..clock import ClockReading
 from ..errors import ConfigError, JournalError, RunBusy
 from ..events.entry import Entry
 from ..events.lifecycle import read_run_info
@@ -129,7 +130,8 @@ class Claim:
 
     `header` is set until the run's first entries are stored. `lease_until` (wall clock, seconds) is the end of the
     lease that the journal holds for this claim, `None` without a lease. `wake_at` is stored with the status that
-    releases the run. `after` says how the work of the owner before ended (`journals.leases.find_ending`).
+    releases the run. `after` says how the work of the owner before ended (`journals.leases.find_ending`); `began` is
+    what the clocks of the owner showed before the claim was made.
     """
 
     run_id: str
@@ -140,6 +142,7 @@ class Claim:
     lease_until: float | None = None
     wake_at: float = 0.0
     after: Ending = ""
+    began: ClockReading | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 
+from ...clock import ClockReading
 from ...errors import JournalError
 from ...events.entry import Entry
 from ...events.lifecycle import read_run_info
@@ -41,9 +42,11 @@ class ClaimedRun:
         self.owner = new_owner()
         # Before the claim is visible, so that no other process takes its owner for dead.
         ACTIVE_TOKENS.add(self.owner.token)
+        began = ClockReading.take(self._services.clock)
         self.claim = await journal.claim(
             self._run_id, str(self.owner), take_over=take_over, lease=lease
         )
+        self.claim.began = began
         self._is_claimed = True
         self.entries = await asyncio.to_thread(journal.read, self._run_id)
         self.commands = await asyncio.to_thread(journal.inbox, self._run_id)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._internal.log import logger
+from ...clock import ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError
 from ...events.entry import EVENT_VERSION, KINDS, Entry, Event, encode_event
 from ...events.run import RunFinished, RunSuspended
@@ -42,6 +43,7 @@ class JournalWriter:
         self._services, self._signals, self._secrets = services, signals, secrets
         self._journal, self._clock = services.journal, services.clock
         self._wall_offset = services.clock.wall() - services.clock.monotonic()
+        self._lease_began = claim.began or ClockReading.take(services.clock)
         self._unsent: list[Entry] = []
         self._unshown: list[Entry] | None = [] if is_new else None
         self._durable_seq = claim.head_seq
@@ -145,11 +147,13 @@ class JournalWriter:
         """Extend the lease. An error is sticky if another worker took the run over."""
         if self._failure is not None:
             raise self._failure
+        began = ClockReading.take(self._clock)
         try:
             await self._journal.renew(self.claim, self._services.lease or 0.0)
         except Fenced as error:
             self._fail(error)
             raise
+        self._lease_began = began
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
         """Call a plain function in a thread, if this process owns the run when one is free.
@@ -165,11 +169,10 @@ class JournalWriter:
             await self.ensure_held()
 
     def _is_held(self) -> bool:
-        until = self.claim.lease_until
-        if until is None:
+        """Return whether the lease is not over by any clock: if only wall time was set, renewing it shows that."""
+        if self.claim.lease_until is None:
             return True
-        # The monotonic clock stops while the machine sleeps; the wall clock may be set back.
-        return max(self.wall(), self._clock.wall()) < until
+        return self._lease_began.elapsed(self._clock) < (self._services.lease or 0.0)
 
     def _fail(self, error: LoopwrightError) -> LoopwrightError:
         """Make an error of the journal sticky, and return it to be raised."""

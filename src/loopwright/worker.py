@@ -25,7 +25,7 @@ from .errors import (
 from .events.control import CommandReceived
 from .events.effects import BreakerChanged, DriftNoticed, ModelReplied, ToolFinished
 from .events.entry import Entry
-from .events.lifecycle import count_divergences, read_start
+from .events.lifecycle import find_diverged_versions, read_start
 from .events.run import RunFinished, RunParked, RunResumed, RunRetried, RunSuspended
 from .journals.base import RunInfo, is_orphaned
 from .journals.leases import find_ending
@@ -33,8 +33,6 @@ from .plugins import available_engines
 from .result import Result
 from .runtime import Runtime
 
-MAX_DIVERGENCES = 4
-"""How often code without a version may fail to replay a run and be tried again."""
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
 ISOLATION_PATIENCE = 60.0
 """Seconds that a run which needs a worker for itself waits for an idle worker; then nothing else begins before it."""
@@ -414,8 +412,9 @@ def _has_diverged(version: str, entries: list[Entry]) -> bool:
 
     Code without a version may be other code each time, so it is tried a few times.
     """
-    allowed = 0 if version else MAX_DIVERGENCES
-    return count_divergences(entries)[version] > allowed
+    if version:
+        return version in find_diverged_versions(entries)
+    return _count_divergences(entries) >= MAX_DIVERGENCES
 
 
 def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:

@@ -1,6 +1,5 @@
 """What the entries of a run say about the run as a whole; its row in a list of runs is checked against that."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,15 +55,15 @@ def read_app_version(entries: Sequence[Entry]) -> str:
     return versions[-1] if versions else ""
 
 
-def count_divergences(entries: Sequence[Entry]) -> Counter[str]:
-    """Return how often each version of the application failed to replay a run; empty is none."""
-    diverged: Counter[str] = Counter()
+def find_diverged_versions(entries: Sequence[Entry]) -> set[str]:
+    """Return the versions of the application whose code could not replay a run; empty is none."""
+    diverged: set[str] = set()
     resuming = ""
     for entry in entries:
         if isinstance(entry.event, RunResumed):
             resuming = entry.event.app_version
         elif isinstance(entry.event, RunSuspended) and entry.event.reason == "diverged":
-            diverged[resuming] += 1
+            diverged.add(resuming)
     return diverged
 
 

@@ -46,7 +46,7 @@ class SystemClock:
 class ClockReading:
     """The clocks at one moment: none of them alone says how much time has passed since.
 
-    The monotonic clock stands still while the machine sleeps, the wall clock may be set back or forward, and not every
+    The monotonic clock pauses while the machine sleeps, the wall clock may be set back or forward, and not every
     system (nor every clock of a test) has one that counts sleep as well.
     """
 

@@ -292,3 +292,29 @@ def test_a_run_whose_event_loop_was_closed_under_it_can_be_taken_up_again() -> N
     )
 
     assert (done.returncode, done.stdout.split()) == (0, ["busy", "done", "False"])
+
+
+async def test_a_child_at_a_limit_is_not_taken_for_one_that_waits() -> None:
+    """Its second call was decided and never made, so it has no outcome and no question."""
+
+    def looks_twice(request: Request) -> str | list[ToolCall]:
+        if request.tools and request.tool_choice == "auto":
+            return [call("search", query="one"), call("search", query="two")]
+        return "blue"
+
+    def make(journal: MemoryJournal | None) -> LoopEngine:
+        limits = Limits(max_tool_calls=0, max_llm_calls=6)
+        model = ScriptedProvider(looks_twice)
+        return ReflexionEngine(
+            Runtime(model, tools=[search], limits=limits, journal=journal)
+        )
+
+    first = make(None)
+    whole = await first.run("What is blue?", run_id="r")
+    entries = first.runtime.journal.read("r")
+    assert (whole.status, whole.stop_reason) == ("limit", "max_tool_calls")
+    for kept in range(1, len(entries)):
+        again = await make(crashed(entries, kept)).resume("r")
+
+        found = again.status, again.stop_reason, again.answer, again.llm_calls
+        assert found == (whole.status, whole.stop_reason, "blue", whole.llm_calls)

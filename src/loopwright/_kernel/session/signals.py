@@ -65,6 +65,15 @@ class Signals:
             raise self.diverge(key, "only effects after it", found)
 
     def check_cancelled(self, key: str) -> None:
-        """Raise `Suspended` for a question that was withdrawn: no answer counts."""
-        if self._replay.is_cancelled(key):
-            raise Suspended(ABANDONED_BRANCH)
+        """Raise `Suspended` for a question that was withdrawn: no answer counts.
+
+        A call that was not made because one beside it met a limit has no question: it
+        meets that limit again.
+        """
+        if not self._replay.is_cancelled(key):
+            return
+        if isinstance(self.ending, LimitReached) and not self._replay.effects.has_begun(
+            key
+        ):
+            raise self.ending
+        raise Suspended(ABANDONED_BRANCH)

@@ -98,6 +98,12 @@ def _check_budget(
 
 def _find_repeats(world: World) -> Iterator[str]:
     """Say which writes happened twice."""
+    names = {
+        (one.run_id, one.key, one.idempotency_key) for one in world.ledger.executions
+    }
+    for (run_id, key), count in Counter((run, key) for run, key, _ in names).items():
+        if count > 1:
+            yield f"{run_id}: {key} had {count} idempotency keys"
     writes = Counter(
         (one.run_id, one.idempotency_key)
         for one in world.ledger.executions
@@ -149,6 +155,8 @@ def _depends_on_time(entry: Entry) -> bool:
     event = entry.event
     if isinstance(event, ToolFinished):
         return event.status not in ("ok", "error", "denied", "rejected")
+    if isinstance(event, RunFinished):
+        return event.status == "limit"  # which branch meets it first is a race
     return isinstance(event, (LimitHit, AttemptFailed, UnknownOutcomeResolved))
 
 

@@ -14,6 +14,10 @@ WALL = 1_700_000_000.0
 """Wall time at which every world begins."""
 
 
+BUSY_SECONDS = 30.0
+"""The longest time for which a busy pool has no thread."""
+
+
 class HostClock:
     """The clocks of a process: both drift from true time, and wall time may jump.
 
@@ -87,12 +91,14 @@ class SimulatedHost:
 class SimulatedThreads(WorkerThreads):
     """Threads for plain functions whose work is one step of the simulated loop."""
 
-    def __init__(self, source: random.Random) -> None:
+    def __init__(self, source: random.Random, *, is_busy: bool = False) -> None:
         super().__init__()
-        self._random = source
+        self._random, self._is_busy = source, is_busy
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Call a function a little later, as one step."""
+        """Call a function a little later, as one step; a busy pool has no thread for a while."""
         loop = asyncio.get_running_loop()
+        if self._is_busy and self._random.random() < 0.2:
+            await asyncio.sleep(self._random.uniform(0.0, BUSY_SECONDS))
         work: Awaitable[Any] = loop.run_in_executor(None, function)
         return await work

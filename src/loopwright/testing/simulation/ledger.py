@@ -18,6 +18,8 @@ from ...gates.base import (
 )
 from ...journals.memory import MemoryJournal
 from ...tools.base import ToolContext
+from .host import SimulatedHost
+from .loop import HOST
 from .programs import describe_call
 
 INTENTS = (ToolStarted, UndoStarted)
@@ -41,6 +43,8 @@ class Ledger:
         self._store = store
         self.executions: list[Execution] = []
         self.model_calls = 0
+        self.checked_threads: tuple[str, ...] = ()
+        """The tools whose process must own the run: plain functions, where clocks are right."""
         self.problems: list[str] = []
         self.allowed: set[tuple[str, str, str]] = set()
         """Run, key and arguments of calls that the gate allowed, or a person."""
@@ -60,6 +64,16 @@ class Ledger:
             )
         if not ctx.undoes:
             self._check_allowed(ctx, name)
+        self._check_owner(run_id, name)
+
+    def _check_owner(self, run_id: str, name: str) -> None:
+        """Check that a thread begins work only for a run that its process has; see `checked_threads`."""
+        host = HOST.get()
+        if not isinstance(host, SimulatedHost) or name not in self.checked_threads:
+            return
+        [owner] = [info.owner for info in self._store.runs() if info.run_id == run_id]
+        if owner not in host.owners:
+            self.problems.append(f"{run_id}: {name} ran in a process that lost the run")
 
     def _check_allowed(self, ctx: ToolContext[Any], name: str) -> None:
         place = EffectKey.parse(ctx.key).original

@@ -5,8 +5,10 @@ import contextvars
 import heapq
 import itertools
 import random
+import sys
+import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -153,6 +155,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         done = self.create_future()
 
         def work() -> None:
+            if done.cancelled():  # as a thread pool does with work that has not begun
+                return
             try:
                 value = func(*args)
             except Exception as error:  # noqa: BLE001 - whatever it raises belongs to who waits for it
@@ -181,12 +185,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def run_forever(self) -> None:
         """Run until `stop`; raise `RuntimeError` where nothing is left to do, or the steps never end."""
         self._running, self._stopping = True, False
+        hooks = sys.get_asyncgen_hooks()
+        # Generators of dead processes are dropped where they are, without clean-up.
+        sys.set_asyncgen_hooks(finalizer=_drop)
         asyncio._set_running_loop(self)
         try:
             while not self._stopping:
                 self._run_step()
         finally:
             asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
             self._running = False
 
     def _run_step(self) -> None:
@@ -262,10 +270,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._closed = True
         self._ready.clear()
         self._timers.clear()
-        for task in self._tasks:
-            if not task.done():
-                _abandon(task)
-        self._tasks.clear()
+        with warnings.catch_warnings():
+            # What a dead process had not begun to wait for is never waited for.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in self._tasks:
+                if not task.done():
+                    _abandon(task)
+            self._tasks.clear()
 
 
 def make_loop(source: random.Random, width: int) -> SimulatedLoop:
@@ -275,6 +286,10 @@ def make_loop(source: random.Random, width: int) -> SimulatedLoop:
 
 def _is_alive(host: Host | None) -> bool:
     return host is None or host.is_alive
+
+
+def _drop(generator: AsyncGenerator[Any, Any]) -> None:
+    """Do nothing with a generator that no task iterates any more."""
 
 
 def _settle(

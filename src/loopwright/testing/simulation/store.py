@@ -49,9 +49,10 @@ class SimulatedJournal:
         faults: StoreFaults,
         source: random.Random,
         may_die: Callable[[random.Random], None],
+        note_claim: Callable[[RunInfo], None],
     ) -> None:
         self._store, self._host, self._random = store, host, source
-        self._may_die = may_die
+        self._may_die, self._note_claim = may_die, note_claim
         self.faults = faults
         self._queues: dict[int, _Queue] = {}
         self.acknowledged: dict[tuple[str, int], str] = {}
@@ -76,7 +77,10 @@ class SimulatedJournal:
         self._host.owners.add(owner)
         await self._travel()
         self._fail_before("claim")
+        before = self._store.runs()
         claim = await self._store.claim(run_id, owner, take_over=take_over, lease=lease)
+        if not take_over:
+            self._note_claim(next(info for info in before if info.run_id == run_id))
         await self._travel()
         self._fail_after("claim")
         return claim

@@ -12,8 +12,9 @@ from ..._internal.log import capture_logs
 from ..._kernel.control.run_control import RunControl
 from ...errors import LoopwrightError
 from ...gates.base import Suspend
-from ...journals.base import RESUMABLE
+from ...journals.base import RESUMABLE, RunInfo
 from ...journals.memory import MemoryJournal
+from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...providers.base import Request
 from ...result import Result
 from ...runtime import Runtime
@@ -61,8 +62,11 @@ class World:
         width = self.source("width").choice((1, 2, 8))
         self.loop = make_loop(self.source("order"), width)
         self.desk = SimulatedHost("people", HostClock(self.loop))
-        self.store = MemoryJournal(keep_runs=1000, clock=WorldClock(self.desk.clock))
+        self.store_clock = WorldClock(self.desk.clock)
+        self.store = MemoryJournal(keep_runs=1000, clock=self.store_clock)
         self.ledger = Ledger(self.store)
+        if not self.faults.clocks:
+            self.ledger.checked_threads = ("put", "send")
         self.hosts: dict[str, SimulatedHost] = {}
         self.journals: list[SimulatedJournal] = []
         self.results: dict[str, Result] = {}
@@ -163,7 +167,8 @@ class World:
             lease=LEASE,
             on_unknown=self._on_unknown,
         )
-        vars(runtime).update(threads=SimulatedThreads(source))
+        threads = SimulatedThreads(source, is_busy=self.is_faulty("pauses"))
+        vars(runtime).update(threads=threads)
         return runtime
 
     def _make_engine(self, runtime: Runtime) -> Any:
@@ -181,7 +186,9 @@ class World:
         if self.is_faulty("store") and host is not self.desk:
             faults = StoreFaults(failures=0.01, latency=0.3)
         source = self.source(f"store {name}")
-        journal = SimulatedJournal(self.store, host, faults, source, self.may_die)
+        journal = SimulatedJournal(
+            self.store, host, faults, source, self.may_die, self.note_claim
+        )
         self.journals.append(journal)
         return journal
 
@@ -197,6 +204,15 @@ class World:
     def control(self, run_id: str) -> RunControl:
         """Return the control of a run, for people."""
         return RunControl(self.store, Redactor(), run_id, self.desk.clock)
+
+    def note_claim(self, before: RunInfo) -> None:
+        """Check that a run which is claimed, as it was before, had no owner at work."""
+        if before.status != "running" or before.owner is None:
+            return
+        is_active = Owner.parse(before.owner).token in ACTIVE_TOKENS
+        is_leased = (before.lease_until or 0.0) > self.store_clock.wall()
+        if is_active and is_leased:
+            self.ledger.problems.append(f"{before.run_id}: taken from {before.owner}")
 
     def may_die(self, source: random.Random) -> None:
         """Kill the process that asks, perhaps."""

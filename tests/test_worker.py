@@ -46,8 +46,10 @@ from loopwright.events import (
     RunRetried,
     RunSuspended,
     ToolFinished,
+    encode_event,
 )
-from loopwright.journals import Command, Owner, SQLiteJournal
+from loopwright.events.entry import EVENT_VERSION, KINDS
+from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.testing.truncated_journal import NO_PROCESS
 from loopwright.tools import CallCompleted
@@ -809,6 +811,80 @@ async def test_a_run_to_be_taken_up_alone_has_its_worker_for_itself():
     assert {"r"} in seen
     assert not [names for names in seen if "r" in names and len(names) > 1]
     assert max(map(len, seen)) == 3
+
+
+async def sleeping(clock: FakeClock, *wakes: float) -> MemoryJournal:
+    """A journal with a run for each time, suspended until then; 0 is one that its host cancelled."""
+    journal = MemoryJournal(clock=clock)
+    for wake_at in wakes:
+        first = runtime(call("look", what="a"), "done", lease=None, clock=clock)
+        name = f"r{wake_at:.0f}"
+        await ReActEngine(first).run("Look.", run_id=name)
+        entries = first.journal.read(name)
+        crashed(entries, cut_after(entries, "tool_finished"), journal, status="running")
+        claim = await journal.claim(name, ME)
+        body = encode_event(RunSuspended("cancelled", wake_at=wake_at))
+        entry = Entry(
+            name, claim.head_seq + 1, "", KINDS[RunSuspended], clock.wall(), EVENT_VERSION, claim.fence, body, ""
+        )  # fmt: skip
+        entry.__dict__["hash"] = chain_hash(claim.head_hash, entry)
+        claim.wake_at = wake_at
+        journal.append(claim, [entry], status="suspended")
+    return journal
+
+
+ME = str(Owner.of_this_process("me"))
+NOW = 1_700_000_000.0
+
+
+async def test_a_suspended_run_is_claimed_when_its_time_has_come():
+    clock = FakeClock(wall=NOW)
+    journal = await sleeping(clock, 0, NOW + 60)
+    worker = Worker(runtime("done", "done", journal=journal, clock=clock))
+    assert await worker.drain() == []
+    clock.advance(59.9)
+    assert await worker.drain() == []
+    clock.advance(0.2)
+    [result] = await worker.drain()
+
+    assert (result.run_id, result.answer) == (f"r{NOW + 60:.0f}", "done")
+    assert [info.status for info in journal.runs()] == ["completed", "suspended"]
+
+
+async def test_a_runtime_wakes_what_is_due_and_waits_for_what_comes():
+    clock = FakeClock(wall=NOW)
+    journal = await sleeping(clock, 0, NOW + 600_000, NOW + 1_200_000, NOW + 9_000_000)
+    parts = runtime("done", "done", "done", journal=journal, clock=clock)
+    assert await parts.drain() == []
+    assert clock.wall() == NOW
+
+    first, second = await parts.drain(until=NOW + 1_200_000)
+    assert (first.answer, second.answer) == ("done", "done")
+    assert clock.wall() == NOW + 1_200_000
+    assert [info.status for info in journal.runs()] == [
+        "suspended",
+        "completed",
+        "completed",
+        "suspended",
+    ]
+    with pytest.raises(ConfigError, match="until: must be a wall time"):
+        await parts.drain(until=float("nan"))
+
+
+async def test_a_runtime_tells_of_a_run_that_it_cannot_wake_and_wakes_the_others():
+    clock = FakeClock(wall=NOW)
+    journal = await sleeping(clock, NOW - 1_000_000, NOW - 2_000_000)
+    first = runtime("nothing", lease=None)
+    await Vanished(first).run("Go.", run_id="gone")
+    crashed(first.journal.read("gone"), 1, journal, status="released")
+    parts = runtime("done", "done", journal=journal, clock=clock)
+    with structlog.testing.capture_logs() as logs:
+        results = await parts.drain()
+
+    assert [result.answer for result in results] == ["done", "done"]
+    assert [(line["event"], line["run_id"]) for line in logs] == [
+        ("run_not_resumed", "gone")
+    ]
 
 
 class Vanished(LoopEngine):

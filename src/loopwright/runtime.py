@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
+from ._internal.log import logger
 from ._internal.sync import LOOP_THREAD
 from ._kernel.control.inbox_poller import InboxWatcher
 from ._kernel.control.run_control import RunControl
 from ._kernel.session.services import Observer, OnUnknown, Services, User
-from .clock import Clock, SystemClock
+from .clock import MAX_SECONDS, Clock, SystemClock
 from .engine import LoopEngine, ResumeOptions
-from .errors import ConfigError
+from .errors import ConfigError, LoopwrightError, format_error
 from .events.lifecycle import read_start
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
-from .journals.base import Journal
+from .journals.base import Journal, RunInfo
 from .journals.memory import MemoryJournal
 from .labels import Classifier
 from .limits import Limits
@@ -136,6 +137,50 @@ class Runtime(Services):
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, output=output, **options))
 
+    async def drain(self, *, until: float | None = None) -> list[Result]:
+        """Resume the runs whose time has come, without a worker, and return their results as they end.
+
+        These are runs that were released, and suspended or waiting ones with a `wake_at` that has passed: for one that
+        comes up to `until` (wall clock, seconds) this waits. A run that cannot be resumed is logged and left as it is.
+        Orphans are for a worker, or for `resume`.
+        """
+        if until is not None and not 0 <= until <= MAX_SECONDS:
+            raise ConfigError(
+                f"until: must be a wall time in seconds, at most {MAX_SECONDS:g}, got {until!r}"
+            )
+        results: list[Result] = []
+        failed: set[str] = set()
+        while True:
+            times, now = await self._read_wake_times(failed), self.clock.wall()
+            due = [run_id for run_id, time in times.items() if time <= now]
+            woken = await asyncio.gather(*map(self._wake, due))
+            results += filter(None, woken)
+            failed |= {
+                name for name, result in zip(due, woken, strict=True) if not result
+            }
+            pause = min(times.values(), default=math.inf) - now
+            if not due and now + pause > (until or now):
+                return results
+            await self.clock.sleep(max(pause, 0.0))
+
+    async def _read_wake_times(self, failed: set[str]) -> dict[str, float]:
+        """Return when each run continues without a person, but for those that failed to."""
+        infos = await asyncio.to_thread(lambda: self.journal.runs(unfinished=True))
+        return {
+            info.run_id: info.wake_at
+            for info in infos
+            if info.run_id not in failed and _wakes(info)
+        }
+
+    async def _wake(self, run_id: str) -> Result | None:
+        """Resume a run; return `None`, and log why, if it cannot be resumed."""
+        try:
+            return await self.resume(run_id)
+        except LoopwrightError as error:
+            problem = format_error(error)
+            logger().warning("run_not_resumed", run_id=run_id, error=problem)
+            return None
+
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Answer a waiting run's question about a call whose outcome is unknown.
 
@@ -193,6 +238,13 @@ class Runtime(Services):
         close = getattr(self._owned_provider, "aclose", None)
         if close is not None:
             await close()
+
+
+def _wakes(info: RunInfo) -> bool:
+    """Return whether a run continues without a person, now or at a time."""
+    if info.status == "released":
+        return True
+    return info.status in ("suspended", "waiting") and info.wake_at > 0
 
 
 APP_VERSION = re.compile(r"[!-~]{0,128}")

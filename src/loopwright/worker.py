@@ -192,6 +192,7 @@ class Worker:
         """Return which of the runs that are due may begin beside those at work."""
         if self._lone in self._tasks:
             return []
+        self._lone = None
         lone = [info for info in due if self._needs_isolation(info)]
         others = [info for info in due if info not in lone]
         is_next = bool(lone) and (not others or self._is_impatient(lone[0]))

@@ -186,6 +186,7 @@ class JournalFile:
                 f"journal {str(self.path)!r}: no write-ahead log possible here: use a local disk"
             )
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         if version != self._format.version:
             self._format.upgrade(connection, version)
@@ -278,6 +279,18 @@ class ProcessLock:
         return True
 
 
+def copy_file(source: JournalFile, target: Path) -> None:
+    """Copy one state of a file that others may write meanwhile into a new file, private to its owner."""
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with (
+        source.reading() as connection,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+    ):
+        if connection is not None:
+            connection.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+
+
 class WritingConnection:
     """The connection that writes; its transactions hold the process lock."""
 
@@ -307,6 +320,17 @@ class WritingConnection:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("ROLLBACK")
             self._lock.release()
+
+    def empty_log(self) -> bool:
+        """Copy the write-ahead log into the file and cut it to nothing; return whether no reader prevented it."""
+        self._lock.acquire()
+        try:
+            (is_busy, *_) = self._cursor.execute(
+                "PRAGMA wal_checkpoint(TRUNCATE)"
+            ).fetchone()
+        finally:
+            self._lock.release()
+        return not is_busy
 
     def _check_files(self) -> None:
         """Raise `JournalError` if a file was removed or replaced, so that writes would be lost."""

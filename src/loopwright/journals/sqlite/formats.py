@@ -100,6 +100,7 @@ RUNS = Format(
         "CREATE INDEX IF NOT EXISTS runs_by_follows ON runs (follows) WHERE follows IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS runs_by_parent ON runs (parent_run) WHERE parent_run IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS runs_by_wake ON runs (wake_at) WHERE wake_at > 0",
+        "CREATE INDEX IF NOT EXISTS events_by_blob ON events (body) WHERE typeof(body) = 'text'",
         "CREATE INDEX IF NOT EXISTS tags_by_value ON run_tags (name, value)",
     ),
     {

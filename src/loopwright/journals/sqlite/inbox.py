@@ -4,12 +4,13 @@ import hashlib
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..._internal.log import logger
 from ..base import Command, decode_command_body
-from .file import JournalFile, add_suffix
+from .file import JournalFile, add_suffix, copy_file
 from .formats import Format
 
 # As in the journal, `at` has no column type. The journal's writer never opens this file, so neither waits.
@@ -26,6 +27,10 @@ INBOX = Format(
 _LAST = """SELECT number, hash FROM commands WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0
            ORDER BY number DESC LIMIT 1"""
 _INSERT = "INSERT INTO commands (number, run_id, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM commands WHERE run_id = ?"
+# The last row keeps its number, which tells readers what is new.
+_BLANK = "UPDATE commands SET run_id = '', number = 0, at = 0, kind = '', body = x'', hash = '' WHERE id = ? AND run_id = ?"
+_DELETE_BLANK = "DELETE FROM commands WHERE run_id = '' AND id < ?"
 _LAST_ID = "SELECT coalesce(max(id), 0) FROM commands"
 _CHANGED_RUNS = "SELECT DISTINCT run_id FROM commands WHERE id > ? AND id <= ?"
 _COMMANDS = """SELECT number, run_id, at, kind, body, hash FROM commands
@@ -90,8 +95,31 @@ class Inbox:
                 return last, frozenset()
             since = after if after <= last else 0  # the file may have been replaced
             return last, frozenset(
-                row[0] for row in connection.execute(_CHANGED_RUNS, (since, last))
+                row[0]
+                for row in connection.execute(_CHANGED_RUNS, (since, last))
+                if row[0]
             )
+
+    def delete(self, run_ids: Sequence[str]) -> None:
+        """Delete the commands to some runs, overwrite what they occupied, and empty the log."""
+        if not self._file.exists():
+            return
+        try:
+            with self._file.writing() as connection:
+                with connection.transaction() as cursor:
+                    (last,) = cursor.execute(_LAST_ID).fetchone()
+                    cursor.execute(_DELETE_BLANK, (last,))
+                    for run_id in run_ids:
+                        cursor.execute(_BLANK, (last, run_id))
+                        cursor.execute(_DELETE, (run_id,))
+                connection.empty_log()
+        except (sqlite3.Error, OSError) as error:
+            raise self._file.explain(error) from error
+
+    def copy(self, target: Path) -> None:
+        """Copy the inbox to a new path, if there is one."""
+        if self._file.exists():
+            copy_file(self._file, add_suffix(target, ".inbox"))
 
     def mark(self) -> object:
         """Return a value that changes with the files."""

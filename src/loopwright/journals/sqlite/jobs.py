@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import operator
 import sqlite3
+from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 from ...clock import Clock
@@ -20,6 +21,7 @@ from ..base import (
 )
 from ..leases import find_ending
 from ..owner import read_boot_id
+from ..retention import format_name_deleted, hash_name
 from .reader import REFERENCE, encode_tags, read_info
 
 MAX_INLINE_BYTES = 64 * 1024
@@ -35,6 +37,7 @@ _INSERT_RUN = """INSERT INTO runs (run_id, engine, options, version, owner, crea
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, '')
                  ON CONFLICT (run_id) DO NOTHING"""
 _INSERT_TAG = "INSERT INTO run_tags (run_id, name, value) VALUES (?, ?, ?)"
+_IS_DELETED = "SELECT 1 FROM tombstones WHERE name_hash = ?"
 _MOVE_HEAD = "UPDATE runs SET head_seq = ?, head_hash = ? WHERE run_id = ? AND fence = ? AND head_seq = ?"
 _SET_STATUS = "UPDATE runs SET status = ? WHERE run_id = ?"
 _RELEASE = """UPDATE runs SET status = ?, owner = NULL, lease_until = NULL, lease_seconds = NULL, wake_at = ?
@@ -148,7 +151,7 @@ class Append:
                 _check_head(cursor, claim, before)
             large = max(map(len, map(_body, entries))) > MAX_INLINE_BYTES
             rows.extend(
-                [_to_blob_row(cursor, entry) for entry in entries]
+                [to_row(cursor, entry) for entry in entries]
                 if large
                 else map(_columns, entries)
             )
@@ -161,6 +164,7 @@ class Append:
 def _insert_run(
     cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease_until: float | None
 ) -> None:
+    refuse_deleted_name(cursor, header.run_id)
     row = (
         header.run_id,
         header.engine,
@@ -183,8 +187,19 @@ def _insert_run(
     cursor.execute(_INSERT_RUN, row)
     if cursor.rowcount != 1:
         raise ConfigError(format_id_taken(header.run_id))
-    tags = [(header.run_id, name, value) for name, value in header.tags.items()]
-    cursor.executemany(_INSERT_TAG, tags)
+    insert_tags(cursor, header.run_id, header.tags)
+
+
+def insert_tags(cursor: sqlite3.Cursor, run_id: str, tags: Mapping[str, str]) -> None:
+    """Insert the tags of a run, by which it is found."""
+    rows = [(run_id, name, value) for name, value in tags.items()]
+    cursor.executemany(_INSERT_TAG, rows)
+
+
+def refuse_deleted_name(cursor: sqlite3.Cursor, run_id: str) -> None:
+    """Raise `ConfigError` if a run of that id was deleted."""
+    if cursor.execute(_IS_DELETED, (hash_name(run_id),)).fetchone() is not None:
+        raise ConfigError(format_name_deleted(run_id))
 
 
 def _check_head(cursor: sqlite3.Cursor, claim: SQLiteClaim, head_seq: int) -> None:
@@ -209,7 +224,7 @@ def _read_head(cursor: sqlite3.Cursor, claim: Claim) -> int:
     return head
 
 
-def _to_blob_row(cursor: sqlite3.Cursor, entry: Entry) -> Row:
+def to_row(cursor: sqlite3.Cursor, entry: Entry) -> Row:
     row: Row = _columns(entry)
     if len(entry.body) <= MAX_INLINE_BYTES:
         return row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...clock import Clock, SystemClock
-from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
+from ...errors import ConfigError, JournalError, LoopwrightError
 from ...events.entry import Entry
 from ...messages import JsonObject
 from ..base import (
@@ -21,9 +21,16 @@ from ..base import (
 from ..listing import RunFilter, check_page, check_range
 from .file import JournalFile, Synchronous, resolve_path
 from .inbox import Inbox, mark_files
-from .jobs import Append, ClaimRun, Job, Renew, SQLiteClaim, Waiter, copy_error
+from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, copy_error
 from .listing import RunQuery
-from .reader import has_run, read_info, read_news, read_range, verify_run
+from .reader import (
+    has_run,
+    read_info,
+    read_news,
+    read_range,
+    verify_run,
+)
+from .upkeep import Upkeep, build_unknown_run, wait_for
 from .writer import Writer
 
 MAX_QUEUED = 256
@@ -66,6 +73,7 @@ class SQLiteJournal:
         self._inbox = Inbox(self._file.path, busy_timeout)
         self._writer = Writer(self._file)
         self._clock = clock or SystemClock()
+        self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock)
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.
@@ -93,7 +101,7 @@ class SQLiteJournal:
     ) -> Claim:
         """Claim a run for an owner; durable on return."""
         if not self._file.exists():  # a wrong path must not leave an empty file
-            raise self._build_unknown_run(run_id)
+            raise build_unknown_run(self._file, run_id)
         waiter = Waiter()
         job = ClaimRun(
             SQLiteClaim(run_id, fence=0, file=self._file),
@@ -104,25 +112,25 @@ class SQLiteJournal:
             waiter,
         )
         self._writer.submit(job)
-        await _wait(job, waiter)
+        await wait_for(job, waiter)
         return job.claim
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Extend the claim's lease; durable on return."""
-        held = self._check_claim(claim)
+        held = _check_claim(self._file, claim)
         if held.header is not None:
             return
         waiter = Waiter()
         job = Renew(held, lease, self._clock, waiter)
         self._writer.submit(job)
-        await _wait(job, waiter)
+        await wait_for(job, waiter)
         held.lease_until = job.lease_until
 
     def append(
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
     ) -> None:
         """Queue entries that follow those queued before; makes no system call."""
-        held = self._check_claim(claim)
+        held = _check_claim(self._file, claim)
         if self._closed:
             raise self._writer.build_closed_error()
         if entries:
@@ -137,13 +145,19 @@ class SQLiteJournal:
             held.releases = held.releases or status != "running"
         self._queued[id(held)] = held
         if len(held.pending) >= MAX_QUEUED:
-            self._submit(held, None)
+            _begin_lease(held, self._clock)
+            self._queued.pop(id(held), None)
+            self._writer.submit(Append(held, None))
 
     async def barrier(self, claim: Claim) -> None:
         """Wait until all entries queued under this claim are on disk."""
-        held = self._check_claim(claim)
+        held = _check_claim(self._file, claim)
         waiter = Waiter()
-        await _wait(self._submit(held, waiter), waiter)
+        _begin_lease(held, self._clock)
+        self._queued.pop(id(held), None)
+        job = Append(held, waiter)
+        self._writer.submit(job)
+        await wait_for(job, waiter)
 
     def read(
         self,
@@ -158,7 +172,7 @@ class SQLiteJournal:
         with self._file.reading() as connection:
             info = None if connection is None else read_info(connection, run_id)
             if connection is None or info is None:
-                raise self._build_unknown_run(run_id)
+                raise build_unknown_run(self._file, run_id)
             if last is not None:
                 after = max(after, info.head_seq - last)
             entries, damage = read_range(connection, info, after, limit)
@@ -205,7 +219,7 @@ class SQLiteJournal:
         with self._file.reading() as connection:
             found = None if connection is None else verify_run(connection, run_id, head)
         if found is None:
-            raise self._build_unknown_run(run_id)
+            raise build_unknown_run(self._file, run_id)
         return found
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
@@ -215,7 +229,7 @@ class SQLiteJournal:
             raise self._writer.build_closed_error()
         with self._file.reading() as connection:
             if connection is None or not has_run(connection, run_id):
-                raise self._build_unknown_run(run_id)
+                raise build_unknown_run(self._file, run_id)
         return self._inbox.add(run_id, self._clock.wall(), kind, encoded)
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
@@ -230,6 +244,84 @@ class SQLiteJournal:
         """Return the id of the last command to any run, and the runs that got a command after the id `after`."""
         return self._inbox.news(after)
 
+    # --- upkeep ---
+
+    @property
+    def id(self) -> str:
+        """Return the id of this journal, which its copies share; empty while there is no file."""
+        return self._upkeep.read_id()
+
+    async def new_id(self) -> str:
+        """Give the journal a new id, as a copy needs that continues as a second journal; return it."""
+        return await self._upkeep.change_id()
+
+    async def delete(
+        self,
+        run_id: str,
+        *,
+        cascade: bool = False,
+        abort: bool = False,
+        deleted_by: str = "",
+    ) -> list[str]:
+        """Delete a run with its entries, commands and tags; return the ids that are gone.
+
+        A tombstone keeps the hash of the name, the run's head, who deleted it and when, so that the name is not used
+        again. What the run occupied in the files is overwritten.
+
+        Args:
+            run_id: the run. One at work is `RunBusy`.
+            cascade: whether to delete the runs that continue it too; without, they are named in a `ConfigError`.
+            abort: whether to abort a run at work first, and wait for its end.
+            deleted_by: who deletes it; by default this process.
+        """
+        return await self._upkeep.delete(
+            run_id, cascade=cascade, abort=abort, deleted_by=deleted_by
+        )
+
+    async def prune(
+        self,
+        *,
+        older_than: float | None = None,
+        status: str | Sequence[str] | None = None,
+        keep: int | None = None,
+        deleted_by: str = "",
+    ) -> list[str]:
+        """Delete runs that have ended; return their ids. A thread is deleted as a whole or not at all.
+
+        Args:
+            older_than: seconds since a run began, at least.
+            status: one status or several; by default all of ended runs. A status of runs that have not ended is a
+                `ConfigError`.
+            keep: the number of the newest threads that are kept, whatever their age.
+            deleted_by: who deletes them; by default this process.
+        """
+        return await self._upkeep.prune(older_than, status, keep, deleted_by)
+
+    async def export(
+        self,
+        path: str | os.PathLike[str],
+        run_ids: Sequence[str] = (),
+        *,
+        where: RunFilter | None = None,
+    ) -> list[str]:
+        """Write runs into a new file of JSON Lines, with those that they continue; return their ids.
+
+        Give the runs' ids or a filter. A run at work is `RunBusy`.
+        """
+        return await self._upkeep.export(path, run_ids, where)
+
+    async def import_(self, path: str | os.PathLike[str]) -> list[str]:
+        """Put the runs of an export into this journal, all of them or none; return their ids.
+
+        Raises `JournalError` for a damaged export, and `ConfigError` if a name is taken or was deleted, or if the run
+        that one of them continues is missing. Idempotency keys stay those of the journal that the runs began in.
+        """
+        return await self._upkeep.import_(path)
+
+    async def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy one state of the journal and of its inbox to a new path, while runs are at work."""
+        await self._upkeep.backup(path)
+
     async def close(self) -> None:
         """Make all queued entries durable, close file and thread; a closed journal is read-only."""
         failure: LoopwrightError | None = None
@@ -243,31 +335,18 @@ class SQLiteJournal:
         if failure is not None:
             raise failure
 
-    def _check_claim(self, claim: Claim) -> SQLiteClaim:
-        if not isinstance(claim, SQLiteClaim) or claim.file is not self._file:
-            raise JournalError(
-                f"run {claim.run_id!r}: this claim was given by another journal"
-            )
-        if claim.failure is not None:
-            raise copy_error(claim.failure)
-        return claim
 
-    def _submit(self, claim: SQLiteClaim, waiter: Waiter | None) -> Append:
-        self._queued.pop(id(claim), None)
-        if claim.header is not None:  # a new run's lease begins with its first entries
-            claim.lease_until = compute_lease_end(
-                claim.header.lease, self._clock.wall()
-            )
-        job = Append(claim, waiter)
-        self._writer.submit(job)
-        return job
-
-    def _build_unknown_run(self, run_id: str) -> UnknownRun:
-        return UnknownRun(f"no run {run_id!r} in journal {str(self._file.path)!r}")
+def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
+    if not isinstance(claim, SQLiteClaim) or claim.file is not file:
+        raise JournalError(
+            f"run {claim.run_id!r}: this claim was given by another journal"
+        )
+    if claim.failure is not None:
+        raise copy_error(claim.failure)
+    return claim
 
 
-async def _wait(job: Job, waiter: Waiter) -> None:
-    """Wait until a job is done; raise its failure."""
-    await waiter.future
-    if job.failure is not None:
-        raise copy_error(job.failure)
+def _begin_lease(claim: SQLiteClaim, clock: Clock) -> None:
+    """Let the lease of a new run begin, with its first entries."""
+    if claim.header is not None:
+        claim.lease_until = compute_lease_end(claim.header.lease, clock.wall())

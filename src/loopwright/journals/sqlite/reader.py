@@ -23,6 +23,7 @@ INFO_COLUMNS = """runs.run_id, engine, options, version, status, owner, fence, h
 _INFO = f"SELECT {INFO_COLUMNS} FROM runs"  # noqa: S608 - constants
 _ENTRIES = """SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? AND seq > ?
               ORDER BY seq LIMIT ?"""
+_JOURNAL_ID = "SELECT value FROM facts WHERE name = 'journal_id'"
 _HASH = "SELECT hash FROM events WHERE run_id = ? AND seq = ?"
 _LAST_ID = "SELECT coalesce(max(id), 0) FROM events"
 _CHANGED_RUNS = "SELECT DISTINCT run_id FROM events WHERE id > ? AND id <= ?"
@@ -58,6 +59,12 @@ def read_listed_row(row: tuple[Any, ...]) -> RunInfo:
         return RunInfo(
             name, "", "", "", "damaged", None, 0, 0, "", 0.0, damage=str(error)
         )
+
+
+def read_journal_id(connection: sqlite3.Connection) -> str:
+    """Return the id of the journal, empty in a file of format 1."""
+    row = connection.execute(_JOURNAL_ID).fetchone()
+    return "" if row is None else str(row[0])
 
 
 def has_run(connection: sqlite3.Connection, run_id: str) -> bool:

@@ -9,7 +9,7 @@ import threading
 
 from ...errors import JournalError, LoopwrightError
 from .file import JournalFile, WritingConnection
-from .jobs import INSERT_EVENT, Job, Row, copy_error
+from .jobs import INSERT_EVENT, Job, Row, Waiter, copy_error
 
 # Errors caused by one value: the other jobs of the same transaction are tried again alone.
 _VALUE_ERRORS = (
@@ -20,6 +20,26 @@ _VALUE_ERRORS = (
     ValueError,
     OverflowError,
 )
+
+
+class EmptyLog:
+    """Let the writer cut the write-ahead log to nothing, between two transactions."""
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.is_empty = False
+        self.waiter: Waiter | None = waiter
+        self.failure: LoopwrightError | None = None
+
+    def fail(self, failure: LoopwrightError) -> None:
+        """Record that it was not possible."""
+        self.failure = failure
+
+    def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
+        """Write nothing: the log is emptied after the transaction."""
+
+    def empty(self, connection: WritingConnection) -> None:
+        """Empty the log."""
+        self.is_empty = connection.empty_log()
 
 
 class Writer:
@@ -118,6 +138,9 @@ class Writer:
                 except LoopwrightError as error:
                     job.fail(error)
             cursor.executemany(INSERT_EVENT, rows)
+        for job in jobs:
+            if isinstance(job, EmptyLog):
+                job.empty(self._connection)
 
     def _refuse_rest(self) -> None:
         with self._lock:

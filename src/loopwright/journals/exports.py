@@ -1,0 +1,142 @@
+"""The file of exported runs: JSON Lines, whose last line is the SHA-256 of those before it."""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from ..errors import ConfigError, JournalError
+from ..events.entry import Entry
+from .base import RunInfo, verify_chain
+
+EXPORT_VERSION = 1
+_OF_AN_OWNER = ("lease_until", "lease_seconds", "lease_beat", "boot_id", "damage")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedRun:
+    """A run in an export: its row, and its entries with their chain."""
+
+    info: RunInfo
+    entries: Sequence[Entry]
+
+
+def write_export(path: str | os.PathLike[str], runs: Iterable[ExportedRun]) -> int:
+    """Write runs into a new file, private to its owner, and return their number."""
+    target = check_new_path(path)
+    draft = target.with_name(f"{target.name}.part")
+    digest, count = hashlib.sha256(), 0
+    descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _write_line(file, digest, {"loopwright_export": EXPORT_VERSION})
+            for run in runs:
+                count += 1
+                for line in _encode_run(run):
+                    _write_line(file, digest, line)
+            file.write(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, target)  # which fails if another process made it meanwhile
+    except FileExistsError:
+        raise ConfigError(_format_taken(target)) from None
+    finally:
+        draft.unlink()
+    return count
+
+
+def _write_line(file: Any, digest: Any, line: Mapping[str, Any]) -> None:
+    encoded = json.dumps(line).encode() + b"\n"
+    digest.update(encoded)
+    file.write(encoded)
+
+
+def _encode_run(run: ExportedRun) -> Iterator[dict[str, Any]]:
+    row = dataclasses.asdict(run.info)
+    yield {
+        "run": {name: value for name, value in row.items() if name not in _OF_AN_OWNER}
+    }
+    for entry in run.entries:
+        fields = {
+            field.name: getattr(entry, field.name)
+            for field in dataclasses.fields(entry)
+        }
+        yield {"entry": {**fields, "body": _encode_body(entry.body)}}
+
+
+def _encode_body(body: bytes) -> str | list[str]:
+    """Return a body as text, or in a list as base64 if it is not text."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return [base64.b64encode(body).decode()]
+
+
+def read_export(path: str | os.PathLike[str]) -> list[ExportedRun]:
+    """Return the runs of an export; raise `JournalError` unless it is whole and every chain is intact."""
+    try:
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise ConfigError(f"path: {os.fspath(path)!r}: {error.strerror}") from error
+    try:
+        runs = _decode_runs(_check_digest(lines))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JournalError(
+            f"export {os.fspath(path)!r} is damaged, so nothing was imported: {error}"
+        ) from error
+    for run in runs:
+        found = verify_chain(run.info.run_id, run.entries, run.info)
+        if not found.ok:
+            raise JournalError(
+                f"export {os.fspath(path)!r}: run {run.info.run_id!r}: {found.problem}; nothing was imported"
+            )
+    return runs
+
+
+def _check_digest(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return the lines between the first and the last one, which says what they must be."""
+    if len(lines) < 2:
+        raise ValueError("it has no end")
+    digest = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    if json.loads(lines[-1]) != {"sha256": digest}:
+        raise ValueError("its last line is not the hash of the others")
+    if json.loads(lines[0]) != {"loopwright_export": EXPORT_VERSION}:
+        raise ValueError("its first line is not that of an export of this version")
+    return [json.loads(line) for line in lines[1:-1]]
+
+
+def _decode_runs(lines: Iterable[Mapping[str, Any]]) -> list[ExportedRun]:
+    runs: list[tuple[RunInfo, list[Entry]]] = []
+    for line in lines:
+        if "run" in line:
+            runs.append((RunInfo(**line["run"]), []))
+        else:
+            fields = cast("dict[str, Any]", line["entry"])
+            runs[-1][1].append(
+                Entry(**{**fields, "body": _decode_body(fields["body"])})
+            )
+    return [ExportedRun(info, entries) for info, entries in runs]
+
+
+def _decode_body(body: str | list[str]) -> bytes:
+    return body.encode() if isinstance(body, str) else base64.b64decode(body[0])
+
+
+def check_new_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a file that does not exist; raise `ConfigError` if none can be made there."""
+    target = Path(path).absolute()
+    if target.exists():
+        raise ConfigError(_format_taken(target))
+    if not target.parent.is_dir():
+        raise ConfigError(
+            f"path: directory {str(target.parent)!r} does not exist; create it first"
+        )
+    return target
+
+
+def _format_taken(path: Path) -> str:
+    return f"path: {str(path)!r} exists already; choose another one"

@@ -1,0 +1,199 @@
+"""The upkeep of a SQLite journal: delete, prune, export, import and copy runs while others are at work."""
+
+import asyncio
+import functools
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...clock import Clock
+from ...errors import ConfigError, JournalError, UnknownRun
+from ..base import RunInfo, encode_command_body
+from ..exports import check_new_path, read_export, write_export
+from ..listing import RunFilter
+from ..retention import check_prune, choose_pruned, name_this_process
+from .file import JournalFile, copy_file
+from .inbox import Inbox
+from .jobs import Job, Waiter, copy_error
+from .listing import RunQuery
+from .reader import read_info, read_journal_id
+from .upkeep_jobs import (
+    DeleteRuns,
+    Execute,
+    ImportRuns,
+    collect_exported,
+    read_exported,
+    read_tombstone,
+)
+from .writer import EmptyLog, Writer
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+MAX_DELETED = 100
+"""Runs deleted in one transaction, so that others need not wait for long."""
+LOG_PATIENCE = 10.0
+"""Seconds to wait for readers that keep old pages in the log."""
+ABORT_PATIENCE = 10.0
+"""Seconds to wait for the end of a run that is aborted."""
+
+
+class Upkeep:
+    """What an operator does to the runs of one SQLite journal; `SQLiteJournal` describes each method."""
+
+    def __init__(
+        self, file: JournalFile, inbox: Inbox, writer: Writer, clock: Clock
+    ) -> None:
+        self._file, self._inbox = file, inbox
+        self._writer, self._clock = writer, clock
+
+    def read_id(self) -> str:
+        """Return the id of the journal."""
+        with self._file.reading() as connection:
+            return "" if connection is None else read_journal_id(connection)
+
+    async def change_id(self) -> str:
+        """Give the journal a new id."""
+        self._require_file()
+        new = secrets.token_hex(8)
+        change = "INSERT OR REPLACE INTO facts VALUES ('journal_id', ?)"
+        await self._do(functools.partial(Execute, change, values=(new,)))
+        return new
+
+    async def delete(
+        self, run_id: str, *, cascade: bool, abort: bool, deleted_by: str
+    ) -> list[str]:
+        """Delete a run."""
+        self._require_file(run_id)
+        if abort:
+            await self._abort(run_id)
+        return await self._delete([run_id], cascade=cascade, deleted_by=deleted_by)
+
+    async def prune(
+        self,
+        older_than: float | None,
+        status: str | Sequence[str] | None,
+        keep: int | None,
+        deleted_by: str,
+    ) -> list[str]:
+        """Delete old runs that have ended."""
+        statuses = check_prune(older_than, status, keep)
+        before = self._clock.wall() - (older_than or 0.0)
+        infos = await asyncio.to_thread(self._list)
+        chosen = choose_pruned(infos, statuses, before, keep)
+        if not chosen:
+            return []
+        return await self._delete(chosen, cascade=False, deleted_by=deleted_by)
+
+    async def export(
+        self,
+        path: str | os.PathLike[str],
+        run_ids: Sequence[str],
+        where: RunFilter | None,
+    ) -> list[str]:
+        """Write runs into a new file."""
+        if bool(run_ids) == (where is not None):
+            raise ConfigError("run_ids: give either the ids of runs or where")
+        return await asyncio.to_thread(self._export, path, list(run_ids), where)
+
+    async def import_(self, path: str | os.PathLike[str]) -> list[str]:
+        """Put the runs of an export into the journal."""
+        runs = await asyncio.to_thread(read_export, path)
+        await self._do(functools.partial(ImportRuns, runs))
+        return [run.info.run_id for run in runs]
+
+    async def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy one state of the journal."""
+        self._require_file()
+        target = check_new_path(path)
+        await asyncio.to_thread(copy_file, self._file, target)
+        await asyncio.to_thread(self._inbox.copy, target)
+
+    async def _delete(
+        self, run_ids: Sequence[str], *, cascade: bool, deleted_by: str
+    ) -> list[str]:
+        build = functools.partial(
+            DeleteRuns,
+            cascade=cascade,
+            deleted_by=deleted_by or name_this_process(),
+            clock=self._clock,
+        )
+        deleted: list[str] = []
+        for start in range(0, len(run_ids), MAX_DELETED):
+            part = run_ids[start : start + MAX_DELETED]
+            deleted += (await self._do(functools.partial(build, part))).deleted
+        await asyncio.to_thread(self._inbox.delete, deleted)
+        await self._empty_log()
+        return deleted
+
+    async def _empty_log(self) -> None:
+        """Cut the write-ahead log to nothing; a reader may prevent it for a moment."""
+        end = time.monotonic() + LOG_PATIENCE
+        while not (await self._do(EmptyLog)).is_empty:
+            if time.monotonic() > end:
+                raise JournalError(
+                    f"journal {str(self._file.path)!r}: the runs are deleted, but a reader keeps old pages in its log: "
+                    "close that reader and delete or prune again"
+                )
+            await asyncio.sleep(0.05)
+
+    async def _abort(self, run_id: str) -> None:
+        """Abort a run at work and wait for its end."""
+        add = functools.partial(self._inbox.add, run_id, self._clock.wall())
+        await asyncio.to_thread(add, "abort", encode_command_body("abort", {}))
+        end = time.monotonic() + ABORT_PATIENCE
+        while time.monotonic() < end:
+            with self._file.reading() as connection:
+                info = None if connection is None else read_info(connection, run_id)
+            if info is None or info.owner is None:
+                return
+            await asyncio.sleep(0.02)
+
+    def _list(self) -> list[RunInfo]:
+        with self._file.reading() as connection:
+            return (
+                []
+                if connection is None
+                else RunQuery(None).read(connection, None, None)
+            )
+
+    def _export(
+        self, path: str | os.PathLike[str], run_ids: list[str], where: RunFilter | None
+    ) -> list[str]:
+        exported: list[str] = []
+        with self._file.reading() as connection:
+            if connection is None:
+                raise build_unknown_run(self._file, run_ids[0] if run_ids else "")
+            if where is not None:
+                found = RunQuery(where).read(connection, None, None)
+                run_ids = [info.run_id for info in reversed(found)]
+            infos = collect_exported(connection, run_ids, self._clock.wall())
+            exported = [info.run_id for info in infos]
+            write_export(path, (read_exported(connection, info) for info in infos))
+        return exported
+
+    async def _do(self, build: Callable[[Waiter], AnyJob]) -> AnyJob:
+        """Let the writer do a job, and return it once it is durable."""
+        waiter = Waiter()
+        job = build(waiter)
+        self._writer.submit(job)
+        await wait_for(job, waiter)
+        return job
+
+    def _require_file(self, run_id: str = "") -> None:
+        if not self._file.exists():  # a wrong path must not leave an empty file
+            raise build_unknown_run(self._file, run_id)
+
+
+async def wait_for(job: Job, waiter: Waiter) -> None:
+    """Wait until a job is done; raise its failure."""
+    await waiter.future
+    if job.failure is not None:
+        raise copy_error(job.failure)
+
+
+def build_unknown_run(file: JournalFile, run_id: str) -> UnknownRun:
+    """Return the error for a run that is not in a journal, which says so if it was deleted."""
+    with file.reading() as connection:
+        deleted = "" if connection is None else read_tombstone(connection, run_id)
+    return UnknownRun(deleted or f"no run {run_id!r} in journal {str(file.path)!r}")

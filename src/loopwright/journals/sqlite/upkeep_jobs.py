@@ -1,0 +1,200 @@
+"""The jobs that take runs out of a SQLite journal, or put exported ones in; each is one transaction."""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from ...clock import Clock
+from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
+from ..base import RunInfo, ensure_claimable, format_id_taken
+from ..exports import ExportedRun
+from ..retention import format_deleted, format_followed, hash_name
+from .jobs import INSERT_EVENT, Row, Waiter, insert_tags, refuse_deleted_name, to_row
+from .reader import encode_tags, read_info, read_range
+
+_FOLLOWERS = """WITH RECURSIVE gone(run_id) AS (
+                  SELECT ? UNION SELECT runs.run_id FROM runs JOIN gone
+                  ON runs.follows = gone.run_id)
+                SELECT run_id FROM gone"""
+_BLOBS_OF = (
+    "SELECT DISTINCT body FROM events WHERE run_id = ? AND typeof(body) = 'text'"
+)
+_USES_BLOB = "SELECT 1 FROM events WHERE body = ? AND typeof(body) = 'text' LIMIT 1"
+_BURY = "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?)"
+_TOMBSTONE = (
+    "SELECT deleted_by, deleted_at, head_hash FROM tombstones WHERE name_hash = ?"
+)
+# The last row of a table keeps its number, which tells readers what is new.
+_LAST_ID = "SELECT coalesce(max(id), 0) FROM events"
+_BLANK = """UPDATE events SET run_id = '', seq = id, key = '', kind = '', at = 0, body = x'', hash = ''
+            WHERE id = ? AND run_id = ?"""
+_COLUMNS = (
+    "run_id", "engine", "options", "version", "status", "owner", "fence", "head_seq", "head_hash", "created",
+    "parent_run", "fork_seq", "wake_at", "app_version", "thread", "agent", "follows",
+)  # fmt: skip
+_IMPORT = f"INSERT INTO runs ({', '.join(_COLUMNS)}, tags) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"  # noqa: S608
+
+
+class DeleteRuns:
+    """Delete runs with all that is stored of them; `deleted` holds their ids once the job is durable."""
+
+    def __init__(
+        self,
+        run_ids: Sequence[str],
+        waiter: Waiter,
+        *,
+        cascade: bool,
+        deleted_by: str,
+        clock: Clock,
+    ) -> None:
+        self._run_ids, self._cascade = run_ids, cascade
+        self._deleted_by, self._clock = deleted_by, clock
+        self.deleted: list[str] = []
+        self.waiter: Waiter | None = waiter
+        self.failure: LoopwrightError | None = None
+
+    def fail(self, failure: LoopwrightError) -> None:
+        """Record that nothing was deleted."""
+        self.failure = failure
+
+    def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
+        """Delete the runs unless one of them is unknown, at work or continued by others."""
+        # An entry of one of these runs may be queued before this job in the same transaction.
+        cursor.executemany(INSERT_EVENT, rows)
+        rows.clear()
+        found = {
+            info.run_id: info
+            for one in self._run_ids
+            for info in self._find(cursor, one)
+        }
+        now = self._clock.wall()
+        for info in found.values():
+            ensure_claimable(info, False, now)
+        for info in found.values():
+            _delete_run(cursor, info, self._deleted_by, now)
+        self.deleted = list(found)
+
+    def _find(self, cursor: sqlite3.Cursor, run_id: str) -> list[RunInfo]:
+        """Return the run with all that follow it."""
+        followers = [
+            name for (name,) in cursor.execute(_FOLLOWERS, (run_id,)).fetchall()
+        ]
+        others = set(followers) - set(self._run_ids)
+        if others and not self._cascade:
+            raise ConfigError(format_followed(run_id, others))
+        infos = [read_info(cursor.connection, name) for name in followers]
+        if infos[0] is None:
+            raise UnknownRun(f"no run {run_id!r} in this journal")
+        return [info for info in infos if info is not None]
+
+
+def _delete_run(
+    cursor: sqlite3.Cursor, info: RunInfo, deleted_by: str, now: float
+) -> None:
+    run_id = info.run_id
+    blobs = cursor.execute(_BLOBS_OF, (run_id,)).fetchall()
+    (last,) = cursor.execute(_LAST_ID).fetchone()
+    cursor.execute("DELETE FROM events WHERE run_id = '' AND id < ?", (last,))
+    cursor.execute(_BLANK, (last, run_id))
+    for table in ("events", "run_tags", "runs"):
+        cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608
+    for (reference,) in blobs:
+        if cursor.execute(_USES_BLOB, (reference,)).fetchone() is None:
+            digest = reference.partition(":")[2]
+            cursor.execute("DELETE FROM blobs WHERE sha256 = ?", (digest,))
+    cursor.execute(_BURY, (hash_name(run_id), info.head_hash, deleted_by, now))
+
+
+def read_tombstone(connection: sqlite3.Connection, run_id: str) -> str:
+    """Return that a run was deleted, by whom and when; empty if it was not."""
+    row = connection.execute(_TOMBSTONE, (hash_name(run_id),)).fetchone()
+    if row is None:
+        return ""
+    deleted_by, deleted_at, head_hash = row
+    day = time.strftime("%Y-%m-%d", time.gmtime(deleted_at))
+    return format_deleted(run_id, deleted_by, day, head_hash)
+
+
+def collect_exported(
+    connection: sqlite3.Connection, run_ids: Sequence[str], now: float
+) -> list[RunInfo]:
+    """Return the rows of runs and of those that they continue, each after the one that it continues."""
+    found: dict[str, RunInfo] = {}
+    for run_id in run_ids:
+        thread: list[RunInfo] = []
+        wanted: str | None = run_id
+        while wanted is not None and wanted not in found:
+            info = read_info(connection, wanted)
+            if info is None:
+                raise UnknownRun(f"no run {wanted!r} in this journal")
+            ensure_claimable(info, False, now)
+            thread.append(info)
+            wanted = info.follows
+        found |= {info.run_id: info for info in reversed(thread)}
+    return list(found.values())
+
+
+def read_exported(connection: sqlite3.Connection, info: RunInfo) -> ExportedRun:
+    """Return a run with its entries; raise `JournalError` if they were changed."""
+    entries, damage = read_range(connection, info, 0, None)
+    if damage:
+        raise JournalError(f"run {info.run_id!r}: {damage}; verify it for more")
+    return ExportedRun(info, entries)
+
+
+class ImportRuns:
+    """Put exported runs into the journal, all of them or none."""
+
+    def __init__(self, runs: Sequence[ExportedRun], waiter: Waiter) -> None:
+        self._runs = runs
+        self.waiter: Waiter | None = waiter
+        self.failure: LoopwrightError | None = None
+
+    def fail(self, failure: LoopwrightError) -> None:
+        """Record that nothing was imported."""
+        self.failure = failure
+
+    def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
+        """Insert the runs unless a name is taken or the run that one of them follows is missing."""
+        names = {run.info.run_id for run in self._runs}
+        for run in self._runs:
+            _check_new(cursor, run.info, names)
+        for run in self._runs:
+            info = run.info
+            values = [getattr(info, column) for column in _COLUMNS]
+            cursor.execute(_IMPORT, (*values, encode_tags(info.tags)))
+            insert_tags(cursor, info.run_id, info.tags)
+            rows.extend(to_row(cursor, entry) for entry in run.entries)
+
+
+def _check_new(cursor: sqlite3.Cursor, info: RunInfo, names: set[str]) -> None:
+    if read_info(cursor.connection, info.run_id) is not None:
+        raise ConfigError(f"{format_id_taken(info.run_id)}; nothing was imported")
+    refuse_deleted_name(cursor, info.run_id)
+    earlier = info.follows
+    if earlier is None or earlier in names:
+        return
+    if read_info(cursor.connection, earlier) is None:
+        raise ConfigError(
+            f"path: run {info.run_id!r} continues {earlier!r}, which is neither in the export nor in this journal; "
+            "nothing was imported"
+        )
+
+
+class Execute:
+    """Execute one statement, such as the rebuilding of an index."""
+
+    def __init__(
+        self, statement: str, waiter: Waiter, values: Sequence[object] = ()
+    ) -> None:
+        self._statement, self._values = statement, values
+        self.waiter: Waiter | None = waiter
+        self.failure: LoopwrightError | None = None
+
+    def fail(self, failure: LoopwrightError) -> None:
+        """Record that it was not executed."""
+        self.failure = failure
+
+    def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
+        """Execute it in the open transaction."""
+        cursor.execute(self._statement, self._values)

@@ -1,0 +1,397 @@
+"""Delete, prune, export, import and back up the runs of a SQLite journal."""
+
+# ruff: noqa: ASYNC240 - the files of a test are small, and its event loop has nothing else to do
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journal_entries import LIVE, ME, header, write
+from loopwright import ReActEngine, Runtime, tool
+from loopwright.errors import ConfigError, JournalError, RunBusy, UnknownRun
+from loopwright.journals import Journal, RunFilter, RunInfo, SQLiteJournal
+from loopwright.journals.retention import choose_pruned, hash_name
+from loopwright.testing import ScriptedProvider, call
+
+SECRET = "Ada-Lovelace-1815"
+"""What must be gone from every file."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+async def journal(path: Path) -> AsyncIterator[SQLiteJournal]:
+    journal = SQLiteJournal(path)
+    yield journal
+    await journal.close()
+
+
+async def add(journal: Journal, run_id: str, *bodies: bytes, **given: Any) -> None:
+    """Write a run that has ended."""
+    claim = journal.create(dataclasses.replace(header(run_id), **given))
+    await write(journal, claim, *(bodies or (b"{}",)), status="completed")
+
+
+def files_with(path: Path, text: str) -> list[str]:
+    """Return the files beside a journal that hold a text."""
+    return [
+        file.name
+        for file in sorted(path.parent.iterdir())
+        if text.encode() in file.read_bytes()
+    ]
+
+
+# --- delete ---
+
+
+async def test_nothing_of_a_deleted_run_is_left_in_any_file(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    body, large = SECRET.encode() * 20, SECRET.encode() * 9000
+    for number in range(300):
+        name = f"{SECRET}-{number}" if number % 3 else f"other-{number}"
+        text = (body, large) if number == 100 else (body if number % 3 else b"kept",)
+        tags = {"user": SECRET if number % 3 else "nobody"}
+        await add(journal, name, *text, tags=tags, thread=f"thread of {name}")
+        journal.send(name, "steer", {"text": SECRET if number % 3 else "kept"})
+    assert {"runs.db", "runs.db.inbox"} <= set(files_with(path, SECRET))
+
+    for info in journal.runs(where=RunFilter(tags={"user": SECRET})):
+        await journal.delete(info.run_id)
+
+    assert files_with(path, SECRET) == []
+    assert len(journal.runs()) == 100
+    assert all(journal.verify(info.run_id).ok for info in journal.runs())
+    assert [one.body for one in journal.inbox("other-0")] == [{"text": "kept"}]
+
+
+async def test_a_deleted_run_says_so_and_its_name_is_not_used_again(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    await add(journal, "user-42")
+    head = journal.runs()[0].head_hash
+    assert await journal.delete("user-42", deleted_by="Ada") == ["user-42"]
+
+    for look in (journal.read, journal.verify):
+        with pytest.raises(UnknownRun, match=f"was deleted on .* by Ada.*{head}"):
+            look("user-42")
+    with pytest.raises(ConfigError, match="'user-42' is that of a deleted run"):
+        await add(journal, "user-42")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (row,) = connection.execute("SELECT * FROM tombstones").fetchall()
+    assert row[:3] == (hash_name("user-42"), head, "Ada")
+    assert journal.runs() == []
+
+
+async def test_an_unknown_run_cannot_be_deleted(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    with pytest.raises(UnknownRun, match="nowhere"):
+        await journal.delete("nowhere")
+    assert not path.exists()
+    await add(journal, "r1")
+    with pytest.raises(UnknownRun, match="nowhere"):
+        await journal.delete("nowhere")
+
+
+async def test_a_run_at_work_is_busy_and_stays(journal: SQLiteJournal) -> None:
+    await write(journal, journal.create(header(owner=LIVE)), b"1")
+    with pytest.raises(RunBusy):
+        await journal.delete("r1")
+    assert journal.verify("r1").ok
+
+
+async def test_a_run_at_work_is_aborted_first_on_request(
+    journal: SQLiteJournal,
+) -> None:
+    began = asyncio.Event()
+
+    @tool(effect="read")
+    async def hold() -> str:
+        """Wait."""
+        began.set()
+        await asyncio.Event().wait()
+        return ""
+
+    model = ScriptedProvider([call("hold")])
+    engine = ReActEngine(Runtime(model, tools=[hold], journal=journal))
+    async with engine.start("Wait.", run_id="r1") as run:
+        await began.wait()
+        with pytest.raises(RunBusy):
+            await journal.delete("r1")
+        assert await journal.delete("r1", abort=True) == ["r1"]
+        assert (await run.result()).status == "aborted"
+    assert journal.runs() == []
+
+
+async def test_a_run_that_others_follow_is_deleted_with_them_or_refused(
+    journal: SQLiteJournal,
+) -> None:
+    await add(journal, "a")
+    await add(journal, "b", follows="a")
+    await add(journal, "c", follows="b")
+    await add(journal, "d")
+    with pytest.raises(
+        ConfigError, match=r"'a' is continued by 'b', 'c'.*cascade=True"
+    ):
+        await journal.delete("a")
+    assert len(journal.runs()) == 4
+
+    assert sorted(await journal.delete("a", cascade=True)) == ["a", "b", "c"]
+    assert [info.run_id for info in journal.runs()] == ["d"]
+
+
+async def test_a_large_body_goes_with_its_last_reference(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    large = b"x" * 100_000
+    for run_id in ("a", "b"):
+        await add(journal, run_id, large)
+
+    def count() -> int:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return int(connection.execute("SELECT count(*) FROM blobs").fetchone()[0])
+
+    await journal.delete("a")
+    assert (count(), journal.read("b")[0].body) == (1, large)
+    await journal.delete("b")
+    assert count() == 0
+
+
+async def test_what_is_new_is_told_after_the_newest_entries_were_deleted(
+    journal: SQLiteJournal,
+) -> None:
+    for run_id in ("a", "b"):
+        await add(journal, run_id)
+        journal.send(run_id, "steer", {})
+    mark, _ = journal.news(0)
+    commands, _ = journal.inbox_news(0)
+    await journal.delete("b")
+    await add(journal, "c")
+    journal.send("c", "steer", {})
+
+    assert journal.news(mark)[1] == {"c"}
+    assert journal.inbox_news(commands)[1] == {"c"}
+    await journal.delete("c")
+    await journal.delete("a")
+    assert journal.news(0)[1] == journal.inbox_news(0)[1] == frozenset()
+
+
+async def test_50_live_runs_go_on_while_others_are_deleted(
+    journal: SQLiteJournal,
+) -> None:
+    for number in range(120):
+        await add(journal, f"old-{number}", b"x" * 500)
+
+    async def work(number: int) -> str:
+        engine = ReActEngine(
+            Runtime(ScriptedProvider(["yes"] * 20), journal=journal, lease=5.0)
+        )
+        results = [
+            await engine.run("Is it?", run_id=f"live-{number}-{n}") for n in range(4)
+        ]
+        return ",".join(result.status for result in results)
+
+    async def delete() -> None:
+        for number in range(20):
+            await journal.delete(f"old-{number}")
+        await journal.prune(keep=200)
+
+    *statuses, _ = await asyncio.gather(*map(work, range(50)), delete())
+    assert set(statuses) == {"completed,completed,completed,completed"}
+    assert all(journal.verify(info.run_id).ok for info in journal.runs())
+
+
+# --- prune ---
+
+
+async def test_prune_deletes_old_ended_runs_and_keeps_the_newest(
+    journal: SQLiteJournal,
+) -> None:
+    for number in range(6):
+        await add(journal, f"r{number}", created=1000.0 + number)
+    await write(journal, journal.create(header("open", owner=ME)), b"1")
+
+    assert await journal.prune(older_than=60, keep=4) == ["r1", "r0"]
+    assert await journal.prune(older_than=60, status="failed") == []
+    assert await journal.prune(older_than=60) == ["r5", "r4", "r3", "r2"]
+    assert [info.run_id for info in journal.runs()] == ["open"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "older_than: give an age in seconds, or keep"),
+        ({"older_than": -1}, "older_than: must be seconds of at least 0, got -1"),
+        ({"older_than": "1d"}, "older_than: must be seconds of at least 0, got '1d'"),
+        ({"keep": -1}, "keep: must be a number of runs"),
+        (
+            {"keep": 0, "status": "running"},
+            "status: prune deletes runs that have ended",
+        ),
+        ({"keep": 0, "status": ("completed", "waiting")}, "status: .*got 'waiting'"),
+    ],
+)
+async def test_wrong_options_of_prune_name_the_field(
+    journal: SQLiteJournal, options: dict[str, Any], message: str
+) -> None:
+    await write(journal, journal.create(header()), b"1")
+    with pytest.raises(ConfigError, match=message):
+        await journal.prune(**options)
+    assert len(journal.runs()) == 1
+
+
+def test_a_thread_is_pruned_as_one_or_not_at_all() -> None:
+    def info(run_id: str, created: float, status: str, follows: str | None) -> RunInfo:
+        return RunInfo(
+            run_id, "e", "{}", "1", status, None, 1, 1, "", created, follows=follows
+        )
+
+    infos = [
+        info("new", 9.0, "completed", "old"),
+        info("b2", 3.0, "completed", "b1"),
+        info("b1", 2.0, "completed", None),
+        info("open", 2.0, "waiting", "a1"),
+        info("a1", 1.0, "completed", None),
+        info("old", 0.0, "completed", None),
+    ]
+    assert choose_pruned(infos, ["completed"], 5.0, None) == ["b2", "b1"]
+    assert choose_pruned(infos, ["completed"], 5.0, 1) == ["b2", "b1"]
+    assert choose_pruned(infos, ["completed"], 99.0, 1) == ["b2", "b1"]
+    assert choose_pruned(infos, ["completed"], 99.0, 2) == []
+
+
+# --- export, import, backup ---
+
+
+async def test_exported_runs_are_imported_with_their_chain(
+    journal: SQLiteJournal, path: Path, tmp_path: Path
+) -> None:
+    await add(journal, "a", b"{}", bytes(range(256)), tags={"user": "42"}, thread="t")
+    await add(journal, "b", b"x" * 100_000, follows="a")
+    await add(journal, "c")
+    exported = await journal.export(tmp_path / "b.jsonl", ["b"])
+    assert exported == ["a", "b"]
+    assert (tmp_path / "b.jsonl").stat().st_mode & 0o777 == 0o600
+
+    other = SQLiteJournal(tmp_path / "other.db")
+    assert await other.import_(tmp_path / "b.jsonl") == ["a", "b"]
+    for run_id in ("a", "b"):
+        assert other.read(run_id) == journal.read(run_id)
+        assert other.verify(run_id).ok
+    assert other.runs() == journal.runs()[1:]
+    assert [info.run_id for info in other.runs(where=RunFilter(tags={"user": "42"}))] == ["a"]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"'a' exists already.*nothing was imported"):
+        await other.import_(tmp_path / "b.jsonl")
+    await other.close()
+
+
+async def test_a_filter_exports_its_runs_and_wrong_choices_are_refused(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    await add(journal, "a", tags={"user": "42"})
+    await add(journal, "b")
+    where = RunFilter(tags={"user": "42"})
+    assert await journal.export(tmp_path / "x", where=where) == ["a"]
+    for options in ({}, {"run_ids": ["a"], "where": where}):
+        with pytest.raises(ConfigError, match="run_ids: give either"):
+            await journal.export(tmp_path / "y", **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"path: .*exists already"):
+        await journal.export(tmp_path / "x", ["a"])
+    with pytest.raises(UnknownRun, match="nowhere"):
+        await journal.export(tmp_path / "y", ["nowhere"])
+    assert not list(tmp_path.glob("y*"))
+
+
+async def test_a_damaged_export_imports_nothing(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    for run_id in ("a", "b"):
+        await add(journal, run_id, b'{"a":1}', b'{"b":2}')
+    file, other = tmp_path / "x.jsonl", SQLiteJournal(tmp_path / "other.db")
+    await journal.export(file, ["a", "b"])
+    whole = file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    damaged = [
+        *(b"".join(lines[:n] + lines[n + 1 :]) for n in range(len(lines))),
+        *(whole[:n] for n in range(0, len(whole), 97)),
+        *(whole.replace(b"completed", b"failed", 1) for _ in range(1)),
+        whole.replace(b'\\"a\\":1', b'\\"a\\":2'),
+        b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
+        b"not an export",
+    ]
+    for copy in damaged:
+        file.write_bytes(copy)
+        with pytest.raises(JournalError, match="nothing was imported"):
+            await other.import_(file)
+    assert other.runs() == []
+    file.write_bytes(whole)
+    assert await other.import_(file) == ["a", "b"]
+    await other.close()
+
+
+async def test_an_import_without_the_run_that_it_continues_is_refused(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    await add(journal, "b", follows="gone")
+    with pytest.raises(UnknownRun, match="gone"):
+        await journal.export(tmp_path / "x", ["b"])
+
+
+async def test_a_backup_is_one_state_while_runs_are_at_work(
+    journal: SQLiteJournal, path: Path, tmp_path: Path
+) -> None:
+    claims = [journal.create(header(f"r{number}")) for number in range(20)]
+    for claim in claims:
+        await write(journal, claim, b"1")
+    journal.send("r1", "steer", {"text": "left"})
+    stop = asyncio.Event()
+
+    async def work() -> None:
+        while not stop.is_set():
+            await asyncio.gather(
+                *(write(journal, claim, b"2", b"3") for claim in claims)
+            )
+
+    working = asyncio.create_task(work())
+    for number in range(5):
+        await journal.backup(tmp_path / f"copy-{number}.db")
+    stop.set()
+    await working
+
+    for number in range(5):
+        copy = SQLiteJournal(tmp_path / f"copy-{number}.db")
+        assert len(copy.runs()) == 20
+        assert all(copy.verify(info.run_id).ok for info in copy.runs())
+        assert len({info.head_seq for info in copy.runs()}) == 1
+        assert copy.id == journal.id
+        assert [one.body for one in copy.inbox("r1")] == [{"text": "left"}]
+        assert (tmp_path / f"copy-{number}.db").stat().st_mode & 0o777 == 0o600
+    new = await copy.new_id()
+    assert new == copy.id != journal.id
+    await copy.close()
+    with pytest.raises(ConfigError, match=r"path: .*exists already"):
+        await journal.backup(path)
+
+
+def test_the_lines_of_an_export_are_json(tmp_path: Path) -> None:
+    async def make() -> None:
+        journal = SQLiteJournal(tmp_path / "r")
+        await add(journal, "a", b'{"a":1}')
+        await journal.export(tmp_path / "x", ["a"])
+        await journal.close()
+
+    asyncio.run(make())
+    lines = [json.loads(line) for line in (tmp_path / "x").read_text().splitlines()]
+    assert [next(iter(line)) for line in lines] == ["loopwright_export", "run", "entry", "sha256"]  # fmt: skip
+    assert lines[2]["entry"]["body"] == '{"a":1}'

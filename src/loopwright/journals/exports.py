@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
@@ -115,10 +115,9 @@ def _decode_runs(lines: Iterable[Mapping[str, Any]]) -> list[ExportedRun]:
         if "run" in line:
             runs.append((RunInfo(**line["run"]), []))
         else:
-            fields = cast("dict[str, Any]", line["entry"])
-            runs[-1][1].append(
-                Entry(**{**fields, "body": _decode_body(fields["body"])})
-            )
+            fields: dict[str, Any] = dict(line["entry"])
+            fields["body"] = _decode_body(fields["body"])
+            runs[-1][1].append(Entry(**fields))
     return [ExportedRun(info, entries) for info, entries in runs]
 
 

@@ -13,7 +13,7 @@ from loopwright.errors import PhaseError
 from loopwright.testing import ScriptedProvider
 
 Body = Callable[[Run], Awaitable[object]]
-REPLACEMENTS = "Use run.timeout(seconds, work) in place of asyncio.timeout and wait_for"
+REPLACEMENTS = "use run.gather in place of TaskGroup"
 
 
 @tool(effect="read")

@@ -17,12 +17,14 @@ from ...events.effects import (
     ToolFinished,
     ToolStarted,
 )
-from ...messages import Conversation
+from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from .effects import Effects
 
 MAX_QUOTE = 60
 """The maximum number of characters of a text that is quoted."""
+REDACTED_ORIGINS = ("tool", "model", "operator")
+"""The origins of messages that were redacted when they entered the run; a prompt of an engine was not."""
 MAX_REDACTED = 1000
 """How much of a text is searched for secrets before its beginning is quoted."""
 
@@ -45,11 +47,17 @@ def describe_question(
     """Return a question to a model in words: its verb, its type, its first and its last message."""
     asked = verb if into in ("", "str") else f"{verb} into {into}"
     messages = conversation.messages
-    last = quote(redactor, messages[-1].content) if messages else "nothing"
+    last = _quote_message(redactor, messages[-1]) if messages else "nothing"
     if len(messages) < 2:
         return f"{asked} {last}"
-    first = quote(redactor, messages[0].content)
+    first = _quote_message(redactor, messages[0])
     return f"{asked} {format_count(len(messages), 'message')}, {first} to {last}"
+
+
+def _quote_message(redactor: Redactor, message: Message) -> str:
+    if message.origin in REDACTED_ORIGINS:
+        return repr(shorten(message.content))
+    return quote(redactor, message.content)
 
 
 def describe_recorded(effects: Effects, key: str) -> str:

@@ -24,8 +24,8 @@ from .signals import ABANDONED_BRANCH
 
 CANCELLED_VERB = (
     "{} was cancelled by the engine, which then continued: which of the two was faster is not recorded, so the run "
-    "could not be resumed. Use run.timeout(seconds, work) in place of asyncio.timeout and wait_for, and run.gather or "
-    "run.as_completed in place of TaskGroup"
+    "could not be resumed. Bound time with Limits or @tool(timeout=...) in place of asyncio.timeout and wait_for, and "
+    "use run.gather in place of TaskGroup"
 )
 
 

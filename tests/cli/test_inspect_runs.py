@@ -67,7 +67,8 @@ def test_runs_can_be_chosen_by_status_and_told_as_json(invoke: Invoke) -> None:
     assert told.pop("version")
     assert told == {
         "run_id": "r3", "engine": "react", "status": "waiting", "entries": 5, "parent_run": None, "fork_seq": None,
-        "orphaned": False, "installed": True, "lease_until": None,
+        "orphaned": False, "installed": True, "lease_until": None, "app_version": "", "tags": {}, "thread": "",
+        "agent": "", "wake_at": 0.0, "damage": "",
     }  # fmt: skip
 
 

@@ -11,11 +11,13 @@ from ..errors import ConfigError
 from .config import CommandOptions
 from .control import commands
 from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_error
-from .inspect_runs import list_runs, show_run, verify_runs
+from .inspect_runs import choose_runs, list_runs, show_run, verify_runs
 from .options import Journal, Run, SharedOptions, end, with_shared_options
 from .plugins import list_engines, list_plugins, show_engine
 from .replay_check import check_replays
 from .run import Task, copy_to_fork, resume_run, start_run
+from .upkeep import Tags, Thread, parse_tags
+from .upkeep import commands as upkeep_commands
 from .worker import parse_resolution, send_resolution, serve
 
 LinesOfJson: TypeAlias = Annotated[
@@ -346,6 +348,7 @@ def resolve(
 
 
 app.registered_commands += commands.registered_commands
+app.registered_commands += upkeep_commands.registered_commands
 
 
 @app.command()
@@ -386,15 +389,34 @@ def runs(
             help="Only runs that are running, released, suspended, waiting, completed, stuck, limit, aborted or failed.",
         ),
     ] = None,
+    tag: Tags = None,
+    thread: Thread = "",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="Only the runs of an engine.")
+    ] = "",
+    text: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="Only runs with it in id, engine, thread or tags."
+        ),
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="The newest N of them.")
+    ] = None,
     json: LinesOfJson = False,
 ) -> None:
     """List the runs of a journal, newest first.
 
     \b
-    Example: loopwright runs --status waiting
+    Example: loopwright runs --status waiting --tag user=42 --limit 20
     Exit status: 0, 1 if the journal cannot be read, 2 for wrong usage or configuration.
     """
-    end(context, lambda: list_runs(journal, status=status, as_json=json))
+
+    def work() -> int:
+        where = choose_runs(status, parse_tags(tag), thread, engine, text)
+        return list_runs(journal, where, limit, as_json=json)
+
+    end(context, work)
 
 
 @app.command()

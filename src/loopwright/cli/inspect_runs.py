@@ -11,6 +11,9 @@ from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification, is_orphaned
+from ..journals.listing import RunFilter, take_page
+from ..journals.memory import MemoryJournal
+from ..journals.sqlite.journal import SQLiteJournal
 from ..plugins import available_engines
 from .config import open_journal, resolve_journal
 from .progress import format_full_line, format_line, format_table
@@ -23,22 +26,33 @@ STATUSES = tuple(dict.fromkeys([*RESUMABLE, *get_args(Status)]))
 HEADINGS = ("run", "engine", "status", "created", "entries", "parent")
 
 
-def list_runs(journal: str | None, *, status: str | None, as_json: bool) -> int:
-    """List the runs, newest first."""
+def choose_runs(
+    status: str | None, tags: dict[str, str], thread: str, engine: str, text: str
+) -> RunFilter:
+    """Return the filter of a list; raise `ConfigError` for an unknown status."""
     if status not in (None, *STATUSES):
         raise ConfigError(
             f"--status: must be one of {', '.join(STATUSES)}, got {status!r}"
         )
-    found = [
-        info for info in open_journal(journal).runs() if status in (None, info.status)
-    ]
+    return RunFilter(status or (), engine, "", thread, tags, text=text)
+
+
+def list_runs(
+    journal: str | None, where: RunFilter, limit: int | None, *, as_json: bool
+) -> int:
+    """List the runs that a filter selects, newest first."""
+    opened = open_journal(journal)
+    if isinstance(opened, (SQLiteJournal, MemoryJournal)):
+        found = opened.runs(where=where, limit=limit)
+    else:
+        found = take_page(opened.runs(), where, limit, None)
     if as_json:
         for info in found:
             write(json_text(_describe_run(info)))
     elif found:
         write_table(HEADINGS, (_format_row(info) for info in found))
     else:
-        sys.stderr.write(_report_no_runs(journal, status))
+        sys.stderr.write(_report_no_runs(journal, *where.statuses))
     return 0
 
 
@@ -162,6 +176,12 @@ def _describe_run(info: RunInfo) -> dict[str, object]:
         "parent_run": info.parent_run,
         "fork_seq": info.fork_seq,
         "version": info.version,
+        "app_version": info.app_version,
+        "tags": dict(info.tags),
+        "thread": info.thread,
+        "agent": info.agent,
+        "wake_at": info.wake_at,
+        "damage": info.damage,
     }
 
 

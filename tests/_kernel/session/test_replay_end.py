@@ -182,3 +182,47 @@ async def test_a_branch_that_stalls_with_unused_outcomes_is_a_divergence(
         await resuming
 
     assert PAID == []
+
+
+async def value() -> int:
+    await asyncio.sleep(0.01)
+    return 1
+
+
+async def counts(branch: Run) -> str:
+    return str(await branch.effect("count", value, into=int))
+
+
+async def asks_once(branch: Run) -> str:
+    return await branch.ask("one")
+
+
+async def asks_and_pays(branch: Run) -> str:
+    return await branch.ask("one") + str(await branch.call(payment("a new one")))
+
+
+async def gathers_later(branch: Run) -> str:
+    for _ in range(9):
+        await asyncio.sleep(0)
+    return str(await branch.gather(asks_once))
+
+
+async def test_an_effect_that_had_begun_is_met_before_anything_new_begins() -> None:
+    async def old(run: Run) -> object:
+        return await run.gather(asks_once, counts)
+
+    async def new(run: Run) -> object:
+        return await run.gather(asks_and_pays, gathers_later)
+
+    journal = await record(old)
+    entries = journal.read("r")
+    keep = max(e.seq for e in entries if e.kind in ("effect_started", "model_replied"))
+    assert "effect_finished" not in [entry.kind for entry in entries[:keep]]
+    cut = crashed(entries, keep)
+
+    with pytest.raises(ReplayDivergence, match="recorded: effect count; now: gather"):
+        await engine(new, cut).resume("r")
+    assert PAID == []
+    added = [type(entry.event) for entry in cut.read("r")[keep:]]
+    assert added == [RunResumed, RunSuspended]
+    assert (await engine(old, cut).resume("r")).status == "completed"

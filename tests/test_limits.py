@@ -51,7 +51,7 @@ async def limited(
 @pytest.mark.parametrize("value", [0, -1, "many"])
 @pytest.mark.parametrize(
     "field",
-    ["max_iterations", "max_llm_calls", "max_tokens", "timeout", "tool_timeout", "max_concurrent_tools",
+    ["max_iterations", "max_llm_calls", "max_tokens", "timeout", "tool_timeout", "model_timeout", "max_concurrent_tools",
      "max_output_chars", "context_tokens"],
 )  # fmt: skip
 def test_a_limit_that_is_none_is_refused_by_name(field: str, value: Any) -> None:
@@ -519,49 +519,34 @@ async def test_a_stuck_run_that_is_swallowed_stays_stuck() -> None:
 # --- what counts ---
 
 
-async def test_failed_calls_count() -> None:
+async def test_attempts_that_fail_take_no_place() -> None:
     down = ProviderError("down", status=503, retryable=True)
-    result, provider, _ = await limited(
-        [down, down, "done"], Limits(), clock=FakeClock()
-    )
+    limits = Limits(max_llm_calls=1, best_effort=False)
+    result, provider, _ = await limited([down, down, "done"], limits, clock=FakeClock())
 
     assert (result.status, result.llm_calls, len(provider.requests)) == (
         "completed",
-        3,
+        1,
         3,
     )
 
 
-async def test_retries_stop_at_the_limit_of_calls() -> None:
-    down = ProviderError("down", status=503, retryable=True)
-    limits = Limits(max_llm_calls=2, best_effort=False)
-    result, provider, _ = await limited([down, down], limits, clock=FakeClock())
+async def test_a_model_that_does_not_answer_in_its_time_is_asked_again() -> None:
+    class Slow(ScriptedProvider):
+        async def complete(self, request: Any) -> Completion:
+            reply = await super().complete(request)
+            await asyncio.sleep(0 if len(self.requests) == 2 else 30)
+            return reply
 
-    assert (result.status, result.stop_reason, len(provider.requests)) == (
-        "failed",
-        "provider_error",
-        2,
+    provider = Slow(["late", "in time"])
+    limits = Limits(model_timeout=0.05)
+    result = await ReActEngine(Runtime(provider, limits=limits)).run("Go.")
+
+    assert (result.status, result.answer, provider.requests[0].timeout) == (
+        "completed",
+        "in time",
+        0.05,
     )
-
-
-async def test_retries_leave_the_call_that_is_held_back() -> None:
-    def script(request: Any) -> Any:
-        if request.tool_choice == "none":
-            return "blue"
-        return (
-            ProviderError("down", status=503, retryable=True)
-            if len(provider.requests) == 2
-            else turns(9)[0]
-        )
-
-    provider = ScriptedProvider(script)
-    limits = Limits(max_llm_calls=3)
-    result = await ReActEngine(
-        Runtime(provider, tools=[look], limits=limits, clock=FakeClock())
-    ).run("Go.")
-
-    assert result.llm_calls <= 3
-    assert len(provider.requests) <= 3
 
 
 async def test_branches_share_the_budget() -> None:

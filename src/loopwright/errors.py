@@ -149,20 +149,37 @@ class Stuck(RunSignal):
 
 
 class Suspended(RunSignal):
-    """Raised when the run has to wait for a decision from outside; `reason` is the stop reason.
+    """Raised when the run has to wait: for a decision from outside, or for a time.
 
-    Answer the questions of `result.pending`, then resume the run.
+    Answer the questions of `result.pending`, then resume the run. A run without questions
+    continues by itself in a worker at `wake_at`, or when it is resumed.
+
+    Args:
+        reason: the stop reason.
+        wake_at: when a worker resumes the run (wall clock, seconds); 0 is never.
     """
 
     reason = "approval"
+    wake_at = 0.0
 
-    def __init__(self, message: str, *, reason: str = "approval") -> None:
+    def __init__(
+        self, message: str, *, reason: str = "approval", wake_at: float = 0.0
+    ) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.wake_at = reason, wake_at
 
 
 class Aborted(RunSignal):
     """Raised in a run that its caller aborted."""
+
+
+TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
+"""The HTTP statuses below 500 after which the same request may succeed later."""
+
+
+def is_transient(status: int | None) -> bool:
+    """Whether the same request may succeed after a response with this HTTP status."""
+    return status is not None and (status in TRANSIENT_STATUSES or status >= 500)
 
 
 class ProviderError(LoopwrightError):
@@ -170,7 +187,7 @@ class ProviderError(LoopwrightError):
 
     Args:
         status: HTTP status, if there was a response.
-        retryable: whether the same request may succeed later.
+        retryable: whether the same request may succeed later; if it is not said, the status decides.
         retry_after: seconds that the server asked to wait.
     """
 
@@ -183,11 +200,12 @@ class ProviderError(LoopwrightError):
         message: str,
         *,
         status: int | None = None,
-        retryable: bool = False,
+        retryable: bool | None = None,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.retryable, self.retry_after = status, retryable, retry_after
+        self.status, self.retry_after = status, retry_after
+        self.retryable = is_transient(status) if retryable is None else retryable
 
 
 class ProviderTimeout(ProviderError, TimeoutError):

@@ -14,12 +14,15 @@ class Limits(Options):
 
     Args:
         max_iterations: turns of one loop; nested loops are counted separately.
-        max_llm_calls: model calls, including failed ones; one is reserved for the best-effort answer.
+        max_llm_calls: model calls, however many attempts each takes; one is reserved for the best-effort answer.
         max_tool_calls: tool calls that reached a tool.
         max_tokens: input and output tokens of all model calls.
         max_cost: cost of the model calls, as reported by providers or computed from `Runtime(prices=...)`.
         timeout: the whole run, without the time it waits for a person or is not running.
         tool_timeout: one tool call.
+        model_timeout: one attempt of a model call; an attempt that takes longer is made again.
+        max_provider_wait: how long a model call waits for its provider to work again, in wall time; then the run is
+            suspended, and resumed later.
         max_concurrent_tools: concurrent tool calls of one run.
         max_output_chars: length of a tool result that a model reads.
         context_tokens: size of the conversation that a model reads, estimated.
@@ -33,6 +36,8 @@ class Limits(Options):
     max_cost: float | None = Field(default=None, ge=0)
     timeout: float | None = Field(default=300.0, gt=0)
     tool_timeout: float | None = Field(default=30.0, gt=0)
+    model_timeout: float | None = Field(default=90.0, gt=0)
+    max_provider_wait: float | None = Field(default=120.0, ge=0)
     max_concurrent_tools: int | None = Field(default=5, ge=1)
     max_output_chars: int | None = Field(default=50_000, ge=1)
     context_tokens: int | None = Field(default=32_000, ge=1)

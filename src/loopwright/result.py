@@ -38,6 +38,10 @@ T = TypeVar("T")
 NO_OUTPUT: Any = None
 
 
+SUSPENDING = ("provider_unavailable", "sleeping")
+"""Stop reasons of a run that waits for a time, and for no person."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RunOutcome:
     """How a strategy ended. A run at a limit or a stuck run may have an `answer` too: the best one so far."""
@@ -46,6 +50,11 @@ class RunOutcome:
     stop_reason: StopReason
     answer: str | None = None
     error: LoopwrightError | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run waits, for a person or for a time, and can be resumed."""
+        return self.status in ("waiting", "suspended")
 
     def record_error(self) -> ErrorRecord | None:
         """Return the error as a journal keeps it; `None` if there is none."""
@@ -75,7 +84,8 @@ def build_outcome(error: LoopwrightError, answer: str | None = None) -> RunOutco
             return RunOutcome("stuck", cast("StopReason", error.reason), answer, error)
         case Suspended():
             reason = cast("StopReason", error.reason)
-            return RunOutcome("waiting", reason, answer, error)
+            status: Status = "suspended" if reason in SUSPENDING else "waiting"
+            return RunOutcome(status, reason, answer, error)
         case _:
             pass
     for kind, status, stop_reason in REASONS:
@@ -90,7 +100,7 @@ class Result(Generic[Output]):
 
     Args:
         answer: the final text, or the best so far where the run ended before it; never an error text.
-        status: completed, stuck, limit, aborted, waiting or failed.
+        status: completed, stuck, limit, aborted, waiting (for a person), suspended (until a time) or failed.
         stop_reason: why it ended, from a closed set.
         usage: tokens of all model calls.
         iterations: turns of the engine's own loops.
@@ -100,7 +110,7 @@ class Result(Generic[Output]):
         head_hash: hash of the journal's last entry; keep it to find a cut tail.
         output: the answer as the requested model class; `None` unless the run is completed.
         conversation: the messages, up to where the run ended.
-        llm_calls: model calls, failed attempts included.
+        llm_calls: model calls, each with all its attempts.
         tool_calls: calls that reached a tool.
         facts: the facts that the strategies noted, in the journal's order: plans, votes, critiques; see `fact`.
     """

@@ -20,7 +20,7 @@ from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.structured_output import ask_model, ask_text
-from ._kernel.session.branches import Branches
+from ._kernel.session.branches import Branches, combine_waits
 from ._kernel.session.scope import EngineUsage, Scope
 from ._kernel.session.session import Session
 from .errors import (
@@ -247,10 +247,12 @@ class Run:
                 *self._start_branches(works, branches, max_concurrency),
                 return_exceptions=True,
             )
-            parked = sum(_close_branch(branch) for branch in branches)
+            waiting = [
+                halted for branch in branches if (halted := _close_branch(branch))
+            ]
             results = self._results_of(settled, key)
-            if parked:  # also if the branch swallowed it
-                raise self._park_branches(parked, key)
+            if waiting:  # also if the branch swallowed it
+                raise self._park_branches(waiting, key)
             return results
 
     def _start_branches(
@@ -282,14 +284,12 @@ class Run:
                 raise outcome
         return results
 
-    def _park_branches(self, parked: int, key: str) -> LoopwrightError:
-        """Return the error that ends a gather some of whose branches wait for a decision."""
+    def _park_branches(self, waiting: list[Suspended], key: str) -> LoopwrightError:
+        """Return the error that ends a gather some of whose branches wait."""
         if self._scope.is_replaying():
             expected = "effects after it"
             return self._session.signals.diverge(key, expected, "a gather that waits")
-        return self._scope.halt(
-            Suspended(f"waiting for decisions in {parked} branches")
-        )
+        return self._scope.halt(combine_waits(waiting))
 
     async def delegate(self, engine: Strategy, task: str | Conversation) -> Result:
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
@@ -399,13 +399,13 @@ def _open_branch(cycle: Cycle, path: str) -> Cycle:
     return branch
 
 
-def _close_branch(branch: Cycle) -> bool:
-    """Refuse further verbs of a branch; return whether it waits for a decision."""
-    is_parked = isinstance(branch.scope.halted, Suspended)
+def _close_branch(branch: Cycle) -> Suspended | None:
+    """Refuse further verbs of a branch; return what it waits for."""
+    halted = branch.scope.halted
     branch.scope.halted = PhaseError(
         "this branch is over: use the run that gathered it"
     )
-    return is_parked
+    return halted if isinstance(halted, Suspended) else None
 
 
 async def _work(
@@ -458,7 +458,7 @@ async def _ask_at_the_end(
         return clean_answer(cycle, answer), ending
     except Exception as raised:  # noqa: BLE001 - then there is no best answer; the ending stays
         failure = _wrap_error(cycle, raised)
-        if isinstance(failure, JournalError):
+        if isinstance(failure, (JournalError, Suspended)):
             return None, failure
         ending.__cause__ = failure
         return None, ending

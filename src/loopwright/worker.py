@@ -86,7 +86,7 @@ class Worker:
     """Claims and resumes the runs of a journal that no process works on.
 
     These are runs whose process died or whose lease expired, that were released, that received the command they wait
-    for, whose question expired, or that sleep until a time that has come. Several workers in several processes may
+    for, whose question expired, or whose wait for a provider or a time is over. Several workers in several processes may
     serve one journal: each run is claimed by one of them. A run whose code is missing is logged and left to an
     operator. One whose process died rests before it is claimed again (1 s, twice as long each time, up to 5 minutes);
     after three deaths it gets a worker for itself, and if it kills that one too, it is parked: `RunControl.retry`

@@ -265,7 +265,7 @@ async def test_what_cannot_be_made_shorter_is_not_sent_again() -> None:
     assert (result.stop_reason, len(provider.requests)) == ("context_overflow", 1)
 
 
-async def test_the_call_that_was_too_long_counts_too() -> None:
+async def test_a_call_that_is_made_again_with_less_counts_once() -> None:
     script = [
         *(call("look", n=n) for n in range(5)),
         ContextTooLong("8k is all I have"),
@@ -273,7 +273,7 @@ async def test_the_call_that_was_too_long_counts_too() -> None:
     ]
     result, provider, _ = await run(*script)
 
-    assert result.llm_calls == len(provider.requests)
+    assert result.llm_calls == len(provider.requests) - 1
 
 
 async def test_compacted_run_resumes_after_a_crash_and_sees_the_same() -> None:

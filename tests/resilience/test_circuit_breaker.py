@@ -17,6 +17,7 @@ from loopwright import (
     CircuitBreaker,
     CircuitBreakers,
     ConfigError,
+    Limits,
     ProviderError,
     ReActEngine,
     Result,
@@ -862,14 +863,70 @@ def test_breaker_held_by_a_caller_is_returned_again(
 ) -> None:
     breakers = CircuitBreakers(keep=1, clock=clock)
     held = breakers.get("a")
-    given = held.acquire()
     fail(held, 4)
+    given = held.acquire()
     for number in range(10):
         breakers.get(f"other {number}")
     held.failure(given)
 
     assert breakers.get("a") is held
     assert breakers.get("a").state == "open"
+
+
+def test_failures_of_calls_that_overlap_are_not_consecutive(clock: FakeClock) -> None:
+    breaker = CircuitBreaker("a", clock=clock, threshold=3, rate=None)
+    together = [breaker.acquire() for _ in range(10)]
+    for given in together:
+        breaker.failure(given)
+    assert breaker.state == "closed"
+
+    fail(breaker, 2)
+    assert breaker.state == "open"
+
+
+def test_failures_that_come_back_before_the_answers_are_no_majority(
+    clock: FakeClock,
+) -> None:
+    breaker = CircuitBreaker("a", clock=clock, threshold=None, rate=0.5, min_calls=10)
+    together = [breaker.acquire() for _ in range(50)]
+    for given in together[:10]:
+        breaker.failure(given)
+    assert breaker.state == "closed"  # 10 failed of 50, and 40 may still succeed
+
+    for given in together[10:40]:
+        breaker.failure(given)
+    assert breaker.state == "open"
+
+
+def test_waiters_are_admitted_in_order_and_more_with_each_success(
+    clock: FakeClock,
+) -> None:
+    breaker = CircuitBreaker("a", clock=clock, threshold=1, open_seconds=1)
+    fail(breaker, 1)
+    waiters = list(range(10))
+    for waiter in waiters:
+        with pytest.raises(CircuitOpen):
+            breaker.acquire(waiter=waiter)
+    clock.advance(1)
+
+    with pytest.raises(CircuitOpen):
+        breaker.acquire(waiter=1)  # it is not its turn
+    probe = breaker.acquire(waiter=0)
+    with pytest.raises(CircuitOpen):
+        breaker.acquire(waiter=1)  # one probe at a time
+    breaker.success(probe)
+
+    with pytest.raises(CircuitOpen):
+        breaker.acquire(waiter=9)
+    first, second = breaker.acquire(waiter=1), breaker.acquire(waiter=2)
+    with pytest.raises(CircuitOpen):
+        breaker.acquire(waiter="a newcomer")
+    breaker.remove_waiter(3)
+    breaker.success(first)
+    breaker.success(second)
+    for waiter in (4, 5, 6):
+        breaker.acquire(waiter=waiter)
+    breaker.acquire()  # one that does not wait is no part of the queue
 
 
 def test_a_breaker_that_cools_down_is_not_forgotten(clock: FakeClock) -> None:
@@ -1171,9 +1228,9 @@ async def test_a_tool_that_takes_too_long_counts_as_failing() -> None:
         await asyncio.sleep(10)
 
     breakers = CircuitBreakers(threshold=2)
-    turn = [call("slow"), call("slow")]
+    script = [call("slow"), call("slow"), "end"]
     await ReActEngine(
-        Runtime(ScriptedProvider([turn, "end"]), tools=[slow], breakers=breakers)
+        Runtime(ScriptedProvider(script), tools=[slow], breakers=breakers)
     ).run("Go.")
 
     assert breakers.get("tool/slow").state == "open"
@@ -1217,28 +1274,17 @@ async def test_a_cancelled_tool_gives_no_verdict() -> None:
     assert breakers.get("tool/slow").state == "closed"
 
 
-async def test_a_provider_that_keeps_failing_is_not_called_any_more(
-    clock: FakeClock,
-) -> None:
-    down = [ProviderError("overloaded", status=503, retryable=True)] * 5
-    provider = ScriptedProvider(down)
+async def test_a_provider_that_keeps_failing_is_only_probed(clock: FakeClock) -> None:
+    provider = ScriptedProvider(lambda request: ProviderError("overloaded", status=503))
     runtime = Runtime(provider, clock=clock)
-    engine = ReActEngine(runtime)
-    first, second = await engine.run("One."), await engine.run("Two.")
-    third = await engine.run("Three.")
+    results = [await ReActEngine(runtime).run("Go.") for _ in range(5)]
 
-    assert [(r.status, r.stop_reason) for r in (first, second, third)] == [
-        ("failed", "provider_error")
-    ] * 3
-    assert (len(provider.requests), third.answer) == (5, None)
-    assert str(second.error) == "overloaded"  # what opens the breaker is told as it was
-    assert isinstance(third.error, CircuitOpen)
-    assert third.error.retry_after == pytest.approx(30)
-    assert changes(runtime, second) == [
-        BreakerChanged("scripted/script", "closed", "open")
-    ]
-    with pytest.raises(CircuitOpen):
-        third.raise_for_status()
+    assert {result.stop_reason for result in results} == {"provider_unavailable"}
+    assert changes(runtime, results[0])[0] == BreakerChanged(
+        "scripted/script", "closed", "open"
+    )
+    # Each of the runs waits for up to 120 s, and a probe is sent every 3 s at most.
+    assert len(provider.requests) <= 5 + 5 * 120 / 1.0
 
 
 async def test_breakers_of_providers_are_kept_apart_by_model(clock: FakeClock) -> None:
@@ -1246,13 +1292,17 @@ async def test_breakers_of_providers_are_kept_apart_by_model(clock: FakeClock) -
     opened(breakers.get("scripted/small"))
 
     small = await ReActEngine(
-        Runtime(ScriptedProvider(["hi"], model="small"), breakers=breakers)
+        Runtime(
+            ScriptedProvider(["hi"], model="small"),
+            breakers=breakers,
+            limits=Limits(max_provider_wait=0),
+        )
     ).run("Go.")
     large = await ReActEngine(
         Runtime(ScriptedProvider(["hi"], model="large"), breakers=breakers)
     ).run("Go.")
 
-    assert (small.status, large.status) == ("failed", "completed")
+    assert (small.status, large.status) == ("suspended", "completed")
 
 
 @pytest.mark.parametrize(
@@ -1283,7 +1333,9 @@ async def test_only_what_speaks_of_the_provider_s_health_opens_its_breaker(
     error: Exception, state: str
 ) -> None:
     breakers = CircuitBreakers(threshold=1)
-    await ReActEngine(Runtime(ScriptedProvider([error]), breakers=breakers)).run("Go.")
+    limits = Limits(max_provider_wait=0)
+    provider = ScriptedProvider([error])
+    await ReActEngine(Runtime(provider, breakers=breakers, limits=limits)).run("Go.")
 
     assert breakers.get("scripted/script").state == state
 

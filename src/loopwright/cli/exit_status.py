@@ -18,6 +18,7 @@ EXIT_STATUS: dict[Status, int] = {
     "stuck": 4,
     "waiting": 5,
     "aborted": 6,
+    "suspended": 7,
 }
 FAILED, MISUSED = 1, 2
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as for a process that SIGINT or SIGPIPE ends

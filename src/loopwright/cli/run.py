@@ -358,6 +358,9 @@ def _report(
         sys.stderr.write(
             f"waiting for a decision; resume it: {format_resume_command(run_id, chosen)}\n"
         )
+    elif result.status == "suspended" and kept:
+        how = format_resume_command(run_id, chosen)
+        sys.stderr.write(f"{result.error}; resume it: {how}\n")
     elif result.error is not None and result.status != "completed":
         report_error(result.error, debug=interaction.debug)
     return EXIT_STATUS[result.status]

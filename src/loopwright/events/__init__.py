@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .effects import ModelFailed as ModelFailed
     from .effects import ModelReplied as ModelReplied
     from .effects import ModelRequested as ModelRequested
+    from .effects import ModelWaiting as ModelWaiting
     from .effects import PatchDecided as PatchDecided
     from .effects import ToolFinished as ToolFinished
     from .effects import ToolStarted as ToolStarted
@@ -70,6 +71,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".describe": ("kind_of",),
             ".effects": (
                 "AttemptFailed",
+                "ModelWaiting",
                 "BreakerChanged",
                 "CallsProposed",
                 "ChildFinished",

@@ -80,12 +80,14 @@ class ModelRequested(DescribedEvent):
 class ModelReplied(DescribedEvent, heading="model", level="info"):
     """The outcome of a model call: the reply; `seconds` is how long it took.
 
-    `sealed` numbers the calls whose arguments held a secret, which is left out here.
+    `sealed` numbers the calls whose arguments held a secret, which is left out here. `waited` are the seconds before it
+    in which the run only waited.
     """
 
     completion: Annotated[Completion, CONTENT]
     seconds: Annotated[float, PUBLIC]
     sealed: tuple[int, ...] = ()
+    waited: float = 0.0
 
     def summary(self) -> str:
         return ", ".join(
@@ -108,10 +110,11 @@ class ModelReplied(DescribedEvent, heading="model", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class ModelFailed(DescribedEvent, heading="model", level="warning"):
-    """The outcome of a model call that failed, after all its attempts."""
+    """The outcome of a model call that failed, and is no use trying again."""
 
     error: Annotated[ErrorRecord, PUBLIC]
     seconds: Annotated[float, PUBLIC]
+    waited: float = 0.0
 
     def summary(self) -> str:
         return f"failed after {self.seconds:.1f} s: {self.error.summary()}"
@@ -119,15 +122,44 @@ class ModelFailed(DescribedEvent, heading="model", level="warning"):
 
 @dataclasses.dataclass(frozen=True)
 class AttemptFailed(DescribedEvent, heading="retry", level="warning"):
-    """One attempt of a model call failed; another one follows after `delay` seconds, in the same effect."""
+    """One attempt of a model call failed; another one follows after `delay` seconds, in the same effect.
+
+    `waited` are the seconds before that in which the run only waited.
+    """
 
     attempt: Annotated[int, public("loopwright.attempt")]
     error: Annotated[ErrorRecord, public("error.type")]
     delay: Annotated[float, public("loopwright.delay")]
+    waited: float = 0.0
 
     def summary(self) -> str:
         failed = f"attempt {self.attempt} failed, again in {self.delay:.1f} s"
         return f"{failed}: {self.error.summary()}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelWaiting(
+    DescribedEvent,
+    heading="wait",
+    level="warning",
+    counter=Counter(
+        "loopwright.model_waits",
+        "{wait}",
+        "Periods in which model calls waited for their provider.",
+    ),
+):
+    """A model call waits for its provider at least until `until` (wall clock, seconds); it is not lost.
+
+    The reason is the model's circuit breaker, which is open. `waited` are the seconds before that in which the run
+    only waited.
+    """
+
+    reason: Annotated[str, public("loopwright.reason")]
+    until: Annotated[float, public("loopwright.until")]
+    waited: float = 0.0
+
+    def summary(self) -> str:
+        return "the model does not answer; its circuit breaker is open"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -409,7 +441,8 @@ class DriftNoticed(DescribedEvent, heading="drift", level="warning"):
 
 
 EffectEvent: TypeAlias = (
-    ModelRequested | ModelReplied | ModelFailed | AttemptFailed | LimitHit | CallsProposed | GateDecided | ToolStarted |
+    ModelRequested | ModelReplied | ModelFailed | AttemptFailed | ModelWaiting |
+    LimitHit | CallsProposed | GateDecided | ToolStarted |
     ToolFinished | EffectStarted | EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead |
     PatchDecided | BreakerChanged | DriftNoticed
 )  # fmt: skip

@@ -26,16 +26,20 @@ from .describe import (
 )
 
 Status: TypeAlias = Literal[
-    "completed", "stuck", "limit", "aborted", "waiting", "failed"
+    "completed", "stuck", "limit", "aborted", "waiting", "suspended", "failed"
 ]
 StopReason: TypeAlias = Literal[
     "answered", "repeated_action", "repeated_error", "denied", "max_iterations", "max_llm_calls", "max_tool_calls",
     "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error", "context_overflow",
     "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
+    "provider_unavailable", "sleeping",
 ]  # fmt: skip
 
 Ending: TypeAlias = Literal["", "left", "died", "lost"]
 """How the work of a run's earlier owner ended; empty where it is not recorded."""
+SuspendReason: TypeAlias = Literal[
+    "waiting", "cancelled", "diverged", "released", "provider_unavailable", "sleeping"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,16 +210,13 @@ class RunSuspended(
 ):
     """The run stopped for now and can be resumed.
 
-    It waits for decisions, its host was cancelled, the code that resumed it is not the code that wrote it, or its
-    worker released it. `waited` are the seconds before that in which a person was asked and nothing else was at work.
+    It waits for decisions, for its provider or for a time, its host was cancelled, the code that resumed it is not the
+    code that wrote it, or its worker released it. `waited` are the seconds before that in which nothing was at work.
     A run that diverged in a worker is `released`: a worker with other code may take it.
     A worker resumes it at `wake_at` (wall clock, seconds); 0 is never.
     """
 
-    reason: Annotated[
-        Literal["waiting", "cancelled", "diverged", "released"],
-        STOP_REASON,
-    ]
+    reason: Annotated[SuspendReason, STOP_REASON]
     pending: Annotated[tuple[Question, ...], Exposure("public", count=True)] = ()
     waited: float = 0.0
     released: bool = False

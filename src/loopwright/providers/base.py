@@ -81,6 +81,8 @@ class Request:
         sampling: takes precedence over the provider's own defaults.
         schema: the JSON schema that the reply must fit, if there is one.
         as_text: the engine reads the reply itself, so a text dialect must return it unchanged.
+        timeout: seconds that one attempt may take, `None` without a bound. The runtime enforces it; a provider that
+            asks several others (`bounds_attempts`) applies it to each of them.
     """
 
     conversation: Conversation
@@ -89,6 +91,7 @@ class Request:
     sampling: Sampling = Sampling()
     schema: OutputSchema | None = None
     as_text: bool = False
+    timeout: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +121,7 @@ class Delta:
         call: a fragment of a tool call.
         completion: the whole reply, in the last delta only; the run uses nothing else.
         key: the effect that it belongs to, which the run fills in; concurrent branches have different keys.
+        attempt: the attempt of the model call, from 1: where it grows, the text of the attempt before is void.
     """
 
     text: str = ""
@@ -125,6 +129,7 @@ class Delta:
     call: CallDelta | None = None
     completion: Completion | None = None
     key: str = ""
+    attempt: int = 1
 
 
 class Provider(Protocol):

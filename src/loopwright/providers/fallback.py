@@ -1,5 +1,6 @@
 """A provider made of several: where one fails, the next one is asked within the same call."""
 
+import asyncio
 import contextlib
 import dataclasses
 import math
@@ -70,6 +71,9 @@ class FallbackProvider:
         self._cool_down, self._when = cool_down, when
         self._clock: Clock = clock or SystemClock()
 
+    bounds_attempts = True
+    """Whether `Request.timeout` is applied to each member, and not to the whole."""
+
     @property
     def name(self) -> str:
         """The text "fallback"."""
@@ -112,7 +116,8 @@ class FallbackProvider:
         call = self._begin_call()
         for member in call.order:
             try:
-                completion = await member.provider.complete(request)
+                async with asyncio.timeout(request.timeout):
+                    completion = await member.provider.complete(request)
                 return call.accept(member, completion)
             except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
                 self._record_failure(call, member, _to_provider_error(member, error))
@@ -127,10 +132,9 @@ class FallbackProvider:
         for member in call.order:
             has_yielded = False
             try:
-                async with contextlib.aclosing(
-                    stream_deltas(member.provider, request)
-                ) as deltas:
-                    async for delta in deltas:
+                stream = stream_deltas(member.provider, request)
+                async with contextlib.aclosing(stream) as deltas:
+                    async for delta in _bound_stream(deltas, request.timeout):
                         has_yielded = has_yielded or _has_content(delta)
                         yield call.accept_delta(member, delta)
                 return
@@ -229,6 +233,21 @@ class FallbackCall:
         return failure
 
 
+async def _bound_stream(
+    deltas: AsyncGenerator[Delta], timeout: float | None
+) -> AsyncGenerator[Delta]:
+    """Yield the deltas of a stream; raise `TimeoutError` if they do not end in time."""
+    loop = asyncio.get_running_loop()
+    until = math.inf if timeout is None else loop.time() + timeout
+    while True:
+        # A time-out may not span a `yield`: the consumer runs in between.
+        async with asyncio.timeout_at(None if math.isinf(until) else until):
+            delta = await anext(deltas, None)
+        if delta is None:
+            return
+        yield delta
+
+
 def _has_content(delta: Delta) -> bool:
     return bool(delta.text or delta.reasoning or delta.call)
 
@@ -252,6 +271,9 @@ def _to_provider_error(member: Member, error: Exception) -> ProviderError:
     """Return the error itself, or a `ProviderError` with it as the cause."""
     if isinstance(error, ProviderError):
         return error
+    if isinstance(error, TimeoutError):
+        text = f"{member.provider.name} gave no whole reply in time"
+        return ProviderTimeout(text, retryable=True)
     failure = ProviderError(
         f"{member.provider.name} raised {type(error).__name__}: {format_error(error)}"
     )

@@ -26,6 +26,11 @@ StateCallback: TypeAlias = Callable[[str, BreakerState, BreakerState, str], None
 
 Change: TypeAlias = tuple[BreakerState, BreakerState, str]
 
+MAX_RAMP = 64
+"""Calls at a time that end the ramp after a recovery: beyond it, all are admitted."""
+FIRST_RAMP = 2
+QUEUE_SECONDS, QUEUE_SECONDS_EACH = 0.1, 0.001
+"""How long a caller that is not the next one waits before it asks again, and more for each that waits."""
 MAX_UNREPORTED = 20  # changes that a breaker keeps for the next listener
 
 # One lock for all breakers and retry budgets: it is held for microseconds, and a fork waits until it is free, so that
@@ -48,6 +53,7 @@ class BreakerKeywords(TypedDict, total=False):
     slow_rate: float
     open_seconds: float
     max_open_seconds: float
+    max_cool_down: float
     probes: int
     probe_seconds: float
 
@@ -63,7 +69,8 @@ class BreakerOptions(Options):
         slow_seconds: duration above which a successful call counts as slow.
         slow_rate: share of slow calls in the window that opens it.
         open_seconds: how long it stays open the first time; each failed probe doubles it.
-        max_open_seconds: upper bound of an open period and of a cool-down.
+        max_open_seconds: upper bound of an open period.
+        max_cool_down: upper bound of a cool-down.
         probes: number of concurrent probes while half-open; the first one that succeeds closes the breaker.
         probe_seconds: time after which a probe without a result no longer counts as in flight.
     """
@@ -76,6 +83,7 @@ class BreakerOptions(Options):
     slow_rate: float = Field(default=0.5, gt=0, le=1)
     open_seconds: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     max_open_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    max_cool_down: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     probes: int = Field(default=1, ge=1)
     probe_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
 
@@ -96,20 +104,25 @@ class RegistryOptions(BreakerOptions):
 class BreakerPass:
     """Permission for one call; return it exactly once, by `CircuitBreaker.success`, `failure` or `cancel`.
 
-    `generation` tells a late result of an earlier state from one that counts; `since` is the start of the call.
+    `generation` tells a late result of an earlier state from one that counts; `since` is the start of the call,
+    `order` its place among the starts and failures of all calls.
     """
 
     generation: int
     probe: bool
     since: float = 0.0
+    order: int = 0
 
 
 class CircuitBreaker:
     """Rejects calls to something that fails too often, until a probe succeeds.
 
-    It opens at `threshold` consecutive failures, or when failures or slow calls are too large a share of the recent
-    calls. After a while it lets a probe through, and closes if the probe succeeds. A cancelled call and a rejection
-    change nothing. Safe in threads and event loops.
+    It opens at `threshold` consecutive failures of calls that did not overlap, or when failures or slow calls are too
+    large a share of the recent calls and of those in flight. After a while it lets a probe through, and closes if the
+    probe succeeds. A cancelled call and a rejection change nothing. Safe in threads and event loops.
+
+    A caller that waits instead of giving up passes itself as `waiter` and asks again: waiters are admitted in the order
+    in which they came, one at a time as probes, and after a recovery more with each success.
 
     Args:
         name: what it protects: "tool/NAME", or a model as "PROVIDER/MODEL".
@@ -139,6 +152,9 @@ class CircuitBreaker:
         self._cause = ""
         self._generation = self._consecutive = self._seen = 0
         self._failed = self._slow = 0  # one bit for each call in the window
+        self._in_flight = self._order = self._failed_at = 0
+        self._waiters: dict[object, None] = {}
+        self._ramp: float = math.inf
         self._begin("closed")
 
     @property
@@ -151,15 +167,18 @@ class CircuitBreaker:
         """Whether it can be discarded: it is closed and not cooling down."""
         return self._state == "closed" and self._clock.monotonic() >= self._cool_until
 
-    def acquire(self, changed: StateCallback | None = None) -> BreakerPass:
+    def acquire(
+        self, changed: StateCallback | None = None, *, waiter: object = None
+    ) -> BreakerPass:
         """Return permission for one call, or raise `CircuitOpen`; a rejection is not counted as a failure.
 
         A rejection is `retryable` if the breaker only cools down. `changed` also receives earlier changes that no
-        listener has received. Listeners are called without the lock; an error in a listener is logged.
+        listener has received. Listeners are called without the lock; an error in a listener is logged. A `waiter` that
+        is rejected has its place in the queue until it is admitted or `remove_waiter` is called.
         """
         now = self._clock.monotonic()
         with LOCK:
-            admission = self._admit(now)
+            admission = self._admit(now, waiter)
             changes = self._take_changes(changed)
         if changed is not None and changes:
             self._report(changed, changes)
@@ -180,6 +199,8 @@ class CircuitBreaker:
             if given.probe:
                 self._finish_probe(given, succeeded=not slow)
             elif given.generation == self._generation:
+                self._end_call()
+                self._ramp = self._ramp + 1 if self._ramp < MAX_RAMP else math.inf
                 self._count(failed=False, slow=slow)
             changes = self._take_changes(changed)
         if changed is not None and changes:
@@ -191,6 +212,11 @@ class CircuitBreaker:
             if given.probe:
                 self._finish_probe(given, succeeded=False)
             elif given.generation == self._generation:
+                self._end_call()
+                if given.order > self._failed_at:
+                    self._consecutive += 1
+                self._order += 1
+                self._failed_at = self._order
                 self._count(failed=True, slow=False)
             changes = self._take_changes(changed)
         if changed is not None and changes:
@@ -200,16 +226,24 @@ class CircuitBreaker:
         """Record that the call says nothing about health: it was cancelled, or failed by the caller's own mistake."""
         with LOCK:
             self._probes.pop(given, None)
+            if not given.probe and given.generation == self._generation:
+                self._end_call()
+
+    def remove_waiter(self, waiter: object) -> None:
+        """Give up the place of a waiter in the queue, if it has one."""
+        with LOCK:
+            self._waiters.pop(waiter, None)
 
     def cool_down(self, seconds: float) -> None:
         """Reject calls for `seconds`, as a server asked with `Retry-After`, without counting a failure.
 
-        A shorter cool-down does not replace a longer one, and none exceeds `max_open_seconds`.
+        A shorter cool-down does not replace a longer one, and none exceeds `max_cool_down`.
         """
-        until = self._clock.monotonic() + min(seconds, self._max_open)
+        until = self._clock.monotonic() + min(seconds, self._options.max_cool_down)
         with LOCK:
             # In this order, since NaN is not greater than any number.
             self._cool_until = max(self._cool_until, until)
+            self._ramp = FIRST_RAMP
 
     def force_open(self, reason: str) -> None:
         """Reject every call until `reset`; rejections give the reason."""
@@ -226,20 +260,47 @@ class CircuitBreaker:
             self._open_for = self._options.open_seconds
             self._move("closed", "reset")
 
-    def _admit(self, now: float) -> BreakerPass | CircuitOpen:
+    def _admit(self, now: float, waiter: object) -> BreakerPass | CircuitOpen:
+        rejection = None
         if self._state != "closed" or now < self._cool_until:
             rejection = self._rejection(now)
-            if rejection is not None:
-                return rejection
+        if rejection is None and waiter is not None:
+            rejection = self._queue(waiter)
+        if rejection is not None:
+            if waiter is not None:
+                self._waiters[waiter] = None
+            return rejection
+        self._waiters.pop(waiter, None)
+        return self._issue_pass(now)
+
+    def _issue_pass(self, now: float) -> BreakerPass:
+        self._order += 1
         if self._state == "closed":
-            if self._options.slow_seconds is None:
-                return self._shared_pass
-            return BreakerPass(self._generation, False, now)
+            self._in_flight += 1
+            return BreakerPass(self._generation, False, now, self._order)
         if self._state == "open":
             self._move("half-open")
-        given = BreakerPass(self._generation, True, now)
+        given = BreakerPass(self._generation, True, now, self._order)
         self._probes[given] = now + self._options.probe_seconds
         return given
+
+    def _queue(self, waiter: object) -> CircuitOpen | None:
+        """Return the rejection of a waiter whose turn has not come."""
+        free = self._ramp - self._in_flight
+        if self._state != "closed":
+            free = self._options.probes - len(self._probes)
+        if math.isinf(free):
+            return None
+        first = list(islice(self._waiters, max(int(free), 0)))
+        has_place = len(first) < free
+        if waiter in first or (has_place and waiter not in self._waiters):
+            return None
+        text = f"{self.name} works again; other calls are made first"
+        pause = QUEUE_SECONDS + len(self._waiters) * QUEUE_SECONDS_EACH
+        return CircuitOpen(text, retryable=True, retry_after=pause)
+
+    def _end_call(self) -> None:
+        self._in_flight = max(self._in_flight - 1, 0)
 
     def _rejection(self, now: float) -> CircuitOpen | None:
         if self._forced is not None:
@@ -272,6 +333,7 @@ class CircuitBreaker:
         if succeeded:
             self._open_for = self._options.open_seconds
             self._move("closed")
+            self._ramp = FIRST_RAMP
         else:
             self._open_for = min(self._open_for * 2, self._max_open)
             self._trip(self._cause)
@@ -282,7 +344,8 @@ class CircuitBreaker:
         if not (failed or slow or in_window):  # there are no bits to shift
             self._seen += 1
             return
-        self._consecutive = self._consecutive + 1 if failed else 0
+        if not failed:
+            self._consecutive = 0
         self._failed = (self._failed << 1 | failed) & self._window_mask
         self._slow = (self._slow << 1 | slow) & self._window_mask
         self._seen += 1
@@ -297,7 +360,8 @@ class CircuitBreaker:
         seen = min(self._seen, self._options.window)
         if seen < self._options.min_calls:
             return None
-        if self._failed.bit_count() / seen >= self._rate:
+        # Failures come back faster than answers: what is in flight may still succeed.
+        if self._failed.bit_count() / (seen + self._in_flight) >= self._rate:
             return "failed too often"
         if self._slow.bit_count() / seen >= self._options.slow_rate:
             return "was too slow too often"
@@ -320,8 +384,7 @@ class CircuitBreaker:
         self._generation += 1
         self._consecutive = self._failed = self._slow = self._seen = 0
         self._probes.clear()
-        # One permission serves all calls whose duration is not measured.
-        self._shared_pass = BreakerPass(self._generation, probe=False)
+        self._in_flight, self._ramp = 0, math.inf
 
     def _take_changes(self, changed: StateCallback | None) -> Sequence[Change]:
         """Remove and return the changes that no listener has received, if there is a listener now."""
@@ -364,13 +427,14 @@ class CircuitBreakers:
         # A breaker that a caller still holds, as during a call, stays the only one of its name.
         self._held: WeakValueDictionary[str, CircuitBreaker] = WeakValueDictionary()
 
-    def get(self, name: str) -> CircuitBreaker:
-        """Return the breaker of that name; the first use creates it."""
+    def get(self, name: str, **defaults: Unpack[BreakerKeywords]) -> CircuitBreaker:
+        """Return the breaker of that name; the first use creates it, with defaults for what the registry does not say."""
         with LOCK:
             found = self._breakers.get(name)
             if found is None:
+                options: BreakerKeywords = {**defaults, **self._options}
                 found = self._held.get(name) or CircuitBreaker(
-                    name, clock=self._clock, **self._options
+                    name, clock=self._clock, **options
                 )
                 self._breakers[name] = self._held[name] = found
                 self._discard_idle()

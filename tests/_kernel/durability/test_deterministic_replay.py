@@ -35,7 +35,6 @@ from loopwright import (
 )
 from loopwright.errors import PhaseError
 from loopwright.events import (
-    AttemptFailed,
     DriftNoticed,
     Entry,
     FactNoted,
@@ -618,24 +617,6 @@ async def test_nudges_and_blocks_are_delivered_as_recorded() -> None:
         assert result.answer == "enough"
         assert result.conversation == whole.conversation
         assert RAN == []
-
-
-async def test_attempts_that_are_recorded_count_to_the_cap() -> None:
-    outage = ProviderError("down", status=503, retryable=True)
-    first = runtime([outage, outage, outage], clock=FakeClock())
-    await Asking(first).run("go", run_id="r")
-    entries = first.journal.read("r")
-    again = runtime(
-        [outage, outage, outage],
-        clock=FakeClock(),
-        journal=crashed(entries, cut_after(entries, "attempt_failed", 2)),
-    )
-    result = await Asking(again).resume("r")
-
-    assert len(effects(entries, AttemptFailed)) == 2
-    assert len(first.provider.requests) == 3  # type: ignore[attr-defined]
-    assert len(again.provider.requests) == 1  # type: ignore[attr-defined]
-    assert result.stop_reason == "provider_error"
 
 
 # --- intents ---

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from function_engine import FunctionEngine
 from journal_positions import cut_after
 from loopwright import (
     CircuitBreakers,
@@ -17,12 +18,20 @@ from loopwright import (
     Reasoning,
     Request,
     Result,
+    Run,
     Runtime,
     Usage,
     tool,
 )
-from loopwright.errors import CircuitOpen, ContextTooLong, ProviderTimeout
-from loopwright.events import AttemptFailed, ErrorRecord, ModelFailed, ModelReplied
+from loopwright._kernel.durability.replay import Replay
+from loopwright.errors import CircuitOpen, ContextTooLong, ProviderTimeout, Suspended
+from loopwright.events import (
+    AttemptFailed,
+    ErrorRecord,
+    ModelReplied,
+    ModelWaiting,
+    RunSuspended,
+)
 from loopwright.providers import CallDelta
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
@@ -61,7 +70,7 @@ async def test_what_may_succeed_later_is_tried_again(error: ProviderError) -> No
         "completed",
         "done",
         2,
-        2,
+        1,
     )
 
 
@@ -170,27 +179,93 @@ async def test_a_script_that_has_run_out_fails_loudly() -> None:
     assert "the script has no line for model call 1" in str(result.error)
 
 
-async def test_after_three_attempts_the_last_error_is_the_result() -> None:
-    result, provider, clock, runtime = await run(down(500), down(502), down(503))
+async def test_a_run_waits_for_its_provider_and_is_suspended_after_that() -> None:
+    clock = FakeClock()
+    provider = ScriptedProvider(lambda request: down())
+    runtime = Runtime(provider, clock=clock, limits=Limits(timeout=10))
+    engine = ReActEngine(runtime)
+    result = await engine.run("Go.", run_id="r")
 
-    assert (result.status, result.stop_reason, str(result.error)) == (
-        "failed",
-        "provider_error",
-        "status 503",
+    assert (result.status, result.stop_reason, result.answer) == (
+        "suspended",
+        "provider_unavailable",
+        None,
     )
-    assert (len(provider.requests), len(clock.slept), result.llm_calls) == (3, 2, 3)
-    assert [a.error.message for a in attempts(runtime, result)] == [
-        "status 500",
-        "status 502",
+    assert 90 <= sum(clock.slept) <= 120
+    assert result.llm_calls == 1  # an attempt without usage takes no place
+    [suspended] = [
+        e.event for e in runtime.journal.read("r") if isinstance(e.event, RunSuspended)
     ]
-    failed = [
-        e.event
-        for e in runtime.journal.read(result.run_id)
-        if isinstance(e.event, ModelFailed)
+    assert suspended.reason == "provider_unavailable"
+    assert suspended.wake_at >= clock.wall() + 30
+    assert [info.status for info in runtime.journal.runs()] == ["suspended"]
+
+
+async def test_a_run_that_was_suspended_continues_when_its_provider_works_again() -> (
+    None
+):
+    clock, works = FakeClock(), False
+    provider = ScriptedProvider(lambda request: "done" if works else down())
+    runtime = Runtime(provider, clock=clock, limits=Limits(max_llm_calls=1))
+    engine = ReActEngine(runtime)
+    suspended = await engine.run("Go.", run_id="r")
+    failed = len(attempts(runtime, suspended))
+    works = True
+    clock.advance(1000)
+    result = await engine.resume("r")
+
+    assert (suspended.status, result.status, result.answer) == (
+        "suspended",
+        "completed",
+        "done",
+    )
+    assert (result.llm_calls, failed) == (1, len(attempts(runtime, result)))
+    numbers = [attempt.attempt for attempt in attempts(runtime, result)]
+    assert numbers == list(range(1, failed + 1))
+
+
+async def test_a_wait_that_would_be_too_long_suspends_the_run_at_once() -> None:
+    result, provider, clock, _ = await run(down(429, after=600))
+
+    assert (result.status, len(provider.requests), clock.slept) == ("suspended", 1, [])
+    assert isinstance(result.error, Suspended)
+    assert result.error.wake_at == clock.wall() + 600
+
+
+async def test_a_run_that_waits_for_its_provider_stops_when_it_is_told_to() -> None:
+    waiting = asyncio.Event()
+
+    class Slow(FakeClock):
+        async def sleep(self, seconds: float) -> None:
+            waiting.set()
+            await asyncio.sleep(seconds)
+
+    provider = ScriptedProvider([down(after=60)])
+    async with ReActEngine(Runtime(provider, clock=Slow())).start("Go.") as handle:
+        await waiting.wait()
+        await handle.stop()
+        result = await asyncio.wait_for(handle.result(), 10)
+
+    assert (result.status, len(provider.requests)) == ("aborted", 1)
+
+
+async def test_one_branch_that_waits_holds_up_no_other() -> None:
+    def answer(request: Request) -> Any:
+        return down() if "down" in request.conversation.task else "done"
+
+    async def body(run: Run) -> object:
+        return await run.gather(
+            lambda branch: branch.ask("down"), lambda branch: branch.ask("up")
+        )
+
+    clock = FakeClock()
+    runtime = Runtime(ScriptedProvider(answer), clock=clock)
+    result = await FunctionEngine(runtime, body=body).run("Go.", run_id="r")
+    replies = [
+        e.key for e in runtime.journal.read("r") if isinstance(e.event, ModelReplied)
     ]
-    assert [event.error for event in failed] == [ErrorRecord.of(down(503))]
-    with pytest.raises(ProviderError, match="status 503"):
-        result.raise_for_status()
+
+    assert (result.status, replies) == ("suspended", ["0.1.0"])
 
 
 async def test_each_attempt_asks_for_the_very_same() -> None:
@@ -212,7 +287,7 @@ async def test_a_retry_goes_on_in_the_middle_of_a_run_without_repeating_anything
 
     result, _, _, _ = await run(call("send"), down(), "done", tools=[send])
 
-    assert (result.status, ran, result.llm_calls) == ("completed", ["sent"], 3)
+    assert (result.status, ran, result.llm_calls) == ("completed", ["sent"], 2)
 
 
 # --- when ---
@@ -240,52 +315,17 @@ async def test_a_server_that_says_when_is_waited_for_that_long() -> None:
     assert (result.status, clock.slept) == ("completed", [17.5, 0])
     assert attempts(runtime, result) == [
         AttemptFailed(1, ErrorRecord.of(down(429, after=17.5)), 17.5),
-        AttemptFailed(2, ErrorRecord.of(down(429, after=0)), 0),
+        AttemptFailed(2, ErrorRecord.of(down(429, after=0)), 0, 17.5),
     ]
 
 
-async def test_a_server_that_asks_for_more_than_a_minute_is_not_waited_for() -> None:
-    result, provider, clock, _ = await run(down(429, after=61))
+async def test_waiting_for_a_provider_costs_no_active_time() -> None:
+    script = [down(503, after=25), down(503, after=25), "done"]
+    result, _, clock, runtime = await run(*script, limits=Limits(timeout=1))
 
-    assert (result.status, len(provider.requests), clock.slept) == ("failed", 1, [])
-    assert isinstance(result.error, ProviderError)
-    assert result.error.retry_after == 61
-
-
-async def test_a_pause_that_would_outlast_the_run_is_not_made() -> None:
-    result, provider, clock, _ = await run(
-        down(429, after=30), limits=Limits(timeout=20)
-    )
-
-    assert (result.status, result.stop_reason, len(provider.requests)) == (
-        "failed",
-        "provider_error",
-        1,
-    )
-    assert clock.slept == []
-
-
-async def test_no_pause_outlasts_the_run_by_its_own_clock_after_earlier_ones_either() -> (
-    None
-):
-    result, provider, clock, _ = await run(
-        *[down(503, after=25)] * 3, limits=Limits(timeout=40)
-    )
-
-    assert (result.status, result.stop_reason, len(provider.requests)) == (
-        "failed",
-        "provider_error",
-        2,
-    )
-    assert clock.slept == [25]
-
-
-async def test_a_run_without_a_time_limit_waits_as_asked() -> None:
-    result, _, clock, _ = await run(
-        down(429, after=60), "done", limits=Limits(timeout=None)
-    )
-
-    assert (result.status, clock.slept) == ("completed", [60])
+    assert (result.status, clock.slept) == ("completed", [25, 25])
+    replay = Replay(runtime.journal.read(result.run_id))
+    assert replay.totals.active_seconds == pytest.approx(0, abs=1e-3)
 
 
 async def test_cancelling_during_a_pause_ends_it_at_once() -> None:
@@ -308,58 +348,30 @@ async def test_cancelling_during_a_pause_ends_it_at_once() -> None:
     assert len(provider.requests) == 1
 
 
-async def test_the_end_of_the_run_s_time_ends_a_pause_too() -> None:
-    class Dawdling(FakeClock):
-        async def sleep(self, seconds: float) -> None:
-            await asyncio.sleep(30)
-
-    runtime = Runtime(
-        ScriptedProvider([down(after=0.1)]),
-        clock=Dawdling(),
-        limits=Limits(timeout=0.2),
-    )
-    result = await ReActEngine(runtime).run("Go.")
-
-    assert (result.status, result.stop_reason) == ("limit", "timeout")
-
-
 # --- how often, over all runs ---
 
 
 async def test_an_outage_is_not_multiplied_by_retries() -> None:
-    provider = ScriptedProvider(lambda request: down())
-    runtime = Runtime(
-        provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None)
-    )
-    engine = ReActEngine(runtime)
-    for number in range(300):
-        result = await engine.run("Go.", run_id=f"run{number}")
-        assert result.stop_reason == "provider_error"
+    clock = FakeClock()
+    provider = ScriptedProvider(lambda request: down(after=0))
+    breakers = CircuitBreakers(threshold=None, rate=None)
+    runtime = Runtime(provider, clock=clock, breakers=breakers)
+    started = clock.monotonic()
+    for number in range(30):
+        result = await ReActEngine(runtime).run("Go.", run_id=f"run{number}")
+        assert result.stop_reason == "provider_unavailable"
 
-    assert 300 < len(provider.requests) <= 300 + 10 + 300 / 10
-
-
-async def test_calls_earn_retries_back() -> None:
-    provider = ScriptedProvider([down(), *["done"] * 11, down(), "done"])
-    runtime = Runtime(provider, clock=FakeClock())
-    engine = ReActEngine(runtime)
-    while runtime.retry_budget(provider).spend():
-        pass
-
-    assert (await engine.run("Go.")).status == "failed"
-    assert [(await engine.run("Go.")).status for _ in range(12)] == ["completed"] * 12
-    assert provider.left == 0
+    # 30 first attempts, the 10 of a full budget, and one a second.
+    assert len(provider.requests) <= 30 + 10 + (clock.monotonic() - started) + 1
 
 
-async def test_only_retries_that_are_made_are_paid_for() -> None:
-    provider = ScriptedProvider(lambda request: down())
-    runtime = Runtime(
-        provider, clock=FakeClock(), breakers=CircuitBreakers(threshold=None, rate=None)
-    )
-    for _ in range(20):
-        await ReActEngine(runtime).run("Go.")
+async def test_a_call_without_a_retry_left_waits_for_one() -> None:
+    provider = ScriptedProvider([down(after=0), "done"])
+    runtime = Runtime(provider, clock=(clock := FakeClock()))
+    retries_left(runtime)  # spends them
+    result = await ReActEngine(runtime).run("Go.")
 
-    assert len(provider.requests) - 20 >= 10
+    assert (result.status, sum(clock.slept)) == ("completed", pytest.approx(1))
 
 
 async def test_each_provider_and_model_has_a_retry_budget_of_its_own() -> None:
@@ -370,18 +382,22 @@ async def test_each_provider_and_model_has_a_retry_budget_of_its_own() -> None:
     assert runtime.retry_budget(one) is not runtime.retry_budget(other)
 
 
-async def test_the_attempts_of_a_call_are_counted_over_a_crash() -> None:
-    failing = ScriptedProvider([down(), down(), down()])
+async def test_pauses_continue_to_grow_after_a_crash() -> None:
+    failing = ScriptedProvider(lambda request: down())
     runtime = Runtime(failing, clock=FakeClock())
     entries = runtime.journal.read((await ReActEngine(runtime).run("Go.")).run_id)
 
-    provider = ScriptedProvider([down(), "too late"])
-    journal = crashed(entries, cut_after(entries, "attempt_failed", 2))
-    result = await ReActEngine(
-        Runtime(provider, clock=FakeClock(), journal=journal)
-    ).resume(entries[0].run_id)
+    longest = 0.0
+    for _ in range(20):
+        clock = FakeClock()
+        journal = crashed(entries, cut_after(entries, "attempt_failed", 6))
+        provider = ScriptedProvider([down(), "done"])
+        again = Runtime(provider, clock=clock, journal=journal)
+        result = await ReActEngine(again).resume(entries[0].run_id)
+        assert result.status == "completed"
+        longest = max(longest, *clock.slept)
 
-    assert (result.status, len(provider.requests), result.llm_calls) == ("failed", 1, 3)
+    assert longest > 4  # a first pause is at most 0.5 s
 
 
 # --- the breaker, and what it rejects ---
@@ -395,57 +411,49 @@ def retries_left(runtime: Runtime) -> int:
     return left
 
 
-async def test_a_failure_that_opens_the_breaker_is_told_as_it_was_and_not_tried_again() -> (
-    None
-):
-    result, provider, clock, runtime = await run(
-        down(503), breakers=CircuitBreakers(threshold=1)
-    )
+async def test_a_breaker_that_opens_makes_the_call_wait_for_its_probe() -> None:
+    clock = FakeClock()
+    breakers = CircuitBreakers(threshold=1, clock=clock)
+    provider = ScriptedProvider([down(503, after=0), "done"])
+    runtime = Runtime(provider, clock=clock, breakers=breakers)
+    result = await ReActEngine(runtime).run("Go.")
 
-    assert (str(result.error), len(provider.requests), clock.slept) == (
-        "status 503",
-        1,
-        [],
-    )
-    assert (result.llm_calls, retries_left(runtime)) == (1, 10)
+    assert (result.status, len(provider.requests)) == ("completed", 2)
+    assert sum(clock.slept) == pytest.approx(1.0)
+    [waiting] = [
+        e.event
+        for e in runtime.journal.read(result.run_id)
+        if isinstance(e.event, ModelWaiting)
+    ]
+    assert (waiting.reason, waiting.until) == ("circuit_open", clock.wall())
 
 
 async def test_being_told_to_slow_down_never_opens_the_breaker() -> None:
     result, provider, _, runtime = await run(
-        *[down(429, after=1), down(429)] * 25, limits=Limits(timeout=None)
+        *[down(429, after=1), down(429)] * 25,
+        "done",
+        limits=Limits(timeout=None, max_provider_wait=None),
     )
-    for _ in range(20):
-        await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, len(provider.requests) >= 20) == ("failed", True)
+    assert (result.status, len(provider.requests)) == ("completed", 51)
     assert runtime.breakers.get("scripted/script").state == "closed"
 
 
 async def test_what_one_run_is_told_to_wait_all_runs_wait() -> None:
-    script = [down(429, after=90), "done", "done"]
-    failed, provider, clock, runtime = await run(*script)
+    script = [down(429, after=190), "done", "done"]
+    told, provider, clock, runtime = await run(*script)
     too_early = await ReActEngine(runtime).run("Go.")
-    clock.advance(40)
-    waited, max_concurrency = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
+    clock.advance(140)
+    waited, after = [await ReActEngine(runtime).run("Go.") for _ in range(2)]
 
-    assert [r.status for r in (failed, too_early, waited, max_concurrency)] == [
-        "failed",
-        "failed",
+    assert [r.status for r in (told, too_early, waited, after)] == [
+        "suspended",
+        "suspended",
         "completed",
         "completed",
     ]
-    assert isinstance(too_early.error, CircuitOpen)
-    assert too_early.error.retry_after == pytest.approx(90)
     assert (clock.slept, len(provider.requests)) == ([50.0], 3)
-    rejection = CircuitOpen(
-        "scripted/script asked to be left alone; it is not called for another 50.0 s",
-        retryable=True,
-        retry_after=50.0,
-    )
-    assert attempts(runtime, waited) == [
-        AttemptFailed(1, ErrorRecord.of(rejection), 50.0)
-    ]
-    assert attempts(runtime, max_concurrency) == []
+    assert attempts(runtime, waited) == attempts(runtime, after) == []
 
 
 async def test_to_wait_for_a_cool_down_costs_no_call_and_no_retry() -> None:
@@ -459,35 +467,6 @@ async def test_to_wait_for_a_cool_down_costs_no_call_and_no_retry() -> None:
 
     assert (result.status, result.llm_calls, clock.slept) == ("completed", 1, [30])
     assert retries_left(runtime) == 10
-
-
-async def test_three_attempts_are_left_after_a_cool_down() -> None:
-    breakers = CircuitBreakers(clock=(clock := FakeClock()))
-    breakers.get("scripted/script").cool_down(30)
-    provider = ScriptedProvider([down(), down(429, after=5), "done"])
-    runtime = Runtime(provider, clock=clock, breakers=breakers)
-    result = await ReActEngine(runtime).run("Go.")
-
-    assert (result.status, result.llm_calls, len(clock.slept)) == ("completed", 3, 3)
-    assert retries_left(runtime) == 8
-
-
-async def test_a_cool_down_that_outlasts_the_run_is_not_waited_for() -> None:
-    breakers = CircuitBreakers(clock=(clock := FakeClock()))
-    breakers.get("scripted/script").cool_down(30)
-    provider = ScriptedProvider(["never"])
-    result = await ReActEngine(
-        Runtime(provider, clock=clock, breakers=breakers, limits=Limits(timeout=20))
-    ).run("Go.")  # fmt: skip
-
-    assert (result.status, result.stop_reason, clock.slept, provider.requests) == (
-        "failed",
-        "provider_error",
-        [],
-        [],
-    )
-    assert isinstance(result.error, CircuitOpen)
-    assert result.error.retry_after == pytest.approx(30)
 
 
 class Renewed(FakeClock):
@@ -505,67 +484,31 @@ class Renewed(FakeClock):
         self._meanwhile(self)
 
 
-async def test_one_call_waits_for_three_cool_downs_and_no_more() -> None:
+async def test_a_call_that_meets_one_cool_down_after_another_is_suspended() -> None:
     clock = Renewed(lambda clock: clock.breaker.cool_down(7))
     clock.breaker.cool_down(7)
     provider = ScriptedProvider(["never"])
-    runtime = Runtime(
-        provider, clock=clock, breakers=clock.breakers, limits=Limits(timeout=None)
-    )
-    retries_left(runtime)  # spends them
+    runtime = Runtime(provider, clock=clock, breakers=clock.breakers)
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, result.llm_calls, clock.slept, provider.requests) == (
-        "failed",
+        "suspended",
         1,
-        [7, 7, 7],
+        [7] * 17,
         [],
     )
-    assert isinstance(result.error, CircuitOpen)
-    assert retries_left(runtime) == 0
 
 
-async def test_a_retry_that_the_breaker_rejects_is_not_paid_for() -> None:
+async def test_a_model_that_a_person_switched_off_fails_the_call() -> None:
     clock = Renewed(lambda clock: clock.breaker.force_open("enough"))
     provider = ScriptedProvider([down()])
     runtime = Runtime(provider, clock=clock, breakers=clock.breakers)
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (str(result.error), len(provider.requests)) == (
+    assert (result.status, str(result.error), len(provider.requests)) == (
+        "failed",
         "scripted/script is switched off: enough",
         1,
-    )
-    assert retries_left(runtime) == 10
-
-
-async def test_rejected_calls_earn_no_retries() -> None:
-    breakers = CircuitBreakers()
-    breakers.force_open("scripted/script", "enough")
-    runtime = Runtime(ScriptedProvider(["never"]), breakers=breakers)
-    retries_left(runtime)  # spends them
-    for _ in range(20):
-        await ReActEngine(runtime).run("Go.")
-
-    assert retries_left(runtime) == 0
-
-
-async def test_a_rejection_is_no_attempt_after_a_crash_either() -> None:
-    clock = FakeClock()
-    breakers = CircuitBreakers(clock=clock)
-    breakers.get("scripted/script").cool_down(30)
-    runtime = Runtime(ScriptedProvider(["done"]), clock=clock, breakers=breakers)
-    entries = runtime.journal.read((await ReActEngine(runtime).run("Go.")).run_id)
-
-    provider = ScriptedProvider([down(), down(), "done"])
-    journal = crashed(entries, cut_after(entries, "attempt_failed", 1))
-    result = await ReActEngine(
-        Runtime(provider, clock=FakeClock(), journal=journal)
-    ).resume(entries[0].run_id)
-
-    assert (result.status, len(provider.requests), result.llm_calls) == (
-        "completed",
-        3,
-        3,
     )
 
 

@@ -14,6 +14,7 @@ from loopwright import (
     Completion,
     ConfigError,
     Fenced,
+    Limits,
     LoopEngine,
     LoopwrightError,
     MemoryJournal,
@@ -26,7 +27,7 @@ from loopwright import (
     Usage,
     tool,
 )
-from loopwright.errors import Aborted, CircuitOpen, EngineError, PhaseError, Unreadable
+from loopwright.errors import Aborted, EngineError, PhaseError, Suspended, Unreadable
 from loopwright.events import Entry, ErrorRecord, RunFinished, RunSuspended
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
@@ -86,18 +87,17 @@ async def test_a_provider_error_fails_the_run_and_is_never_the_answer() -> None:
         result.raise_for_status()
 
 
-async def test_an_open_breaker_fails_the_run_without_calling_the_provider() -> None:
-    breakers = CircuitBreakers(threshold=1)
-    down = ProviderError("down", status=503)
-    down.retryable = True
-    first = parts([down], breakers=breakers)
+async def test_an_open_breaker_suspends_the_run_without_calling_the_provider() -> None:
+    breakers = CircuitBreakers(threshold=1, open_seconds=300)
+    limits = Limits(max_provider_wait=10)
+    first = parts([ProviderError("down", status=503)], breakers=breakers, limits=limits)
     await ReActEngine(first).run("colour?")
-    second = parts(["never"], breakers=breakers)
+    second = parts(["never"], breakers=breakers, limits=limits)
     result = await ReActEngine(second).run("colour?", run_id="r")
 
-    assert (result.status, result.stop_reason) == ("failed", "provider_error")
-    assert isinstance(result.error, CircuitOpen)
-    assert result.error.retry_after is not None
+    assert (result.status, result.stop_reason) == ("suspended", "provider_unavailable")
+    assert isinstance(result.error, Suspended)
+    assert result.error.wake_at > second.clock.wall() + 200
     assert second.provider.requests == []  # type: ignore[attr-defined]
 
 

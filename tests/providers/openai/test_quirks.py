@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from loopwright import Attachment, ReActEngine, Runtime
 from loopwright.errors import ConfigError, ProviderError
+from loopwright.events import AttemptFailed
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
 from loopwright.plugins import build_provider
 from loopwright.providers import OpenAIProvider, OutputSchema, Quirks, Request
@@ -392,10 +393,12 @@ async def test_a_runtime_takes_an_endpoint_by_name(
     )  # nobody listens there
     async with Runtime("ollama:qwen3", clock=FakeClock()) as runtime:
         result = await ReActEngine(runtime).run("Hello.")
+        entries = runtime.journal.read(result.run_id)
 
-    assert (result.status, result.stop_reason) == ("failed", "provider_error")
+    assert (result.status, result.stop_reason) == ("suspended", "provider_unavailable")
+    failures = [e.event.error for e in entries if isinstance(e.event, AttemptFailed)]
     assert "the connection to http://127.0.0.1:1/v1/chat/completions failed" in str(
-        result.error
+        failures[0]
     )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 from ...events.control import Declassified, FollowedUp
 from ...events.effect_key import EffectKey
 from ...events.effects import (
-    AttemptFailed,
     EffectFinished,
     LimitHit,
     ModelReplied,
@@ -20,7 +19,6 @@ from ...labels import Label, highest
 from ...messages import Usage
 from ...tools.recovery import ASKS_NO_MODEL, Retry
 from .effects import Readers
-from .recoveries import is_made
 
 
 class Totals:
@@ -44,7 +42,6 @@ class Totals:
             RunStarted: self._read_start,
             ModelRequested: self._read_request,
             ModelReplied: self._read_reply,
-            AttemptFailed: self._read_attempt,
             ToolStarted: self._read_tool_start,
             ToolFinished: self._read_tool_result,
             EffectFinished: self._read_text,
@@ -81,9 +78,6 @@ class Totals:
 
     def _read_reply(self, entry: Entry, event: ModelReplied) -> None:
         self.usage += event.completion.usage
-
-    def _read_attempt(self, entry: Entry, event: AttemptFailed) -> None:
-        self.llm_calls += is_made(event)
 
     def _read_tool_result(self, entry: Entry, event: ToolFinished) -> None:
         self._read_text(entry, event)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from pydantic import BaseModel
 
@@ -16,8 +16,9 @@ from ...errors import (
     JournalError,
     LoopwrightError,
     ReplayDivergence,
+    Suspended,
 )
-from ...events.run import Question, RunFinished, RunSuspended
+from ...events.run import Question, RunFinished, RunSuspended, SuspendReason
 from ...messages import Conversation, Json
 from ...providers.base import Sampling
 from ...result import Result, RunOutcome, build_outcome
@@ -113,7 +114,7 @@ class Execution:
             if is_complete and take_follow_up(self._cycle, outcome.answer or ""):
                 continue  # it was sent while the output was made
             break
-        if outcome.status == "waiting":
+        if outcome.is_paused:
             session.replay_end.abandon()
         else:
             session.replay_end.finish()
@@ -221,10 +222,9 @@ class Execution:
         if outcome.answer is not None:
             conversation = conversation.assistant(outcome.answer, origin="model")
         pending: tuple[Question, ...] = ()
-        if outcome.status == "waiting":
+        if outcome.is_paused:
             pending = tuple(session.pending)
-            waited = session.active.take_waited()
-            session.writer.close(RunSuspended("waiting", pending, waited))
+            session.writer.close(self._suspended(outcome, pending))
         elif not isinstance(outcome.error, JournalError):
             session.writer.close(self._finished(outcome, output, conversation))
         try:
@@ -242,6 +242,16 @@ class Execution:
             outcome.error, pending, head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
             session.facts_below(),
         )  # fmt: skip
+
+    def _suspended(
+        self, outcome: RunOutcome, pending: tuple[Question, ...]
+    ) -> RunSuspended:
+        waited = self._session.active.take_waited()
+        wake_at = outcome.error.wake_at if isinstance(outcome.error, Suspended) else 0.0
+        reason: SuspendReason = "waiting"
+        if outcome.status == "suspended":
+            reason = cast("SuspendReason", outcome.stop_reason)
+        return RunSuspended(reason, pending, waited, wake_at=wake_at)
 
     def _finished(
         self, outcome: RunOutcome, output: BaseModel | None, conversation: Conversation

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
-from ...errors import Denied
+from ...errors import Denied, ProviderError
 from ...events.effect_key import is_substitute
 from ...events.effects import GateDecided, GateVerdict
 from ...events.run import Question
@@ -37,6 +37,7 @@ from ..session.services import Services
 from ..session.session import Session
 from .approvals import ApprovalRequest, Guard, Ruling, ask_people, normalize_change
 from .gated_call import GatedCall, check_same_call, counts
+from .provider_wait import ProviderWait
 from .tool_call import ToolPermit
 
 GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
@@ -300,9 +301,7 @@ class Clearance:
         change: Modify | None = None
         questions: list[tuple[Guard, Ask]] = []
         for guard in self.guards:
-            decision = await _evaluate(
-                guard.gate, action, state, self.session.remaining()
-            )
+            decision = await self._evaluate(guard.gate, action, state)
             if isinstance(decision, Deny):
                 return Ruling(decision)
             if isinstance(decision, Ask):
@@ -315,6 +314,17 @@ class Clearance:
             action, gated.key, gated.arguments_hash, gated.policy_version
         )
         return await ask_people(self.session, questions, request)
+
+    async def _evaluate(
+        self, gate: PolicyGate, action: Action, state: PolicyState
+    ) -> Decision:
+        """Ask one gate; while the provider of its model is unavailable, wait as a model call does."""
+        wait = ProviderWait(self.session, state.key, type(gate).__name__)
+        while True:
+            try:
+                return await _evaluate(gate, action, state, self.session.remaining())
+            except ProviderError as error:
+                await wait.pause_after(error)
 
     def _change(self, gated: GatedCall, change: Modify) -> GatedCall:
         """Return the call with other arguments; secrets among them are kept for the tool alone."""
@@ -428,7 +438,10 @@ def _changes_arguments(
 async def _evaluate(
     gate: PolicyGate, action: Action, state: PolicyState, remaining: float | None
 ) -> Decision:
-    """Ask one gate; whatever is not a decision within its time and the run's denies."""
+    """Ask one gate; whatever is not a decision within its time and the run's denies.
+
+    Raises `ProviderError` if its model is unavailable for now.
+    """
     if is_instant(gate):
         ended = capture(lambda: gate.decide(action, state))
     else:
@@ -436,6 +449,8 @@ async def _evaluate(
         ended = await run_with_timeout(_consult(gate, action, state), timeout)
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")
+    if isinstance(ended.error, ProviderError) and ended.error.retryable:
+        raise ended.error
     if ended.error is not None:
         return Deny(f"the policy gate failed ({type(ended.error).__name__})")
     if isinstance(ended.value, (Allow, Deny, Ask)):

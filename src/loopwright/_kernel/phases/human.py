@@ -79,7 +79,7 @@ def _may_follow_up(cycle: Cycle) -> bool:
 
 async def permit_answer(cycle: Cycle, outcome: RunOutcome, output: Json) -> RunOutcome:
     """Return how the run ends once the gates that want to see its answer decided."""
-    if outcome.answer is None or outcome.status == "waiting":
+    if outcome.answer is None or outcome.is_paused:
         return outcome
     arguments: dict[str, Json] = {
         "answer": outcome.answer,

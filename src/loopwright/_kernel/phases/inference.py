@@ -151,7 +151,8 @@ class Inference:
         except ProviderError as error:
             seconds = round(session.active.seconds() - before, 6)
             redacted = redact_error(session.secrets.redactor, error)
-            failed = ModelFailed(ErrorRecord.of(redacted), seconds)
+            waited = session.active.take_waited()
+            failed = ModelFailed(ErrorRecord.of(redacted), seconds, waited)
             session.writer.record(key, failed)
             if redacted is error:
                 raise
@@ -170,11 +171,12 @@ class Inference:
             call = dataclasses.replace(completion.calls[number], arguments=arguments)
             session.secrets.keep(call_key(key, number), call)
         reply, withheld = redacted.completion, tuple(redacted.originals)
+        waited = session.active.take_waited()
         try:
-            session.writer.record(key, ModelReplied(reply, seconds, withheld))
+            session.writer.record(key, ModelReplied(reply, seconds, withheld, waited))
         except PydanticSerializationError:  # lone surrogates: not Unicode text
             reply = without_surrogates(reply)
-            session.writer.record(key, ModelReplied(reply, seconds, withheld))
+            session.writer.record(key, ModelReplied(reply, seconds, withheld, waited))
         return reply
 
     async def _ask_within_context(
@@ -188,15 +190,17 @@ class Inference:
             return await call.complete()
         except ContextTooLong as error:
             smaller = context.fit(fitted, estimate_tokens(fitted) // 2)
-            if smaller == fitted or call.has_streamed:
+            if smaller == fitted:
                 raise
             redacted = redact_error(self._session.secrets.redactor, error)
             failed = AttemptFailed(1, ErrorRecord.of(redacted), 0.0)
             self._session.writer.record(key, failed)
-        self._session.budget.llm_calls += 1
-        return await self._call(key, question, smaller).complete()
+        return await self._call(key, question, smaller, earlier=1).complete()
 
-    def _call(self, key: str, question: Question, fitted: Conversation) -> ModelCall:
+    def _call(
+        self, key: str, question: Question, fitted: Conversation, *, earlier: int = 0
+    ) -> ModelCall:
+        """Return the call of a model; `earlier` attempts of it failed in this process."""
         mentions_tools = question.tools or any(m.calls for m in fitted.messages)
         specs = self._services.tools.specs if mentions_tools else ()
         request = Request(
@@ -206,9 +210,10 @@ class Inference:
             question.sampling,
             question.schema,
             as_text=question.verb == "ask",
+            timeout=self._services.limits.model_timeout,
         )
         provider = self._provider_of(question)
-        return ModelCall(self._session, key, provider, request)
+        return ModelCall(self._session, key, provider, request, earlier)
 
     def _replay(
         self,

@@ -3,25 +3,33 @@
 import asyncio
 import contextlib
 import dataclasses
-import random
-from typing import Any, cast
+from typing import cast
 
-from ...errors import CircuitOpen, ProviderError, ProviderTimeout, format_error
+from ...errors import (
+    CircuitOpen,
+    JournalError,
+    LimitReached,
+    ProviderError,
+    ProviderTimeout,
+    format_error,
+)
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
 from ...providers.base import Provider, Request, check_size, stream_deltas
 from ...providers.context import BYTES_PER_TOKEN
-from ...resilience.circuit_breaker import CircuitBreaker
+from ...resilience.circuit_breaker import BreakerPass, CircuitBreaker
+from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
 from ..session.session import Session, out_of_time
+from .provider_wait import FIRST_DELAY, ProviderWait
 from .stream import ReplyStream
 
-MAX_ATTEMPTS = 3
-MAX_COOL_DOWNS = 3  # how often one call waits for a cool-down, beside its attempts
-MAX_RETRY_AFTER = 60.0  # seconds; a server that asks for more is not waited for
-FIRST_DELAY, MAX_DELAY = 0.5, 8.0
-"""Seconds: the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)."""
+FIRST_OPEN_SECONDS, MAX_OPEN_SECONDS = 1.0, 3.0
+"""How long a model's breaker stays open between two probes, unless the registry says otherwise.
+
+Calls wait for it, so that a recovery is to be seen soon; one probe at a time costs a provider little.
+"""
 TOO_MANY_REQUESTS = 429
 """Nothing is broken: the provider is left alone for as long as it asks."""
 UNHEALTHY_STATUSES = (408, 409)
@@ -29,121 +37,76 @@ UNHEALTHY_STATUSES = (408, 409)
 
 
 class ModelCall:
-    """One model call: one effect, whatever number of attempts it takes."""
+    """One model call: one effect, whatever number of attempts it takes.
+
+    Attempt, pause, wait for the breaker, attempt: a transient failure is tried again as
+    long as the run may wait for its provider; then the run is suspended.
+    """
 
     def __init__(
-        self, session: Session, key: str, provider: Provider, request: Request
+        self,
+        session: Session,
+        key: str,
+        provider: Provider,
+        request: Request,
+        earlier: int = 0,
     ) -> None:
         self._session, self._key = session, key
         self._provider, self._request = provider, request
-        self.has_streamed = False
-        """Whether text was shown to a watcher: it cannot be recalled."""
-        self._made = 0  # attempts that the breaker admitted
-        self._cooled = 0  # attempts that met a cool-down
-        self._paid = False  # whether the retry budget has paid for the next attempt
         self._retries = session.services.retry_budget(provider)
         name = f"{provider.name}/{provider.model}"
-        self._breaker: CircuitBreaker = session.services.breakers.get(name)
+        self._breaker: CircuitBreaker = session.services.breakers.get(
+            name, open_seconds=FIRST_OPEN_SECONDS, max_open_seconds=MAX_OPEN_SECONDS
+        )
+        failed = session.replay.recoveries.failed_attempts(key) + earlier
+        self._wait = ProviderWait(session, key, name, failed)
 
     async def complete(self) -> Completion:
         """Return the reply, with usage.
 
-        Raises `ProviderError`, or `LimitReached` when the run's time is over.
+        Raises `ProviderError` for a failure that is no use trying again, `Suspended` once
+        it waited for too long, or `LimitReached` when the run's time is over.
         """
-        try:
-            with self._session.active.working():
-                async with asyncio.timeout(self._session.remaining()):
-                    try:
-                        return await self._attempt()
-                    except ProviderError as error:
-                        if not self._may_retry(error):
-                            raise
-                        return await self._retry(error)
-        except TimeoutError as error:
-            if isinstance(error, ProviderTimeout):
-                raise
-            raise out_of_time() from None
+        while True:
+            try:
+                return await self._attempt(await self._admit())
+            except ProviderError as error:
+                if not error.retryable:
+                    raise
+                await self._pause_after(error)
 
-    async def _retry(self, first: ProviderError) -> Completion:
-        """Retry with tenacity, which is handed the failure of the attempt that was made without it."""
-        from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - loaded at the first failure; most runs have none
-
-        failures = iter([first])
-
-        async def attempt() -> Completion:
-            for error in failures:
-                raise error
-            return await self._attempt()
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(
-                lambda e: isinstance(e, ProviderError) and self._may_retry(e)
-            ),
-            stop=self._too_late,
-            wait=self._pause,
-            sleep=self._session.services.clock.sleep,
-            before_sleep=self._note,
-            reraise=True,
-        )
-        try:
-            return await retrying(attempt)
-        except CircuitOpen:
-            if self._paid:
-                self._retries.refund()
-            raise
-
-    def _may_retry(self, error: ProviderError) -> bool:
-        """Whether another attempt makes sense and is within the budgets."""
-        if self.has_streamed or not error.retryable:
-            return False
-        if (error.retry_after or 0.0) > MAX_RETRY_AFTER:
-            return False
-        if isinstance(error, CircuitOpen):  # a cool-down costs nothing but time
-            return self._cooled < MAX_COOL_DOWNS
-        recoveries, budget = self._session.replay.recoveries, self._session.budget
-        made = self._made + recoveries.failed_attempts(self._key)
-        if self._breaker.state == "open" or made >= MAX_ATTEMPTS:
-            return False
-        return budget.has_model_call and self._retries.has_retry
-
-    def _too_late(self, state: Any) -> bool:
-        """Whether a pause would outlast the run, by the run's clock, which tenacity does not have."""
-        return self._session.is_too_long(state.upcoming_sleep)
-
-    def _pause(self, state: Any) -> float:
-        """Return the seconds before the next attempt; only a `ProviderError` is retried."""
-        error: ProviderError = state.outcome.exception()
-        if error.retry_after is not None:
-            return error.retry_after
-        max_delay = FIRST_DELAY * 2 ** (state.attempt_number - 1)
-        return random.uniform(0, min(MAX_DELAY, max_delay))  # noqa: S311 - jitter
-
-    def _note(self, state: Any) -> None:
-        """Record the failure, and pay for the next attempt unless this one was rejected."""
-        error = state.outcome.exception()
-        made = not isinstance(error, CircuitOpen)
-        if made and not self._retries.spend():
-            raise error  # another event loop has taken the last retry meanwhile
-        pause, budget = state.next_action.sleep, self._session.budget
-        failed = AttemptFailed(state.attempt_number, self._record(error), pause)
-        self._session.writer.record(self._key, failed)
-        budget.llm_calls += made
-        self._cooled += not made
-        self._paid |= made
-
-    def _record(self, error: ProviderError) -> ErrorRecord:
-        return ErrorRecord.of(redact_error(self._session.secrets.redactor, error))
-
-    async def _attempt(self) -> Completion:
+    async def _admit(self) -> BreakerPass:
+        """Return the permission of the breaker, once it gives one; waiters are served in order."""
         breaker, changed = self._breaker, self._session.breaker_changed
-        ticket = breaker.acquire(changed)
-        self._made += 1
-        self._paid = False
-        if self._made == 1:
-            self._retries.earn()
+        try:
+            while True:
+                try:
+                    return breaker.acquire(changed, waiter=self)
+                except CircuitOpen as error:
+                    if error.retry_after is None:  # a person switched the model off
+                        raise
+                    await self._wait.sleep_until_admitted(error)
+        finally:
+            breaker.remove_waiter(self)
+
+    async def _pause_after(self, error: ProviderError) -> None:
+        """Record a failed attempt, and wait until the next one may be made."""
+        session, wait = self._session, self._wait
+        delay = wait.next_delay(error)
+        wait.failed += 1
+        record = ErrorRecord.of(redact_error(session.secrets.redactor, error))
+        waited = session.active.take_waited()
+        failed = AttemptFailed(wait.failed, record, delay, waited)
+        session.writer.record(self._key, failed)
+        await wait.sleep(delay)
+        while not self._retries.spend():
+            await wait.sleep(FIRST_DELAY)
+
+    async def _attempt(self, ticket: BreakerPass) -> Completion:
+        breaker, changed = self._breaker, self._session.breaker_changed
         reported = False
         try:
-            reply = await self._reply()
+            reply = await self._bounded_reply()
             if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - third-party providers
                 kind = type(reply).__name__
                 raise TypeError(f"complete() returned {kind}, not a Completion")
@@ -157,6 +120,8 @@ class ModelCall:
             elif error.status == TOO_MANY_REQUESTS:
                 breaker.cool_down(error.retry_after or 0.0)
             raise
+        except (LimitReached, JournalError):
+            raise
         except Exception as error:
             breaker.failure(ticket, changed)
             reported = True
@@ -165,7 +130,27 @@ class ModelCall:
         finally:
             if not reported:
                 breaker.cancel(ticket)
+        self._retries.earn()
         return self._with_usage(reply)
+
+    async def _bounded_reply(self) -> Completion:
+        """Return the reply of one attempt, within its own time and the run's."""
+        session, bound = self._session, self._request.timeout
+        if getattr(self._provider, "bounds_attempts", False):
+            bound = None  # it bounds each of its members
+        remaining = session.remaining()
+        timeout = shorter(bound, remaining)
+        try:
+            with session.active.working():
+                async with asyncio.timeout(timeout):
+                    return await self._reply()
+        except ProviderTimeout:
+            raise
+        except TimeoutError as error:
+            if timeout is None or timeout == remaining:
+                raise out_of_time() from None
+            text = f"{self._provider.name} gave no whole reply within {timeout:g} s"
+            raise ProviderTimeout(text, retryable=True) from error
 
     async def _reply(self) -> Completion:
         """Return the reply: whole, or streamed if there are watchers."""
@@ -174,13 +159,16 @@ class ModelCall:
         if not session.delta_watchers:
             return await self._provider.complete(self._request)
         reply: Completion | None = None
-        redactor = session.secrets.redactor
-        shown = ReplyStream(redactor, self._key, session.delta_watchers)
+        shown = ReplyStream(
+            session.secrets.redactor,
+            self._key,
+            self._wait.failed + 1,
+            session.delta_watchers,
+        )
         stream = stream_deltas(self._provider, self._request)
         async with contextlib.aclosing(stream) as deltas:
             async for delta in deltas:
                 shown.receive(delta)
-                self.has_streamed = shown.has_begun
                 reply = delta.completion or reply
         return cast("Completion", reply)  # `stream_deltas` ends with one, or raises
 

@@ -8,22 +8,22 @@ from ...security.redaction.messages import redact_completion
 
 
 class ReplyStream:
-    """Shows the deltas of one reply; what may be the start of a secret is held back until that is clear.
-
-    `has_begun` says whether text was received, which may have been shown to a watcher.
-    """
+    """Shows the deltas of one reply; what may be the start of a secret is held back until that is clear."""
 
     def __init__(
-        self, redactor: Redactor, key: str, watchers: Sequence[Callable[[Delta], None]]
+        self,
+        redactor: Redactor,
+        key: str,
+        attempt: int,
+        watchers: Sequence[Callable[[Delta], None]],
     ) -> None:
         self._redactor, self._key, self._watchers = redactor, key, watchers
+        self._attempt = attempt
         self._text, self._reasoning = redactor.open_stream(), redactor.open_stream()
         self._calls: dict[int, StreamRedactor] = {}
-        self.has_begun = False
 
     def receive(self, delta: Delta) -> None:
         """Show the next chunk as far as it is clear; with the last one, all that was held back."""
-        self.has_begun |= any((delta.text, delta.reasoning, delta.call))
         text = self._text.feed(delta.text)
         reasoning = self._reasoning.feed(delta.reasoning)
         call = self._redact_call(delta.call)
@@ -38,7 +38,7 @@ class ReplyStream:
             self._show_calls(call)
             redacted = redact_completion(self._redactor, delta.completion)
             whole = redacted.completion
-            self._notify(Delta(text, reasoning, None, whole, self._key))
+            self._notify(Delta(text, reasoning, None, whole, self._key, self._attempt))
 
     def _show_calls(self, last: CallDelta | None) -> None:
         """Show the last chunk of a call, and what was held back of all calls."""
@@ -61,7 +61,7 @@ class ReplyStream:
         self, text: str = "", reasoning: str = "", call: CallDelta | None = None
     ) -> None:
         if any((text, reasoning, call)):
-            self._notify(Delta(text, reasoning, call, None, self._key))
+            self._notify(Delta(text, reasoning, call, None, self._key, self._attempt))
 
     def _notify(self, delta: Delta) -> None:
         for watcher in self._watchers:

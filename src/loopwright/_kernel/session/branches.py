@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from ...errors import Suspended
 from .replay_end import ReplayEnd
 
 
@@ -53,3 +54,16 @@ class Branches:
         if not has_surplus:
             self._places.release()
         self._replay_end.add_branches(self._running - before)
+
+
+def combine_waits(waiting: list[Suspended]) -> Suspended:
+    """Return what a parent waits for whose branches wait: a person before a time, the first time."""
+    first = min(waiting, key=_needs_a_time)
+    times = [one.wake_at for one in waiting if one.wake_at]
+    text = f"waiting in {len(waiting)} branches, first: {first}"
+    return Suspended(text, reason=first.reason, wake_at=min(times, default=0.0))
+
+
+def _needs_a_time(waiting: Suspended) -> bool:
+    """Whether a branch waits for a time alone, and not for a person."""
+    return waiting.wake_at > 0

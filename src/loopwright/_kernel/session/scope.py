@@ -203,6 +203,8 @@ class Scope:
         if kind is asyncio.CancelledError:
             self._cancelled = self.verb, asyncio.current_task()
         self.verb = ""
+        if isinstance(error, Suspended):
+            self.halt(error)
         if error is not None and _ends_the_run(error):
             self.engine_usage.observe_signal(error)
 

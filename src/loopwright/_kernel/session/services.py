@@ -87,7 +87,7 @@ class Services:
         name = f"{provider.name}/{provider.model}"
         budget = self.retry_budgets.get(name)
         if budget is None:
-            budget = self.retry_budgets.setdefault(name, RetryBudget())
+            budget = self.retry_budgets.setdefault(name, RetryBudget(clock=self.clock))
         return budget
 
     @classmethod

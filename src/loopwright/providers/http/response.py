@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
+from ...errors import is_transient
+
 MAX_DATE = 40  # characters of an HTTP date
 
 
@@ -37,7 +39,7 @@ def is_retryable(response: Response) -> bool:
     advice = response.header("x-should-retry").lower()
     if advice in {"true", "false"}:
         return advice == "true"
-    return response.status in {408, 409, 429} or response.status >= 500
+    return is_transient(response.status)
 
 
 def read_retry_after(

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from ._internal.log import logger
 from ._kernel.control.commands import RESUMING
+from ._kernel.control.unfinished_runs import UnfinishedRuns
 from ._kernel.durability.deaths import Deaths, count_deaths
 from ._kernel.durability.transitions import close, park
 from ._kernel.session.claim import ALONE
@@ -140,6 +141,7 @@ class Worker:
         self._poll = poll
         self._tasks: dict[str, asyncio.Task[Result | None]] = {}
         self._memories: dict[str, _Memory] = {}
+        self._unfinished = UnfinishedRuns(runtime.journal, runtime.clock)
         self._lone: str | None = None
         """The run that this worker works on alone."""
         self._rests = True
@@ -219,20 +221,12 @@ class Worker:
     async def _find_runs(self) -> list[RunInfo]:
         """Return the runs to claim, the oldest first."""
         now = self._runtime.clock.wall()
-        infos = await self._list_unfinished()
-        unfinished = {info.run_id for info in infos}
-        self._memories = {
-            run_id: memory
-            for run_id, memory in self._memories.items()
-            if run_id in unfinished
-        }
-        candidates = [info for info in reversed(infos) if self._is_candidate(info)]
+        infos = await self._unfinished.find(now)
+        if len(self._memories) > len(self._unfinished.run_ids):
+            for run_id in self._memories.keys() - self._unfinished.run_ids:
+                del self._memories[run_id]
+        candidates = [info for info in infos if self._is_candidate(info)]
         return [info for info in candidates if await self._is_due(info, now)]
-
-    async def _list_unfinished(self) -> list[RunInfo]:
-        return await asyncio.to_thread(
-            lambda: self._runtime.journal.runs(unfinished=True)
-        )
 
     def _remember(self, info: RunInfo) -> _Memory:
         return self._memories.setdefault(info.run_id, _Memory())
@@ -259,7 +253,11 @@ class Worker:
             return self._has_rested(memory, facts.deaths)
         if info.status == "released" or 0 < facts.wake_at <= now:
             return True
-        return info.status == "waiting" and await self._has_command(info)
+        if info.status == "waiting" and await self._has_command(info):
+            return True
+        if memory.retry_at <= self._runtime.clock.monotonic():
+            self._unfinished.rest(info, facts.wake_at)
+        return False
 
     def _is_accepted(self, info: RunInfo) -> bool:
         """Return whether a run is of a version that this worker takes."""
@@ -388,7 +386,7 @@ class Worker:
     async def _find_head(self, info: RunInfo) -> int:
         """Return the last entry that a run has now, as far as the journal can be read."""
         try:
-            infos = await self._list_unfinished()
+            infos = await self._unfinished.read()
         except JournalError:
             return info.head_seq
         heads = {known.run_id: known.head_seq for known in infos}

@@ -1,0 +1,75 @@
+"""Many runs that wait for a person cost a worker next to nothing, and an answer to one of them acts at once."""
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+from fault_sizes import figure, sized
+from loopwright import Completion, ReActEngine, Runtime, Suspend, Worker, tool
+from loopwright.journals import SQLiteJournal
+from loopwright.providers import Request
+from loopwright.testing import ScriptedProvider, call
+
+SECONDS, BATCH = sized(10, 40), 200
+
+
+@tool(effect="destructive")
+async def erase() -> str:
+    """Erase."""
+    return "erased"
+
+
+def model(request: Request) -> Completion:
+    if any(message.role == "tool" for message in request.conversation):
+        return Completion(text="done", answer="done")
+    return call("erase")
+
+
+async def settle(worker: Worker, count: int) -> None:
+    """Wait until the worker has looked at each run once."""
+    for _ in range(1200):
+        if len(worker._unfinished._resting) == count:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it took too long")
+
+
+async def test_waiting_runs_cost_a_worker_under_a_hundredth_of_a_core(
+    tmp_path: Path,
+) -> None:
+    count = sized(2_000, 10_000)
+    journal = SQLiteJournal(tmp_path / "runs.db", synchronous="NORMAL")
+    runtime = Runtime(
+        ScriptedProvider(model), tools=[erase], journal=journal, approver=Suspend(), lease=30.0
+    )  # fmt: skip
+    engine = ReActEngine(runtime)
+    for first in range(0, count, BATCH):
+        names = [f"run-{number}" for number in range(first, first + BATCH)]
+        await asyncio.gather(*(engine.run("Go.", run_id=name) for name in names))
+    worker = Worker(runtime, poll=0.5)
+    serving = asyncio.ensure_future(worker.serve())
+    await settle(worker, count)
+
+    before = time.process_time()
+    await asyncio.sleep(SECONDS)
+    share = (time.process_time() - before) / SECONDS
+    [question] = await runtime.control("run-5").questions()
+    await runtime.control("run-5").approve(question.id)
+    began = time.monotonic()
+    for _ in range(500):
+        if journal.read("run-5")[-1].kind == "run_finished":
+            break
+        await asyncio.sleep(0.01)
+    delay = time.monotonic() - began
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    await journal.close()
+
+    figure(
+        "waiting runs",
+        f"{count} cost a worker {share:.2%} of a core; an approval acted in {delay:.2f} s",
+    )
+    assert share < 0.01
+    assert delay < 1.0

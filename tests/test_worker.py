@@ -852,6 +852,34 @@ async def test_a_suspended_run_is_claimed_when_its_time_has_come():
     assert [info.status for info in journal.runs()] == ["completed", "suspended"]
 
 
+async def test_a_run_that_was_woken_in_vain_for_a_day_is_parked():
+    clock = FakeClock(wall=NOW)
+    journal = await sleeping(clock, NOW + 60)
+    [info] = journal.runs()
+    for _ in range(12):
+        clock.advance(8_000)
+        claim = await journal.claim(info.run_id, ME)
+        left = RunSuspended("provider_unavailable", waited=8_000, wake_at=clock.wall())
+        body = encode_event(left)
+        entry = Entry(
+            info.run_id, claim.head_seq + 1, "", KINDS[RunSuspended], clock.wall(), EVENT_VERSION, claim.fence, body, ""
+        )  # fmt: skip
+        entry.__dict__["hash"] = chain_hash(claim.head_hash, entry)
+        claim.wake_at = clock.wall()
+        journal.append(claim, [entry], status="suspended")
+    with structlog.testing.capture_logs() as logs:
+        assert await Worker(runtime(journal=journal, clock=clock)).drain() == []
+
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("run_parked", "its provider was not available for 27 h")
+    ]
+    assert journal.runs()[0].status == "parked"
+    parts = runtime("done", journal=journal, clock=clock)
+    await parts.control(info.run_id).retry()
+    [result] = await Worker(parts).drain()
+    assert result.answer == "done"
+
+
 async def test_a_runtime_wakes_what_is_due_and_waits_for_what_comes():
     clock = FakeClock(wall=NOW)
     journal = await sleeping(clock, 0, NOW + 600_000, NOW + 1_200_000, NOW + 9_000_000)

@@ -365,11 +365,13 @@ class LoopEngine(Options):
         session = Session(services, claim, owner, Replay(), deps)
         limits: dict[str, Json] = to_jsonable_python(services.limits)
         model = None if output is None else output.__name__
+        session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.delimiter = saga, delimiter_of(run_id, created)
         session.sensitivity.label = label = _label_of(services, conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
             created, session.delimiter, label, services.app_version, tags=dict(header.tags), thread=header.thread,
+            journal_id=session.journal_id,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session

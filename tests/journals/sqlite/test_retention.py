@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from journal_entries import LIVE, ME, header, write
-from loopwright import ReActEngine, Runtime, tool
+from loopwright import ReActEngine, Runtime, ToolContext, tool
 from loopwright.errors import ConfigError, JournalError, RunBusy, UnknownRun
 from loopwright.journals import Journal, RunFilter, RunInfo, SQLiteJournal
 from loopwright.journals.retention import choose_pruned, hash_name
@@ -395,3 +395,41 @@ def test_the_lines_of_an_export_are_json(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "x").read_text().splitlines()]
     assert [next(iter(line)) for line in lines] == ["loopwright_export", "run", "entry", "sha256"]  # fmt: skip
     assert lines[2]["entry"]["body"] == '{"a":1}'
+
+
+# --- the journal's id in idempotency keys ---
+
+
+async def test_idempotency_keys_begin_with_the_id_of_the_journal_that_a_run_began_in(
+    tmp_path: Path,
+) -> None:
+    keys: list[str] = []
+
+    @tool(effect="write")
+    async def pay(ctx: ToolContext[None]) -> str:
+        """Pay."""
+        keys.append(ctx.idempotency_key)
+        return "paid"
+
+    async def work(journal: SQLiteJournal) -> None:
+        model = ScriptedProvider([call("pay"), "done"])
+        engine = ReActEngine(Runtime(model, tools=[pay], journal=journal))
+        await engine.run("Pay.", run_id="r")
+
+    first, second = (SQLiteJournal(tmp_path / name) for name in ("first", "second"))
+    await work(first)
+    await work(second)
+    assert keys == [f"{first.id}:r:0#0", f"{second.id}:r:0#0"]
+    assert first.id != second.id
+
+    await first.export(tmp_path / "x", ["r"])
+    third = SQLiteJournal(tmp_path / "third")
+    await third.import_(tmp_path / "x")
+    engine = ReActEngine(
+        Runtime(ScriptedProvider([call("pay"), "done"]), tools=[pay], journal=third)
+    )
+    await engine.fork("r", at=1, new_id="f")
+    await engine.resume("f")
+    assert keys[2:] == [f"{first.id}:f:0#0"]
+    for journal in (first, second, third):
+        await journal.close()

@@ -62,10 +62,10 @@ class Session:
         self.seed = replay.seed or claim.run_id
         self.delimiter = delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
-        self.saga = False
+        self.saga, self.journal_id = False, ""
         if started is not None:
             self.delimiter = started.boundary or self.delimiter
-            self.saga = started.saga
+            self.saga, self.journal_id = started.saga, started.journal_id
         spent = replay.totals
         self.budget = Budget(
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage
@@ -174,7 +174,9 @@ class Session:
         known = self.replay.effects.intent(key)
         if isinstance(known, ToolStarted):
             return known.idempotency_key
-        return f"{self.run_id}:{key}"
+        # Without the journal's id a new file with an old run name would get an old answer from a service.
+        prefix = f"{self.journal_id}:" if self.journal_id else ""
+        return f"{prefix}{self.run_id}:{key}"
 
 
 def delimiter_of(run_id: str, created: float = 0.0) -> str:

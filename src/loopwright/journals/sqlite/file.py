@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Generator, Sequence
@@ -95,6 +96,8 @@ class JournalFile:
     ) -> None:
         self.path = path
         self._format = format
+        self.new_id = secrets.token_hex(8)
+        """The id that the journal gets if it has none."""
         self._log = add_suffix(path, "-wal")
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
@@ -189,7 +192,7 @@ class JournalFile:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         if version != self._format.version:
-            self._format.upgrade(connection, version)
+            self._format.upgrade(connection, version, self.new_id)
         with contextlib.suppress(sqlite3.Error):
             for statement in self._format.indexes:
                 connection.execute(statement)

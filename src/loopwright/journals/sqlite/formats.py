@@ -29,15 +29,20 @@ class Format:
         default_factory=dict[int, tuple[str, ...]]
     )
 
-    def upgrade(self, connection: sqlite3.Connection, version: int) -> None:
-        """Make the tables of a new file (version 0), or those of an older one today's, in one transaction."""
+    def upgrade(
+        self, connection: sqlite3.Connection, version: int, new_id: str
+    ) -> None:
+        """Make the tables of a new file (version 0), or those of an older one today's, in one transaction.
+
+        `new_id` is the id of a journal that has none.
+        """
         statements = self.tables
         if version:
             later = range(version, self.version)
             statements = tuple(one for step in later for one in self.steps[step])
         connection.execute("BEGIN IMMEDIATE")
         for statement in statements:
-            connection.execute(statement)
+            connection.execute(statement, {"new_id": new_id})
         connection.execute(f"PRAGMA application_id = {self.application_id}")
         connection.execute(f"PRAGMA user_version = {self.version}")
         connection.execute("COMMIT")
@@ -68,7 +73,7 @@ _ADDED_TABLES = (
     """CREATE TABLE tombstones (
         name_hash TEXT PRIMARY KEY, head_hash TEXT NOT NULL, deleted_by TEXT NOT NULL, deleted_at REAL NOT NULL)""",
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "INSERT INTO facts VALUES ('journal_id', lower(hex(randomblob(8))))",
+    "INSERT INTO facts VALUES ('journal_id', :new_id)",
 )
 _DEFAULTS = """0.0 AS wake_at, '' AS app_version, '{}' AS tags, '' AS thread, '' AS agent, NULL AS lease_seconds,
                0 AS lease_beat, '' AS boot_id, NULL AS follows"""

@@ -248,7 +248,7 @@ class SQLiteJournal:
 
     @property
     def id(self) -> str:
-        """Return the id of this journal, which its copies share; empty while there is no file."""
+        """Return the id of this journal, which its copies share and the idempotency keys of its runs begin with."""
         return self._upkeep.read_id()
 
     async def new_id(self) -> str:

@@ -1,6 +1,7 @@
 """The upkeep of a SQLite journal: delete, prune, export, import and copy runs while others are at work."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import secrets
@@ -46,11 +47,14 @@ class Upkeep:
     ) -> None:
         self._file, self._inbox = file, inbox
         self._writer, self._clock = writer, clock
+        self._id = ""
 
     def read_id(self) -> str:
-        """Return the id of the journal."""
-        with self._file.reading() as connection:
-            return "" if connection is None else read_journal_id(connection)
+        """Return the id of the journal, or the one that it gets with its first entry."""
+        if not self._id:
+            with contextlib.suppress(JournalError), self._file.reading() as connection:
+                self._id = "" if connection is None else read_journal_id(connection)
+        return self._id or self._file.new_id
 
     async def change_id(self) -> str:
         """Give the journal a new id."""
@@ -58,6 +62,7 @@ class Upkeep:
         new = secrets.token_hex(8)
         change = "INSERT OR REPLACE INTO facts VALUES ('journal_id', ?)"
         await self._do(functools.partial(Execute, change, values=(new,)))
+        self._id = new
         return new
 
     async def delete(

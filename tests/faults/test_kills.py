@@ -378,7 +378,10 @@ DOCTORED: list[tuple[Callable[[Chapter], Chapter], str]] = [
     ),
     (started_again, "and its outcome was recorded"),
     (started_again, "which writes, started 2 times"),
-    (under_another_key, "started under 'new', intended was 'run-0:0#0'"),
+    (
+        under_another_key,
+        "started under 'new', intended was '[0-9a-f]{16}:run-0:0#0'",
+    ),
     (lambda chapter: without(chapter, ToolStarted), "without a durable intent"),
     (lambda chapter: with_status(chapter, "unknown"), "no model was told"),
     (spent_less, "the result tells"),

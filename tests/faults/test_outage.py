@@ -23,7 +23,6 @@ from loopwright import (
     Runtime,
     tool,
 )
-from loopwright.errors import CircuitOpen
 from loopwright.events import ToolFinished
 from loopwright.providers import OpenAIProvider
 from loopwright.testing import FakeClock, ScriptedProvider, call
@@ -114,21 +113,15 @@ def never_open(clock: FakeClock) -> CircuitBreakers:
 
 
 @pytest.mark.timeout(600)
-async def test_a_thousand_requests_in_a_total_outage_make_a_fifth_more_calls_at_most() -> (
-    None
-):
+async def test_the_retry_budget_bounds_what_runs_without_a_breaker_send() -> None:
     """The endpoint answers 503 and resets connections in turn; the runs share a runtime, and with it the budget."""
-    requests, clock = sized(1000, 5000), FakeClock()
+    requests, clock = sized(100, 1000), FakeClock()
+    begun = clock.monotonic()
     async with asking(lambda n: refuses(503) if n % 2 else None) as (
         endpoint,
         provider,
     ):
-        runtime = Runtime(
-            provider,
-            clock=clock,
-            breakers=never_open(clock),
-            limits=Limits(timeout=None),
-        )
+        runtime = Runtime(provider, clock=clock, breakers=never_open(clock))
         free = asyncio.Semaphore(25)
 
         async def one() -> Result:
@@ -137,33 +130,34 @@ async def test_a_thousand_requests_in_a_total_outage_make_a_fifth_more_calls_at_
 
         results = await asyncio.gather(*(one() for _ in range(requests)))
 
+    elapsed = clock.monotonic() - begun
     figure(
-        "outage",
-        f"{requests} requests made {endpoint.requests} calls ({endpoint.requests / requests:.3f} each)",
+        "outage without a breaker",
+        f"{requests} runs made {endpoint.requests} calls in {elapsed:.0f} s",
     )
     assert {(r.status, r.stop_reason) for r in results} == {
-        ("failed", "provider_error")
+        ("suspended", "provider_unavailable")
     }
-    assert requests < endpoint.requests <= 1.2 * requests
-    assert sum(r.llm_calls for r in results) == endpoint.requests
-    assert all(0 <= pause <= 8 for pause in clock.slept)
+    assert requests < endpoint.requests <= requests + 11 + elapsed
 
 
 @pytest.mark.timeout(600)
-async def test_with_the_breaker_an_outage_makes_next_to_no_calls() -> None:
-    requests, clock = sized(200, 1000), FakeClock()
+async def test_with_the_breaker_an_outage_gets_one_call_a_second_at_most() -> None:
+    requests, clock = sized(20, 200), FakeClock()
+    begun = clock.monotonic()
     async with asking(lambda n: refuses(503)) as (endpoint, provider):
         runtime = Runtime(provider, clock=clock)
         results = [await ReActEngine(runtime).run("Go.") for _ in range(requests)]
 
+    elapsed = clock.monotonic() - begun
     figure(
-        "outage, with the breaker",
-        f"{requests} requests made {endpoint.requests} calls",
+        "outage with the breaker",
+        f"{requests} runs made {endpoint.requests} calls in {elapsed:.0f} s",
     )
     assert {(r.status, r.stop_reason) for r in results} == {
-        ("failed", "provider_error")
+        ("suspended", "provider_unavailable")
     }
-    assert endpoint.requests <= 10
+    assert endpoint.requests <= 10 + elapsed
 
 
 # --- how long a server may ask to wait ---
@@ -201,7 +195,7 @@ FORMS: dict[str, tuple[tuple[bytes, ...], tuple[float, float] | None]] = {
     "empty": ((b"retry-after:",), JITTER),
     "four hundred digits": ((b"retry-after: " + b"9" * 400,), JITTER),
     "a minute": ((b"retry-after: 60",), (60, 60)),
-    "more than a minute": ((b"retry-after: 60.5",), None),
+    "more than a minute": ((b"retry-after: 60.5",), (60.5, 60.5)),
     "a month": ((b"retry-after: 2592000",), None),
     "nothing": ((), JITTER),
 }
@@ -220,10 +214,10 @@ async def test_however_a_server_says_when_the_pause_is_that_or_a_short_one(
         result = await ReActEngine(Runtime(provider, clock=clock)).run("Go.")
 
     if pause is None:
-        assert (result.status, endpoint.requests, clock.slept) == ("failed", 1, [])
+        assert (result.status, endpoint.requests, clock.slept) == ("suspended", 1, [])
     else:
-        assert (result.answer, endpoint.requests, len(clock.slept)) == ("done", 2, 1)
-        assert pause[0] <= clock.slept[0] <= pause[1]
+        assert (result.answer, endpoint.requests) == ("done", 2)
+        assert pause[0] - 1e-6 <= sum(clock.slept) <= pause[1] + 1e-6
 
 
 async def test_a_date_is_waited_for() -> None:
@@ -234,13 +228,13 @@ async def test_a_date_is_waited_for() -> None:
         result = await ReActEngine(Runtime(provider, clock=clock)).run("Go.")
 
     assert (result.answer, endpoint.requests) == ("done", 2)
-    assert 0 < clock.slept[0] <= 40
+    assert 30 < sum(clock.slept) <= 40
 
 
 async def test_a_server_that_asks_all_to_slow_down_gets_no_call_until_then() -> None:
     clock = FakeClock()
     answers = {
-        1: refuses(429, b"retry-after: 120"),
+        1: refuses(429, b"retry-after: 121"),
         2: says("waited"),
         3: says("at once"),
     }
@@ -252,33 +246,21 @@ async def test_a_server_that_asks_all_to_slow_down_gets_no_call_until_then() -> 
         clock.advance(90)
         after = [await engine.run("Go.") for _ in range(2)]
 
-    assert (refused.status, meanwhile, endpoint.requests) == ("failed", 1, 3)
-    assert {(type(r.error), r.status) for r in rejected} == {(CircuitOpen, "failed")}
+    assert (refused.status, meanwhile, endpoint.requests) == ("suspended", 1, 3)
+    assert {r.status for r in rejected} == {"suspended"}
     assert [r.answer for r in after] == ["waited", "at once"]
-    assert clock.slept == [pytest.approx(30)]
+    assert sum(clock.slept) == pytest.approx(31)
     assert runtime.breakers.states() == {f"{provider.name}/m": "closed"}
 
 
-# --- never past the run's deadline ---
-
-
-class Watch(FakeClock):
-    """Keeps when each sleep would end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.ends.append(self.monotonic() + seconds)
-        await super().sleep(seconds)
+# --- what waiting costs the run ---
 
 
 class Failing(ScriptedProvider):
     """Takes its time, and fails."""
 
     def __init__(
-        self, clock: Watch, calls: list[tuple[float, int, float | None]]
+        self, clock: FakeClock, calls: list[tuple[float, int, float | None]]
     ) -> None:
         super().__init__([])
         self.clock, self.calls = clock, calls
@@ -302,26 +284,27 @@ CALLS = st.tuples(
     st.sampled_from([0.0, 10.0, 50.0]),
 )
 @settings(max_examples=sized(100, 5000))
-def test_no_pause_ends_after_the_run_s_time(
+def test_waits_cost_no_active_time_and_end_after_the_bound(
     calls: list[tuple[float, int, float | None]], timeout: float, cooling: float
 ) -> None:
-    clock = Watch()
+    clock = FakeClock()
     breakers = CircuitBreakers(clock=clock)
     breakers.get("scripted/script").cool_down(cooling)
+    active = sum(seconds for seconds, _, _ in calls)
     runtime = Runtime(
         Failing(clock, calls),
         clock=clock,
         breakers=breakers,
-        limits=Limits(timeout=timeout),
+        limits=Limits(timeout=timeout, max_provider_wait=60),
     )
-    deadline = clock.monotonic() + timeout
     result = asyncio.run(ReActEngine(runtime).run("Go."))
 
-    assert result.status in {"failed", "limit"}
-    assert [end for end in clock.ends if end >= deadline] == []
+    assert result.status in {"suspended", "limit"}
+    assert result.status == "suspended" or active >= timeout
+    assert sum(clock.slept) <= 60 + 1e-6
 
 
-async def test_a_server_that_asks_for_more_than_is_left_is_not_waited_for() -> None:
+async def test_a_run_waits_longer_than_its_time_in_all_for_a_server_that_asks() -> None:
     clock = FakeClock()
     limits = Limits(timeout=40)
     async with asking(lambda n: refuses(503, b"retry-after: 25")) as (
@@ -332,14 +315,11 @@ async def test_a_server_that_asks_for_more_than_is_left_is_not_waited_for() -> N
             "Go."
         )
 
-    assert (result.stop_reason, endpoint.requests, clock.slept) == (
-        "provider_error",
-        2,
-        [25],
-    )
+    assert (result.status, endpoint.requests) == ("suspended", 5)
+    assert sum(clock.slept) == pytest.approx(100)
 
 
-async def test_what_a_tool_took_is_no_longer_there_to_be_waited() -> None:
+async def test_what_a_tool_took_does_not_shorten_the_wait() -> None:
     clock = FakeClock()
 
     @tool(effect="read")
@@ -349,18 +329,14 @@ async def test_what_a_tool_took_is_no_longer_there_to_be_waited() -> None:
         return "blue"
 
     busy = ProviderError("busy", status=503, retryable=True, retry_after=10)
-    provider = ScriptedProvider([call("look"), busy])
+    provider = ScriptedProvider([call("look"), busy, "done"])
     runtime = Runtime(provider, tools=[look], clock=clock, limits=Limits(timeout=20))
     result = await ReActEngine(runtime).run("Go.")
 
-    assert (result.status, result.stop_reason, clock.slept) == (
-        "failed",
-        "provider_error",
-        [],
-    )
+    assert (result.answer, sum(clock.slept)) == ("done", pytest.approx(10))
 
 
-async def test_by_the_real_clock_too_pauses_and_hanging_tools_end_with_the_run() -> (
+async def test_by_the_real_clock_too_pauses_are_free_and_hanging_tools_are_not() -> (
     None
 ):
     @tool(effect="read")
@@ -374,8 +350,8 @@ async def test_by_the_real_clock_too_pauses_and_hanging_tools_end_with_the_run()
 
     busy = ProviderError("busy", status=503, retryable=True, retry_after=0.4)
     runtimes = [
-        ask(Limits(timeout=0.5), busy, busy),
-        ask(Limits(timeout=0.5, tool_timeout=0.2), call("hang"), busy),
+        ask(Limits(timeout=0.5), busy, busy, "done"),
+        ask(Limits(timeout=0.5, tool_timeout=0.2), call("hang"), busy, "done"),
         ask(Limits(timeout=0.5), call("hang"), "never"),
     ]
     begun = time.monotonic()
@@ -383,11 +359,11 @@ async def test_by_the_real_clock_too_pauses_and_hanging_tools_end_with_the_run()
     took = time.monotonic() - begun
 
     assert [r.stop_reason for r in results] == [
-        "provider_error",
-        "provider_error",
+        "answered",
+        "answered",
         "timeout",
     ]
     ended = [[e.event.status for e in r.journal.read(i.run_id) if isinstance(e.event, ToolFinished)]
              for r, i in zip(runtimes, results, strict=True)]  # fmt: skip
     assert ended == [[], ["timed_out"], ["timed_out"]]
-    assert took < 1.5 + 2  # three runs of half a second, on a busy machine
+    assert took < 2 + 2  # on a busy machine

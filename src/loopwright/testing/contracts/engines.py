@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...engine import LoopEngine
-from ...errors import ProviderError
 from ...events.effects import AttemptFailed, ModelFailed, ToolStarted
 from ...gates.base import Action, Decision, Deny, InstantGate, PolicyState
 from ...journals.base import Journal
@@ -173,11 +172,7 @@ class EngineContract:
     @run_in_loop
     async def test_it_fails_with_its_provider(self) -> None:
         """A provider that always fails ends the run as `failed`, without an answer."""
-        for error in (
-            DOWN,
-            ProviderError(f"later {ERROR}", retryable=True),
-            RuntimeError(f"a bug {ERROR}"),
-        ):
+        for error in (DOWN, RuntimeError(f"a bug {ERROR}")):
             result = await self.bench(functools.partial(_always, error)).run(
                 self.engine
             )

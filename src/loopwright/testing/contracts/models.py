@@ -148,9 +148,7 @@ def say_anything(source: random.Random) -> Line:
                 text, calls=tuple(calls_of(source)), thought=text, usage=usage
             )
         case "down":
-            return ProviderError(
-                f"the model is down {ERROR}", retryable=source.random() < 0.5
-            )
+            return ProviderError(f"the model is down {ERROR}")
         case "crash":
             return RuntimeError(f"the provider has a bug {ERROR}")
         case _:

@@ -84,26 +84,29 @@ async def test_calls_tokens_and_durations_of_a_run_are_measured() -> None:
 
 async def test_retries_limits_and_breakers_are_counted() -> None:
     told = Telemetry()
-    down = [ProviderError("down", status=503, retryable=True) for _ in range(9)]
-    parts = runtime([*down, *("no",) * 9], told)
+    down = [ProviderError("down", status=503) for _ in range(9)]
+    parts = runtime([*down, "yes"], told)
 
-    for _ in range(2):
-        await ReActEngine(parts).run("go")
+    await ReActEngine(parts).run("go")
     limited = runtime(
         [call("look", what="sky"), "x"], told, limits=Limits(max_llm_calls=2)
     )
     await ReActEngine(limited).run("go")
 
-    assert told.count("loopwright.model.retries") == {(): 3}
+    assert told.count("loopwright.model.retries") == {(): 9}
     assert told.count(
         "loopwright.breaker.changes",
         "loopwright.breaker.name",
         "loopwright.breaker.after",
-    ) == {("scripted/script", "open"): 1}
+    ) == {
+        ("scripted/script", "open"): 5,
+        ("scripted/script", "half-open"): 5,
+        ("scripted/script", "closed"): 1,
+    }
     assert told.count("loopwright.limits", "loopwright.limit") == {"max_llm_calls": 1}
-    assert told.count("loopwright.model.calls", "error.type") == {"503": 2, None: 2}
+    assert told.count("loopwright.model.calls", "error.type") == {None: 3}
     assert told.count("loopwright.runs", "loopwright.status", "loopwright.stop_reason") == {
-        ("failed", "provider_error"): 2, ("limit", "max_llm_calls"): 1,
+        ("completed", "answered"): 1, ("limit", "max_llm_calls"): 1,
     }  # fmt: skip
 
 

@@ -507,14 +507,13 @@ async def test_a_tool_that_fails_ends_its_span_with_the_error() -> None:
 
 async def test_a_model_that_fails_for_good_ends_call_and_run_with_its_error() -> None:
     told = Telemetry()
-    down = [
-        ProviderError(f"down {SECRET}", status=503, retryable=True) for _ in range(3)
-    ]
+    down = [ProviderError(f"down {SECRET}", status=503) for _ in range(2)]
+    down.append(ProviderError(f"no such model {SECRET}", status=404))
 
     result = await ReActEngine(runtime(down, told)).run("go")
 
     assert result.status == "failed"
-    assert told.tree() == ["invoke_agent react !503", "  chat script !503"]
+    assert told.tree() == ["invoke_agent react !404", "  chat script !404"]
     attempts = events(told.span("chat script"))
     assert [name for name, _ in attempts] == ["loopwright.attempt_failed"] * 2
     assert [(a["error.type"], a["loopwright.attempt"]) for _, a in attempts] == [
@@ -631,22 +630,30 @@ async def test_a_cancelled_host_leaves_no_span_open() -> None:
 async def test_a_breaker_that_opens_is_an_event() -> None:
     told = Telemetry()
     parts = runtime(
-        [ProviderError("down", status=500, retryable=True) for _ in range(6)], told
+        [*(ProviderError("down", status=500) for _ in range(6)), "up again"], told
     )
-    for _ in range(2):
-        await ReActEngine(parts).run("go")
-    assert [
-        e for s in told.spans for e in events(s) if e[0] == "loopwright.breaker_changed"
-    ] == [
-        (
-            "loopwright.breaker_changed",
-            {
-                "loopwright.breaker.name": "scripted/script",
-                "loopwright.breaker.before": "closed",
-                "loopwright.breaker.after": "open",
-                "loopwright.key": "",
-            },
-        )
+    await ReActEngine(parts).run("go")
+    changes = [
+        event
+        for span in told.spans
+        for event in events(span)
+        if event[0] == "loopwright.breaker_changed"
+    ]
+    assert changes[0] == (
+        "loopwright.breaker_changed",
+        {
+            "loopwright.breaker.name": "scripted/script",
+            "loopwright.breaker.before": "closed",
+            "loopwright.breaker.after": "open",
+            "loopwright.key": "",
+        },
+    )
+    assert [change["loopwright.breaker.after"] for _, change in changes] == [
+        "open",
+        "half-open",
+        "open",
+        "half-open",
+        "closed",
     ]
 
 

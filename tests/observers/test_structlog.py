@@ -131,9 +131,10 @@ async def test_events_tell_what_happened_in_plain_fields() -> None:
 
 async def test_what_does_not_go_well_is_a_warning_and_a_failed_run_an_error() -> None:
     log = Log()
-    down = [ProviderError("down", status=503, retryable=True) for _ in range(3)]
+    down = [ProviderError("down", status=503), ProviderError("down", status=502)]
+    wrong = ProviderError("no such model", status=404)
 
-    await ReActEngine(runtime([call("broken", what="x"), *down], log)).run("go")
+    await ReActEngine(runtime([call("broken", what="x"), *down, wrong], log)).run("go")
 
     loud = [
         (line["level"], line["event"])
@@ -151,7 +152,7 @@ async def test_what_does_not_go_well_is_a_warning_and_a_failed_run_an_error() ->
     assert (
         log.line("model_failed")["error"],
         log.line("model_failed")["http_status"],
-    ) == ("ProviderError", 503)
+    ) == ("ProviderError", 404)
 
 
 async def test_denials_and_limits_are_warnings() -> None:

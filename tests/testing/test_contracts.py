@@ -490,7 +490,7 @@ class Raising(ScriptedProvider):
     [
         (ValueError("a bug"), "ProviderError expected, got ValueError"),
         (ProviderError(""), "says nothing"),
-        (ProviderError("x", retryable=None), "retryable: None"),  # type: ignore[arg-type]
+        (ProviderError("x", retryable="no"), "retryable: 'no'"),  # type: ignore[arg-type]
         (ProviderError("x", status=7), "status: 7"),
         (ProviderError("x", retry_after=-1.0), "retry_after: -1.0"),
     ],

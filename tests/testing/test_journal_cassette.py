@@ -206,7 +206,7 @@ async def test_the_smaller_request_after_a_too_long_one_is_retold(
     assert (
         (retold.answer, retold.llm_calls)
         == (result.answer, result.llm_calls)
-        == ("blue", 4)
+        == ("blue", 3)
     )
 
 

@@ -11,9 +11,8 @@ from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification, is_orphaned
+from ..journals.capabilities import PagedJournal
 from ..journals.listing import RunFilter, take_page
-from ..journals.memory import MemoryJournal
-from ..journals.sqlite.journal import SQLiteJournal
 from ..plugins import available_engines
 from .config import open_journal, resolve_journal
 from .progress import format_full_line, format_line, format_table
@@ -42,7 +41,7 @@ def list_runs(
 ) -> int:
     """List the runs that a filter selects, newest first."""
     opened = open_journal(journal)
-    if isinstance(opened, (SQLiteJournal, MemoryJournal)):
+    if isinstance(opened, PagedJournal):
         found = opened.runs(where=where, limit=limit)
     else:
         found = take_page(opened.runs(), where, limit, None)

@@ -8,8 +8,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ..errors import ConfigError
+from ..journals.capabilities import RetainingJournal
 from ..journals.listing import RunFilter
-from ..journals.sqlite.journal import SQLiteJournal
 from .config import open_journal
 from .inspect_runs import write
 from .options import Journal, Run, end
@@ -52,7 +52,7 @@ def delete(
     Exit status: 0, 1 if the run is at work or unknown, 2 for wrong usage or configuration.
     """
 
-    async def work(opened: SQLiteJournal) -> list[str]:
+    async def work(opened: RetainingJournal) -> list[str]:
         return await opened.delete(
             run, cascade=cascade, abort=abort, deleted_by=deleted_by
         )
@@ -85,7 +85,7 @@ def prune(
     Exit status: 0, 1 if the journal cannot be written, 2 for wrong usage or configuration.
     """
 
-    async def work(opened: SQLiteJournal) -> list[str]:
+    async def work(opened: RetainingJournal) -> list[str]:
         age = None if older_than is None else parse_age(older_than)
         return await opened.prune(
             older_than=age, status=status, keep=keep, deleted_by=deleted_by
@@ -113,7 +113,7 @@ def export(
     Exit status: 0, 1 if a run is at work or unknown, 2 for wrong usage or configuration.
     """
 
-    async def work(opened: SQLiteJournal) -> list[str]:
+    async def work(opened: RetainingJournal) -> list[str]:
         where = RunFilter(tags=parse_tags(tag), thread=thread)
         is_filtered = where != RunFilter()
         return await opened.export(
@@ -143,7 +143,7 @@ def backup(context: typer.Context, path: Path, journal: Journal = None) -> None:
     Exit status: 0, 1 if the journal cannot be read, 2 for wrong usage or configuration.
     """
 
-    async def work(opened: SQLiteJournal) -> list[str]:
+    async def work(opened: RetainingJournal) -> list[str]:
         await opened.backup(path)
         return [path]
 
@@ -171,14 +171,14 @@ def parse_age(text: str) -> float:
 
 def _do(
     chosen: str | None,
-    work: Callable[[SQLiteJournal], Awaitable[list[str]]],
+    work: Callable[[RetainingJournal], Awaitable[list[str]]],
     verb: str,
 ) -> int:
     """Do something to a journal, and write a line for each thing that it names."""
     opened = open_journal(chosen)
-    if not isinstance(opened, SQLiteJournal):
+    if not isinstance(opened, RetainingJournal):
         raise ConfigError(
-            f"--journal: runs are deleted and copied in a SQLite file, got {type(opened).__name__}"
+            f"--journal: runs cannot be deleted or copied in a {type(opened).__name__}"
         )
 
     async def run() -> list[str]:

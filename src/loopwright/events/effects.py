@@ -400,7 +400,7 @@ class ClockRead(DescribedEvent, heading=""):
 class PatchDecided(DescribedEvent, heading="patch"):
     """A scope decided whether it runs the code of a patch (`Run.patched`), or the code from before it."""
 
-    name: Annotated[str, public("loopwright.patch")]
+    name: Annotated[str, public("loopwright.patch", log="patch")]
     active: Annotated[bool, PUBLIC]
 
     def summary(self) -> str:

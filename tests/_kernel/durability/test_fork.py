@@ -184,7 +184,8 @@ async def test_a_call_that_the_cut_goes_through_is_made_again_under_its_own_key(
 
     await made.resume(await made.fork("first", at=begun))
 
-    assert keys == ["first:0#0", "first:0#0"]
+    assert keys[0] == keys[1]
+    assert keys[0].endswith("first:0#0")
 
 
 async def test_a_waiting_fork_takes_its_own_first_answer_and_none_of_the_run(

@@ -95,6 +95,7 @@ class ModelCall:
         delay = wait.next_delay(error)
         wait.failed += 1
         record = ErrorRecord.of(redact_error(session.secrets.redactor, error))
+        wait.problem = record.message
         waited = session.active.take_waited()
         failed = AttemptFailed(wait.failed, record, delay, waited)
         session.writer.record(self._key, failed)

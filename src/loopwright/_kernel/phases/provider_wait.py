@@ -28,6 +28,8 @@ class ProviderWait:
         self._recorded_until = 0.0
         self.failed = failed
         """Attempts that failed, also in earlier processes: pauses grow with them."""
+        self.problem = "its circuit breaker is open"
+        """What the last attempt failed with, redacted."""
 
     def next_delay(self, error: ProviderError) -> float:
         """Return the seconds before the next attempt: what the server asks for, else a random pause."""
@@ -89,7 +91,7 @@ class ProviderWait:
         if max_wait is None or self._waited + seconds <= max_wait:
             return
         wake_at = services.clock.wall() + max(seconds, MIN_WAKE_SECONDS)
-        text = f"{self._provider} does not work; the run waited {self._waited:.0f} s"
+        text = f"{self._provider} does not work; the run waited {self._waited:.0f} s: {self.problem}"
         raise Suspended(text, reason="provider_unavailable", wake_at=wake_at)
 
     def _record(self, seconds: float) -> None:

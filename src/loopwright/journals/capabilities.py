@@ -1,0 +1,77 @@
+"""What a journal can do beyond the port, told by the methods that it has."""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from .base import RunInfo
+from .listing import RunFilter
+
+
+@runtime_checkable
+class PagedJournal(Protocol):
+    """A journal that lists the runs of a filter page by page, and tells when something was written."""
+
+    def runs(
+        self,
+        *,
+        unfinished: bool = False,
+        where: RunFilter | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[RunInfo]:
+        """Return the runs that a filter selects, newest first: `limit` of them that began before the run `before`."""
+        ...
+
+    def head_mark(self) -> object:
+        """Return a mark that changes with what is written."""
+        ...
+
+
+@runtime_checkable
+class RetainingJournal(Protocol):
+    """A journal whose runs can be deleted, exported and copied. `SQLiteJournal` describes the methods."""
+
+    async def delete(
+        self,
+        run_id: str,
+        *,
+        cascade: bool = False,
+        abort: bool = False,
+        deleted_by: str = "",
+    ) -> list[str]:
+        """Delete a run; return the ids that are gone."""
+        ...
+
+    async def prune(
+        self,
+        *,
+        older_than: float | None = None,
+        status: str | Sequence[str] | None = None,
+        keep: int | None = None,
+        deleted_by: str = "",
+    ) -> list[str]:
+        """Delete runs that have ended; return their ids."""
+        ...
+
+    async def export(
+        self,
+        path: str | os.PathLike[str],
+        run_ids: Sequence[str] = (),
+        *,
+        where: RunFilter | None = None,
+    ) -> list[str]:
+        """Write runs into a new file; return their ids."""
+        ...
+
+    async def import_(self, path: str | os.PathLike[str]) -> list[str]:
+        """Put the runs of an export into this journal; return their ids."""
+        ...
+
+    async def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy one state of the journal to a new path."""
+        ...
+
+    async def close(self) -> None:
+        """Make all queued entries durable, and close the journal."""
+        ...

@@ -258,11 +258,13 @@ def check_gated(entries: Sequence[Entry], ran: Sequence[str]) -> None:
 
 
 def check_budget(entries: Sequence[Entry], limits: Limits) -> None:
-    """Check that no call started past a limit; only one reserved call may exceed that of the tokens."""
+    """Check that no call started past a limit; only one reserved call may exceed that of the tokens.
+
+    An attempt that failed takes no place among the calls: only its call does, once.
+    """
     calls, tools, reserved, spent, asked = 0, 0, 0, Usage(), set[str]()
     for entry in entries:
         event = entry.event
-        calls += isinstance(event, AttemptFailed) and event.error.type != "CircuitOpen"
         tools += isinstance(event, ToolStarted)
         spent += event.completion.usage if isinstance(event, ModelReplied) else Usage()
         if not isinstance(event, ModelRequested) or entry.key in asked:

@@ -45,6 +45,7 @@ class Call:
     begun: float
     probe: bool
     until: float  # when its place is given on
+    order: int = 0  # among the starts and failures of all calls
 
 
 class Plain:
@@ -56,6 +57,9 @@ class Plain:
         self.told: list[
             str
         ] = []  # what came of the calls of this era: "good", "slow" or "bad"
+        self.row = 0  # failures in sequence, of calls that did not overlap
+        self.at_work = 0  # calls of this era without a result
+        self.order = self.failed_at = 0
         self.wait, self.until, self.cool_until = 10.0, 0.0, 0.0
         self.forced = ""
         self.trying: list[Call] = []
@@ -66,6 +70,7 @@ class Plain:
         if state != self.state or self.forced:
             self.news.append((self.state, state, reason))
         self.state, self.told, self.trying = state, [], []
+        self.row = self.at_work = 0
         self.era += 1
 
     def ask(self, now: float) -> Call | None:
@@ -79,12 +84,17 @@ class Plain:
         if self.state == "open":
             self.go("half-open")
         if self.state == "closed":
-            return Call(self.era, now, False, 0.0)
+            self.at_work += 1
+            return Call(self.era, now, False, 0.0, self.count())
         self.trying = [call for call in self.trying if now < call.until]
         if len(self.trying) == self.options["probes"]:
             return None
         self.trying.append(Call(self.era, now, True, now + 20))
         return self.trying[-1]
+
+    def count(self) -> int:
+        self.order += 1
+        return self.order
 
     def learn(self, call: Call, verdict: str, now: float) -> None:
         """What came of a call."""
@@ -93,10 +103,17 @@ class Plain:
             verdict = "slow"
         if call.era != self.era or (call.probe and call not in self.trying):
             return
+        if not call.probe:
+            self.at_work -= 1
         if verdict == "none":
             self.trying = [other for other in self.trying if other is not call]
         elif not call.probe:
             self.told.append(verdict)
+            if verdict != "bad":
+                self.row = 0
+            else:
+                self.row += call.order > self.failed_at
+                self.failed_at = self.count()
             if self.too_many():
                 self.shut(now)
         elif verdict == "good":
@@ -110,12 +127,13 @@ class Plain:
         """Whether what the calls came to is too bad."""
         row, rate = self.options["threshold"], self.options["rate"]
         last = self.told[-self.options["window"] :]
-        if row is not None and self.told[-row:] == ["bad"] * row:
+        if row is not None and self.row >= row:
             return True
         if len(last) < self.options["min_calls"]:
             return False
         return (
-            rate is not None and last.count("bad") >= rate * len(last)
+            rate is not None
+            and last.count("bad") >= rate * (len(last) + self.at_work)
         ) or last.count("slow") >= 0.5 * len(last)
 
     def shut(self, now: float) -> None:
@@ -170,7 +188,7 @@ class Machine(RuleBasedStateMachine):
         if isinstance(found, CircuitOpen):
             assert call is None
             assert (found.retry_after is None) is bool(self.plain.forced)
-            assert found.retry_after is None or 0 < found.retry_after <= 40
+            assert found.retry_after is None or 0 < found.retry_after <= 300
         else:
             assert call is not None
             assert found.probe == call.probe
@@ -215,7 +233,7 @@ class Machine(RuleBasedStateMachine):
         self.breaker.cool_down(seconds)
         if seconds > 0:
             self.plain.cool_until = max(
-                self.plain.cool_until, self.clock.monotonic() + min(seconds, 40)
+                self.plain.cool_until, self.clock.monotonic() + min(seconds, 300)
             )
 
     @rule(reason=st.sampled_from(["", "", "", "", "a", "b"]))
@@ -270,7 +288,12 @@ class Crowd:
     def __init__(self, probes: int) -> None:
         self.probes = probes
         self.breakers = CircuitBreakers(
-            threshold=3, open_seconds=0.0005, max_open_seconds=0.001, probes=probes
+            threshold=3,
+            rate=0.1,
+            window=1000,
+            open_seconds=0.0005,
+            max_open_seconds=0.001,
+            probes=probes,
         )
         self.seen: Counter[str] = Counter()
         self.trying: Counter[int] = Counter()  # probes in flight, by generation

@@ -73,7 +73,9 @@ class ModelCall:
             except ProviderError as error:
                 if not error.retryable:
                     raise
-                await self._pause_after(error)
+                failed = error
+            # Not inside the handler: an error raised there would carry this one, unredacted, as its context.
+            await self._pause_after(failed)
 
     async def _admit(self) -> BreakerPass:
         """Return the permission of the breaker, once it gives one; waiters are served in order."""

@@ -108,12 +108,7 @@ class Plain:
         if verdict == "none":
             self.trying = [other for other in self.trying if other is not call]
         elif not call.probe:
-            self.told.append(verdict)
-            if verdict != "bad":
-                self.row = 0
-            else:
-                self.row += call.order > self.failed_at
-                self.failed_at = self.count()
+            self.note(call, verdict)
             if self.too_many():
                 self.shut(now)
         elif verdict == "good":
@@ -122,6 +117,15 @@ class Plain:
         else:
             self.wait = min(2 * self.wait, 40.0)
             self.shut(now)
+
+    def note(self, call: Call, verdict: str) -> None:
+        """A result of a call, and whether it makes the row of failures longer."""
+        self.told.append(verdict)
+        if verdict != "bad":
+            self.row = 0
+            return
+        self.row += call.order > self.failed_at
+        self.failed_at = self.count()
 
     def too_many(self) -> bool:
         """Whether what the calls came to is too bad."""
@@ -132,8 +136,7 @@ class Plain:
         if len(last) < self.options["min_calls"]:
             return False
         return (
-            rate is not None
-            and last.count("bad") >= rate * (len(last) + self.at_work)
+            rate is not None and last.count("bad") >= rate * (len(last) + self.at_work)
         ) or last.count("slow") >= 0.5 * len(last)
 
     def shut(self, now: float) -> None:

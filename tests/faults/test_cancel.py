@@ -641,7 +641,10 @@ async def test_a_run_s_time_is_kept_whatever_is_in_flight(
         if what in WAITING:
             assert (result.status, result.stop_reason) == WAITING[what]
         else:
-            assert (result.status, result.stop_reason) in {("limit", "timeout"), *FAILED}
+            assert (result.status, result.stop_reason) in {
+                ("limit", "timeout"),
+                *FAILED,
+            }
         last = "run_suspended" if result.status == "suspended" else "run_finished"
         assert closing(runtime.journal.read(RUN)) == [last]
         assert runtime.journal.verify(RUN, result.head_hash).ok

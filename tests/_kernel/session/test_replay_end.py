@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from function_engine import FunctionEngine
-from loopwright import MemoryJournal, Run, Runtime, ToolCall, tool
+from loopwright import Limits, MemoryJournal, Run, Runtime, ToolCall, tool
 from loopwright._kernel.session import replay_end
-from loopwright.errors import ReplayDivergence
+from loopwright.errors import JournalError, ReplayDivergence
 from loopwright.events import RunResumed, RunSuspended
+from loopwright.journals import Claim
 from loopwright.testing import ScriptedProvider, crashed
 
 Body = Callable[[Run], Awaitable[object]]
@@ -158,7 +159,7 @@ async def test_a_branch_that_waits_for_another_one_in_its_own_code_goes_on() -> 
 async def test_a_branch_that_stalls_with_unused_outcomes_is_a_divergence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replay_end, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(replay_end, "MAX_IDLE_POLLS", 4)
 
     async def stalls(run: Run) -> object:
         async def waits(branch: Run) -> str:
@@ -221,3 +222,58 @@ async def test_an_effect_that_had_begun_is_met_before_anything_new_begins() -> N
     added = [type(entry.event) for entry in cut.read("r")[keep:]]
     assert added == [RunResumed, RunSuspended]
     assert (await engine(old, cut).resume("r")).status == "completed"
+
+
+class LosesTheStore(MemoryJournal):
+    """Cannot make entries durable for a while."""
+
+    is_lost = False
+
+    async def barrier(self, claim: Claim) -> None:
+        if self.is_lost:
+            raise JournalError("the store could not be reached")
+        await super().barrier(claim)
+
+
+async def test_a_journal_that_fails_during_the_replay_is_no_divergence() -> None:
+    async def body(run: Run) -> object:
+        await run.call(payment("the invoice"))
+        return await run.ask("And then?")
+
+    entries = (await record(body)).read("r")
+    PAID.clear()
+    lost = LosesTheStore()
+    crashed(entries, len(entries) - 2, lost)
+    lost.is_lost = True
+
+    result = await engine(body, lost).resume("r")
+
+    assert (result.status, result.stop_reason) == ("failed", "journal_error")
+    assert PAID == []
+
+
+@tool(effect="read")
+async def look(what: str) -> str:
+    """Look."""
+    return "blue"
+
+
+async def test_a_call_that_a_limit_of_another_one_cancelled_is_no_divergence() -> None:
+    async def body(run: Run) -> object:
+        return await run.call(ToolCall("look", {"what": "sky"}), payment("it"))
+
+    def limited(journal: MemoryJournal) -> FunctionEngine:
+        parts = Runtime(
+            ScriptedProvider(["the best"] * 5),
+            tools=[look, pay],
+            journal=journal,
+            limits=Limits(max_tool_calls=0),
+        )
+        return FunctionEngine(parts, body=body)
+
+    journal = MemoryJournal()
+    first = await limited(journal).run("Go.", run_id="r")
+    entries = journal.read("r")
+    for keep in range(1, len(entries)):
+        resumed = await limited(crashed(entries, keep)).resume("r")
+        assert (resumed.status, resumed.answer) == (first.status, first.answer)

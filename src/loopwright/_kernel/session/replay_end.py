@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ...errors import LoopwrightError
+from ...errors import JournalError, LoopwrightError
 from ...events.effect_key import EffectKey
 from ..durability.replay import Replay
 from .journal_writer import JournalWriter
@@ -10,8 +10,11 @@ from .signals import Signals
 
 POLL_SECONDS = 0.05
 """How often a branch that waits looks whether the last recorded outcome was used."""
-STALL_SECONDS = 60.0
-"""How long no branch may make progress while recorded outcomes are unused."""
+MAX_IDLE_POLLS = 1200
+"""How often in sequence no branch may have made progress while recorded outcomes are unused.
+
+Looks are counted and not seconds, since a machine that was paused for an hour looked once.
+"""
 
 
 class ReplayEnd:
@@ -30,7 +33,7 @@ class ReplayEnd:
         self._unmet = replay.unfinished_places()
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._progress: tuple[int, ...] = ()
-        self._progress_at = 0.0
+        self._idle_polls = 0
         self._timer: asyncio.TimerHandle | None = None
         if not self.is_reached:
             writer.begin_replay()
@@ -69,7 +72,9 @@ class ReplayEnd:
     def finish(self) -> None:
         """End the replay with the engine; raise `ReplayDivergence` if an outcome is unused."""
         unused = self._replay.effects.first_unused()
-        if unused is not None:
+        # An engine that ended because its journal failed is no other engine.
+        is_lost = isinstance(self._signals.fatal, JournalError)
+        if unused is not None and not is_lost:
             raise self._diverge(unused)
         self.abandon()
 
@@ -86,6 +91,7 @@ class ReplayEnd:
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._count_idle_poll()
         self._check()
         self._poll()
 
@@ -95,22 +101,23 @@ class ReplayEnd:
         unused = self._next_unused() or min(self._unmet, default=None)
         if unused is None:
             self._end()
-        elif len(self._waiting) >= self._branches or self._has_stalled():
+        elif self._idle_polls >= self._max_idle_polls():
             self._diverge(unused)
             self._end()
+
+    def _max_idle_polls(self) -> int:
+        """Return how long to wait for progress: briefly where every branch waits, since one may be cancelled."""
+        return 1 if len(self._waiting) >= self._branches else MAX_IDLE_POLLS
 
     def _next_unused(self) -> str | None:
         """Return a recorded outcome that no code asked for; steps of calls that wait do not count."""
         effects = self._replay.effects
         return effects.first_unused(ignored=self._waiting)
 
-    def _has_stalled(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        effects = self._replay.effects
-        progress = (len(self._waiting), self._branches, effects.used_count)
-        if progress != self._progress:
-            self._progress, self._progress_at = progress, now
-        return now - self._progress_at >= STALL_SECONDS
+    def _count_idle_poll(self) -> None:
+        progress = len(self._waiting), self._branches, self._replay.effects.used_count
+        self._idle_polls = self._idle_polls + 1 if progress == self._progress else 0
+        self._progress = progress
 
     def _diverge(self, unused: str) -> LoopwrightError:
         return self._signals.diverge_from(unused, "nothing")

@@ -70,10 +70,9 @@ class Signals:
         A call that was not made because one beside it met a limit has no question: it
         meets that limit again.
         """
+        has_begun = self._replay.effects.has_begun(key)
+        if isinstance(self.ending, LimitReached) and not has_begun:
+            raise self.ending
         if not self._replay.is_cancelled(key):
             return
-        if isinstance(self.ending, LimitReached) and not self._replay.effects.has_begun(
-            key
-        ):
-            raise self.ending
         raise Suspended(ABANDONED_BRANCH)

@@ -36,12 +36,19 @@ class People:
         world, control = self._world, self._world.control(info.run_id)
         if world.is_faulty("people"):
             await self._meddle(control, info.run_id)
-        elif world.is_calm and info.run_id in self._paused:
-            await control.unpause()
-            self._paused.discard(info.run_id)
+        elif world.is_calm:
+            await self._restore(control, info)
         for question in open_questions(world.store.read(info.run_id)):
             if world.is_calm or self._random.random() < 0.8:
                 await self._decide(control, info.run_id, question)
+
+    async def _restore(self, control: RunControl, info: RunInfo) -> None:
+        """Let a run continue that somebody paused, or that was parked because its processes died."""
+        if info.run_id in self._paused:
+            await control.unpause()
+            self._paused.discard(info.run_id)
+        if info.status == "parked":
+            await control.retry()
 
     async def _decide(
         self, control: RunControl, run_id: str, question: Question

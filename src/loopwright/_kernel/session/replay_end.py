@@ -72,7 +72,7 @@ class ReplayEnd:
     def finish(self) -> None:
         """End the replay with the engine; raise `ReplayDivergence` if an outcome is unused."""
         unused = self._replay.effects.first_unused()
-        # An engine that ended because its journal failed is no other engine.
+        # The journal failed, which says nothing about the code.
         is_lost = isinstance(self._signals.fatal, JournalError)
         if unused is not None and not is_lost:
             raise self._diverge(unused)

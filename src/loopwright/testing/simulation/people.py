@@ -43,7 +43,7 @@ class People:
                 await self._decide(control, info.run_id, question)
 
     async def _restore(self, control: RunControl, info: RunInfo) -> None:
-        """Let a run continue that somebody paused, or that was parked because its processes died."""
+        """Let a run continue that people paused, or that was parked because its processes died."""
         if info.run_id in self._paused:
             await control.unpause()
             self._paused.discard(info.run_id)

@@ -6,11 +6,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from function_engine import FunctionEngine
-from loopwright import Limits, MemoryJournal, Run, Runtime, ToolCall, tool
+from loopwright import (
+    Limits,
+    MemoryJournal,
+    ReActEngine,
+    Run,
+    Runtime,
+    ToolCall,
+    tool,
+)
 from loopwright._kernel.session import replay_end
 from loopwright.errors import JournalError, ReplayDivergence
 from loopwright.events import RunResumed, RunSuspended
 from loopwright.journals import Claim
+from loopwright.providers.base import Request
 from loopwright.testing import ScriptedProvider, crashed
 
 Body = Callable[[Run], Awaitable[object]]
@@ -258,22 +267,24 @@ async def look(what: str) -> str:
     return "blue"
 
 
-async def test_a_call_that_a_limit_of_another_one_cancelled_is_no_divergence() -> None:
-    async def body(run: Run) -> object:
-        return await run.call(ToolCall("look", {"what": "sky"}), payment("it"))
+async def test_a_call_beside_one_that_met_a_limit_is_no_divergence() -> None:
+    def say(request: Request) -> list[ToolCall] | str:
+        two = [ToolCall("look", {"what": "sky"}), payment("it")]
+        return two if request.tools else "the best"
 
-    def limited(journal: MemoryJournal) -> FunctionEngine:
+    def limited(journal: MemoryJournal) -> ReActEngine:
         parts = Runtime(
-            ScriptedProvider(["the best"] * 5),
+            ScriptedProvider(say),
             tools=[look, pay],
             journal=journal,
             limits=Limits(max_tool_calls=0),
         )
-        return FunctionEngine(parts, body=body)
+        return ReActEngine(parts)
 
     journal = MemoryJournal()
     first = await limited(journal).run("Go.", run_id="r")
     entries = journal.read("r")
+    assert [entry.key for entry in entries if entry.kind == "limit_hit"] == ["0#0"]
     for keep in range(1, len(entries)):
         resumed = await limited(crashed(entries, keep)).resume("r")
         assert (resumed.status, resumed.answer) == (first.status, first.answer)

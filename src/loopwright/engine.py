@@ -65,7 +65,7 @@ class RunOptions(TypedDict, total=False):
     saga: bool
     """Whether to undo what its tools did (`@tool(compensate=...)`) unless the run completes."""
     tags: Mapping[str, str]
-    """Names and values to find the run by, such as `{"user": "42"}`."""
+    """Names and values to find the run by, such as the name of a user."""
     thread: str
     """The name of the conversation that the run is a part of."""
 

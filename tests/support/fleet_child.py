@@ -8,6 +8,7 @@ Version 3 asks something else and makes five; it cannot replay runs of the other
 
 import asyncio
 import os
+import signal
 import sys
 from typing import ClassVar
 
@@ -85,4 +86,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # A shell starts its background jobs, and so all that they start, without SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()

@@ -41,8 +41,9 @@ def list_runs(
 ) -> int:
     """List the runs that a filter selects, newest first."""
     opened = open_journal(journal)
-    if isinstance(opened, PagedJournal):
-        found = opened.runs(where=where, limit=limit)
+    pages: object = opened
+    if isinstance(pages, PagedJournal):
+        found = pages.runs(where=where, limit=limit)
     else:
         found = take_page(opened.runs(), where, limit, None)
     if as_json:

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import get_args
+from typing import cast, get_args
 
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
@@ -41,7 +41,7 @@ def list_runs(
 ) -> int:
     """List the runs that a filter selects, newest first."""
     opened = open_journal(journal)
-    pages: object = opened
+    pages = cast("object", opened)
     if isinstance(pages, PagedJournal):
         found = pages.runs(where=where, limit=limit)
     else:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 NO_OUTPUT: Any = None
 
 
-SUSPENDING = ("provider_unavailable",)
+SUSPENDING = ("provider_unavailable", "sleeping")
 """Stop reasons of a run that waits for a time, and for no person."""
 
 

@@ -6,26 +6,26 @@ import hashlib
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
 
 from pydantic import BaseModel
 
-from ._internal.log import logger
 from ._kernel.phases import side_effects
 from ._kernel.phases.approvals import Guard
 from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
 from ._kernel.phases.child_run import delegate, guards_of_child
 from ._kernel.phases.cycle import Cycle, Engine
+from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.reason import reason, settle
+from ._kernel.phases.sleep import parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
 from ._kernel.session.branches import Branches, combine_waits
 from ._kernel.session.scope import EngineUsage, Scope
 from ._kernel.session.session import Session
 from .errors import (
     ConfigError,
-    EngineError,
     Fenced,
     JournalError,
     LimitReached,
@@ -35,13 +35,11 @@ from .errors import (
     ReplayDivergence,
     Suspended,
     Unreadable,
-    format_error,
 )
 from .gates.base import Cleared
 from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
 from .providers.base import Sampling as Sampling
 from .result import Result, RunOutcome, build_outcome
-from .security.redaction.errors import format_traceback, redact_error
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -313,6 +311,16 @@ class Run:
         """Return wall time (UTC); the same again when the run is resumed."""
         return side_effects.now(self._scope)
 
+    async def sleep(
+        self, seconds: float | timedelta | None = None, *, until: datetime | None = None
+    ) -> None:
+        """Wait for `seconds`, or `until` a time with a zone; the time is recorded, by the wall clock.
+
+        Less than a minute passes in this process. A longer sleep suspends the run: a worker resumes it in time, and it needs
+        no process until then. Sleeping takes no active time; branches beside it continue. Raises `ConfigError`.
+        """
+        await sleep(self._cycle, parse_wake(seconds, until))
+
     def patched(self, name: str) -> bool:
         """Return whether to run the new code of a change: false where the run continued from here with the old code.
 
@@ -432,7 +440,7 @@ async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> Run
             answer = clean_answer(cycle, await engine.solve(run))
         cycle.scope.check_cancelled()
     except Exception as raised:  # noqa: BLE001 - an engine is third-party code: a crash in it is the run's outcome
-        error = _wrap_error(cycle, raised)
+        error = wrap_error(cycle, raised)
     error = cycle.scope.signal or error or usage.ending
     if error is None:
         return RunOutcome("completed", "answered", answer)
@@ -457,37 +465,8 @@ async def _ask_at_the_end(
         answer = await ask_best_answer(cycle, cycle.latest)
         return clean_answer(cycle, answer), ending
     except Exception as raised:  # noqa: BLE001 - then there is no best answer; the ending stays
-        failure = _wrap_error(cycle, raised)
+        failure = wrap_error(cycle, raised)
         if isinstance(failure, (JournalError, Suspended)):
             return None, failure
         ending.__cause__ = failure
         return None, ending
-
-
-def clean_answer(cycle: Cycle, answer: object) -> str:
-    """Return an answer as valid text without secrets."""
-    if not isinstance(answer, str):
-        raise EngineError(
-            f"{cycle.engine_name}.solve returned {type(answer).__name__}, not a text"
-        )
-    valid = answer.encode("utf-8", "replace").decode()  # without lone surrogates
-    return cycle.services.redactor.redact_text(valid)
-
-
-def _wrap_error(cycle: Cycle, raised: Exception) -> LoopwrightError:
-    """Return what an engine raised as an error of the library, redacted.
-
-    Divergence and fencing are raised again.
-    """
-    redactor = cycle.session.secrets.redactor
-    if isinstance(raised, (Fenced, ReplayDivergence)):
-        raise raised
-    if isinstance(raised, LoopwrightError):
-        return redact_error(redactor, raised)
-    trace = format_traceback(redactor, raised)
-    logger().warning("engine_failed", engine=cycle.engine_name, traceback=trace)
-    error = EngineError(
-        f"{cycle.engine_name} raised {type(raised).__name__}: {format_error(raised)}"
-    )
-    error.__cause__ = raised
-    return redact_error(redactor, error)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .effects import ModelRequested as ModelRequested
     from .effects import ModelWaiting as ModelWaiting
     from .effects import PatchDecided as PatchDecided
+    from .effects import SleepSet as SleepSet
     from .effects import ToolFinished as ToolFinished
     from .effects import ToolStarted as ToolStarted
     from .entry import EVENT_TYPES as EVENT_TYPES
@@ -87,6 +88,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ModelReplied",
                 "ModelRequested",
                 "PatchDecided",
+                "SleepSet",
                 "ToolFinished",
                 "ToolStarted",
             ),

@@ -1,6 +1,7 @@
 """Events of the effects of a run: model calls, gate decisions, tools, own effects and child runs."""
 
 import dataclasses
+from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 
 from ..labels import Label
@@ -342,6 +343,17 @@ class EffectFinished(DescribedEvent, heading="effect"):
 
 
 @dataclasses.dataclass(frozen=True)
+class SleepSet(DescribedEvent, heading="sleep", level="info"):
+    """The engine sleeps `until` a wall time (seconds since the Unix epoch); the intent of `Run.sleep`."""
+
+    until: Annotated[float, public("loopwright.until")]
+
+    def summary(self) -> str:
+        when = datetime.fromtimestamp(self.until, UTC)
+        return f"until {when.isoformat(timespec='seconds')}"
+
+
+@dataclasses.dataclass(frozen=True)
 class ChildStarted(DescribedEvent, heading="child", level="info"):
     """Another engine runs as a child; its entries have keys below this one.
 
@@ -443,6 +455,6 @@ class DriftNoticed(DescribedEvent, heading="drift", level="warning"):
 EffectEvent: TypeAlias = (
     ModelRequested | ModelReplied | ModelFailed | AttemptFailed | ModelWaiting |
     LimitHit | CallsProposed | GateDecided | ToolStarted |
-    ToolFinished | EffectStarted | EffectFinished | ChildStarted | ChildFinished | FactNoted | ClockRead |
+    ToolFinished | EffectStarted | EffectFinished | SleepSet | ChildStarted | ChildFinished | FactNoted | ClockRead |
     PatchDecided | BreakerChanged | DriftNoticed
 )  # fmt: skip

@@ -32,13 +32,13 @@ StopReason: TypeAlias = Literal[
     "answered", "repeated_action", "repeated_error", "denied", "max_iterations", "max_llm_calls", "max_tool_calls",
     "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error", "context_overflow",
     "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
-    "provider_unavailable",
+    "provider_unavailable", "sleeping",
 ]  # fmt: skip
 
 Ending: TypeAlias = Literal["", "left", "died", "lost"]
 """How the work of a run's earlier owner ended; empty where it is not recorded."""
 SuspendReason: TypeAlias = Literal[
-    "waiting", "cancelled", "diverged", "released", "provider_unavailable"
+    "waiting", "cancelled", "diverged", "released", "provider_unavailable", "sleeping"
 ]
 
 

@@ -18,6 +18,7 @@ from ..events.effects import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    SleepSet,
     ToolFinished,
     ToolStarted,
 )
@@ -40,7 +41,9 @@ EXECUTED = ("ok", "error", "timed_out", "cancelled")
 TOOL_ERRORS = {"error": "tool_error", "timed_out": "timeout"}
 
 ActivityKind: TypeAlias = Literal["agent", "model", "tool", "effect"]
-EffectIntent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
+EffectIntent: TypeAlias = (
+    ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet
+)
 EffectOutcome: TypeAlias = (
     ModelReplied
     | ModelFailed
@@ -197,6 +200,7 @@ class TrackedRun:
                 ModelRequested()
                 | ToolStarted()
                 | EffectStarted()
+                | SleepSet()
                 | ChildStarted() as intent
             ):
                 changes += self._begin(entry, intent, agent)
@@ -379,6 +383,8 @@ def _name_activity(intent: EffectIntent) -> tuple[ActivityKind, str]:
             return "tool", intent.tool
         case EffectStarted():
             return "effect", intent.name
+        case SleepSet():
+            return "effect", "sleep"
         case ChildStarted():
             return "agent", intent.engine
 

@@ -14,6 +14,7 @@ from ...events.effects import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    SleepSet,
     ToolFinished,
     ToolStarted,
 )
@@ -95,6 +96,7 @@ _DESCRIPTIONS: dict[type[Any], Callable[[Any], str]] = {
     ToolFinished: lambda event: f"a call of {event.tool}",
     EffectStarted: lambda event: f"effect {event.name}",
     EffectFinished: lambda event: f"effect {event.name}",
+    SleepSet: lambda event: "sleep",
     ChildStarted: _describe_child,
     ChildFinished: lambda event: f"delegate {event.engine}",
     LimitHit: lambda event: f"a refusal at {event.limit}",

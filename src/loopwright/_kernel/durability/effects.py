@@ -19,6 +19,7 @@ from ...events.effects import (
     ModelReplied,
     ModelRequested,
     PatchDecided,
+    SleepSet,
     ToolFinished,
     ToolStarted,
 )
@@ -34,7 +35,9 @@ Outcome: TypeAlias = (
     | EffectFinished
     | ChildFinished
 )
-Intent: TypeAlias = ModelRequested | ToolStarted | EffectStarted | ChildStarted
+Intent: TypeAlias = (
+    ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet
+)
 SideEvent: TypeAlias = FactNoted | ClockRead | PatchDecided | FollowedUp | LimitHit
 OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
 INTENTS: tuple[type[Any], ...] = Intent.__args__

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import ReplayDivergence
 from ...events.effect_key import EffectKey, call_key
-from ...events.effects import ChildFinished, ModelRequested, ToolFinished
+from ...events.effects import ChildFinished, ModelRequested, SleepSet, ToolFinished
 from ...events.entry import Entry, Event
 from ...events.run import RunForked, RunRetried, RunStarted
 from ...messages import ToolCall
@@ -127,7 +127,10 @@ class Replay:
         """Whether the engine's own effect at a key has a question that was withdrawn.
 
         That is the approval of the effect, or a question to the user, which was approved.
+        A sleep waits for ever where the gather around it has ended.
         """
+        if isinstance(self.effects.intent(key), SleepSet):
+            return self.scopes.is_abandoned(key)
         approval = call_key(key, 0)
         decided = self.approvals.decision(approval)
         if decided is None or decided.verdict == "deny":

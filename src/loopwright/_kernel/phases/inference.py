@@ -83,6 +83,7 @@ class Inference:
         if outcome is not None:
             return self._replay(key, question, known, outcome)
         session.signals.check_gap(key, question.verb)
+        session.signals.check_intent(key, ModelRequested, question.verb)
         await session.replay_end.reach(key)
         session.signals.check(begun=True)
         if (

@@ -1,16 +1,14 @@
 """Wait for a provider that does not work, for as long as the run may; then suspend the run."""
 
-import asyncio
 import random
 
 from ...errors import CircuitOpen, ProviderError, Suspended
 from ...events.effects import ModelWaiting
+from ..session.interruptible_sleep import POLL_SECONDS, sleep_or_stop
 from ..session.session import Session, out_of_time
 
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 """Seconds: the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)."""
-POLL_SECONDS = 1.0
-"""How long a call waits before it asks an open breaker again."""
 NOTICEABLE_SECONDS = 0.5
 """Shorter waits for a breaker are not recorded."""
 MIN_WAKE_SECONDS = 30.0
@@ -49,7 +47,7 @@ class ProviderWait:
         self._check(seconds)
         session = self._session
         with session.active.waiting():
-            await self._sleep_or_stop(seconds)
+            await sleep_or_stop(session, seconds)
         self._waited += seconds
         if session.command_log.stopping:
             raise session.intake.stop_signal()
@@ -62,27 +60,8 @@ class ProviderWait:
         self._check(seconds)
         self._record(seconds)
         if not rejection.retryable:
-            seconds = min(seconds, POLL_SECONDS)
+            seconds = min(seconds, POLL_SECONDS)  # then it asks the breaker again
         await self.sleep(seconds)
-
-    async def _sleep_or_stop(self, seconds: float) -> None:
-        """Sleep; return early from a long pause when a command arrives that stops the run."""
-        session = self._session
-        if seconds <= POLL_SECONDS:
-            await session.services.clock.sleep(seconds)
-            return
-        sleep = asyncio.ensure_future(session.services.clock.sleep(seconds))
-        command = asyncio.ensure_future(session.command_log.wait_for_next())
-        try:
-            while not (sleep.done() or session.command_log.stopping):
-                first = asyncio.FIRST_COMPLETED
-                await asyncio.wait((sleep, command), return_when=first)
-                if command.done():
-                    command = asyncio.ensure_future(session.command_log.wait_for_next())
-        finally:
-            sleep.cancel()
-            command.cancel()
-            await asyncio.gather(sleep, command, return_exceptions=True)
 
     def _check(self, seconds: float) -> None:
         """Raise `Suspended` if another wait exceeds what the run may wait in one stretch."""

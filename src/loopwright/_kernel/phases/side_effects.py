@@ -104,6 +104,7 @@ async def effect(
         recorded = recorded_effect(cycle.scope, key, name, adapter)
         if recorded is not None:
             return recorded[0]
+        cycle.session.signals.check_intent(key, EffectStarted, f"effect {name}")
         await permit_effect(cycle, name, {}, "read", key)
         return await _do_effect(cycle.session, key, name, function, adapter)
 

@@ -1,5 +1,7 @@
 """Hold the signals that keep a run from beginning anything new."""
 
+from typing import Any
+
 from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
 from ..durability.description import describe_recorded
 from ..durability.replay import Replay
@@ -63,6 +65,12 @@ class Signals:
             return
         if self._replay.scopes.has_outcome_after(key):
             raise self.diverge(key, "only effects after it", found)
+
+    def check_intent(self, key: str, expected: type[Any], found: str) -> None:
+        """Raise `ReplayDivergence` if an effect of another type had begun at `key`."""
+        intent = self._replay.effects.intent(key)
+        if intent is not None and not isinstance(intent, expected):
+            raise self.diverge_from(key, found)
 
     def check_cancelled(self, key: str) -> None:
         """Raise `Suspended` for a question that was withdrawn: no answer counts.

@@ -151,6 +151,11 @@ async def _effect(place: Place) -> str:
     return await place.run.effect("own", work, into=str)
 
 
+async def _sleep(place: Place) -> str:
+    await place.run.sleep(place.source.choice((0.1, 5.0, 65.0, 200.0)))
+    return "slept"
+
+
 async def _permit(place: Place) -> str:
     await place.run.permit("plan", {"what": place.name})
     return "permitted"
@@ -165,7 +170,7 @@ async def _side(place: Place) -> str:
 Drawn: TypeAlias = Callable[[Place], Awaitable[str]]
 STEPS: tuple[Drawn, ...] = (
     _ask, _ask, _grade, _loop, _loop, _call, _call, _call, _gather, _gather, _delegate, _ask_user, _effect, _permit,
-    _side,
+    _side, _sleep,
 )  # fmt: skip
 CHILDREN: tuple[Any, ...] = (ReActEngine, ChainOfThoughtEngine)
 BUILT_IN: tuple[Factory, ...] = (

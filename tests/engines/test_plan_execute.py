@@ -465,6 +465,69 @@ async def test_a_new_plan_may_not_repeat_what_is_done_nor_refer_to_what_failed()
     ]
 
 
+CHAIN = '1. search("a")\n2. search("$1 b")\n3. join()'
+
+
+async def test_a_wave_whose_results_are_of_no_use_leads_to_a_new_plan() -> None:
+    script = [
+        CHAIN,
+        "Decision: REPLAN: nothing about a",
+        '2. search("c")\n3. join()',
+        "end",
+    ]
+    result, done = await solved(script, join_each_wave=True)
+
+    assert (result.answer, result.llm_calls) == ("end", 4)
+    assert RAN == ["search a", "search c"]
+    assert 'still to come:\n2. search("$1 b")\n' in asked(done, 1)
+    assert "Why another plan is needed: Decision: REPLAN: nothing about a" in asked(
+        done, 2
+    )
+
+
+async def test_a_plan_that_is_still_right_continues_and_the_last_wave_is_joined_too() -> (
+    None
+):
+    script = [CHAIN, "Decision: CONTINUE", "Decision: FINISH", "end"]
+    result, done = await solved(script, join_each_wave=True)
+
+    assert (result.answer, RAN) == ("end", ["search a", "search <a> b"])
+    assert "Every step gave a result." in asked(done, 2)
+    decisions = [fact["decision"] for fact in facts(done, "JoinDecided")]
+    assert decisions == ["continue", "finish"]
+
+
+async def test_the_joiner_may_finish_before_the_last_wave() -> None:
+    script = [CHAIN, "Decision: FINISH, it is all there", "end"]
+    result, _ = await solved(script, join_each_wave=True)
+
+    assert (result.answer, RAN) == ("end", ["search a"])
+
+
+async def test_an_unreadable_word_about_a_wave_lets_the_plan_continue() -> None:
+    script = [CHAIN, "Hm.", "Decision: CONTINUE", "end"]
+    result, done = await solved(script, join_each_wave=True)
+
+    assert (result.answer, RAN) == ("end", ["search a", "search <a> b"])
+    known = [
+        (fact["decision"], fact["readable"]) for fact in facts(done, "JoinDecided")
+    ]
+    assert known == [("continue", False), ("continue", False)]
+
+
+async def test_a_failure_in_a_wave_that_cannot_be_judged_leads_to_a_new_plan() -> None:
+    script = [FAILING, "Hm.", '4. search("d")\n5. join()', "end"]
+    result, _ = await solved(script, join_each_wave=True)
+
+    assert (result.answer, RAN[-1]) == ("end", "search d")
+
+
+async def test_no_wave_is_joined_where_no_new_plan_is_allowed() -> None:
+    result, _ = await solved([CHAIN, "end"], join_each_wave=True, max_replans=0)
+
+    assert (result.answer, result.llm_calls) == ("end", 2)
+
+
 @pytest.mark.parametrize("unclear", ["Maybe.", "", "Decision: FINISH or REPLAN?\nDecision: REPLAN",
                                      Completion("Decision: FINISH", finish_reason="length")])  # fmt: skip
 async def test_a_join_that_cannot_be_read_means_another_plan(unclear: Any) -> None:

@@ -106,6 +106,7 @@ def found_by_engines(text: str) -> list[str]:
     if read_join(text) is not None and first not in (
         "finish",
         "replan",
+        "continue",
     ):  # a reply of that word alone is plain prose
         found.append("a decision")
     if read_result(text) != bare:

@@ -12,7 +12,7 @@ from ..messages import Conversation, ToolCall
 from ..parsing.arguments import Signature, describe_tools, find_tool
 from ..parsing.plans.calls import read_call_arguments
 from ..parsing.plans.checks import check_plan
-from ..parsing.plans.decisions import read_join, read_result
+from ..parsing.plans.decisions import Join, read_join, read_result
 from ..parsing.plans.plan import Plan, PlanStep
 from ..parsing.plans.reader import read_plan
 from ..parsing.plans.references import insert_results
@@ -55,6 +55,21 @@ A plan for the request above was carried out. Its steps, and what came of them:
 
 Not every step worked. Reply `Decision: FINISH` if the request can be answered well enough from these results, or
 `Decision: REPLAN` if a new plan may get what is missing. Then say why.""",
+    join_wave="""\
+A plan for the request above is being carried out. Its steps so far, and what came of them:
+{results}
+
+Steps that are still to come:
+{pending}
+
+Reply `Decision: CONTINUE` if these steps are still right, `Decision: FINISH` if the request can be answered from the
+results there are, or `Decision: REPLAN` if another plan is needed, such as where a result is of no use. Then say why.""",
+    join_all="""\
+A plan for the request above was carried out. Its steps, and what came of them:
+{results}
+
+Every step gave a result. Reply `Decision: FINISH` if the request can be answered from these results, or
+`Decision: REPLAN` if they are of no use and a new plan may get what is missing. Then say why.""",
     synthesize="""\
 These steps were carried out for the request above:
 {results}
@@ -78,9 +93,12 @@ class PlanRejected:
 
 @dataclasses.dataclass(frozen=True)
 class JoinDecided:
-    """Fact: the joiner's decision after steps have failed; an unreadable reply means a new plan."""
+    """Fact: the joiner's decision about a plan.
 
-    decision: Literal["finish", "replan"]
+    An unreadable reply means a new plan where steps have failed, else that the plan continues.
+    """
+
+    decision: Join
     reason: str
     readable: bool = True
 
@@ -99,6 +117,8 @@ class PlanExecuteEngine(LoopEngine):
         max_plan_attempts: replies of the planner for one plan, including unusable ones.
         max_concurrency: concurrent steps; `None` is all that are ready.
         executor: the engine for sub-goals; `None` is ReAct with this engine's runtime.
+        join_each_wave: ask the joiner after each wave of steps whether to continue, to finish or to plan anew, so that a
+            search that finds nothing of use leads to a new plan; else only after steps have failed.
         planner: the provider that plans, one of `Runtime(providers=...)`; `None` is the runtime's own.
         joiner: the provider that decides after a failure.
         synthesizer: the provider that writes the answer.
@@ -112,6 +132,7 @@ class PlanExecuteEngine(LoopEngine):
     max_replans: int = Field(default=1, ge=0)
     max_plan_attempts: int = Field(default=3, ge=1)
     max_concurrency: int | None = Field(default=5, ge=1)
+    join_each_wave: bool = False
     executor: LoopEngine | None = None
     planner: ProviderName = None
     joiner: ProviderName = None
@@ -127,11 +148,8 @@ class PlanExecuteEngine(LoopEngine):
                 plan = await self._plan(run, ledger, reason)
                 if plan is None:
                     break
-                await self._execute(run, plan, ledger)
-                if not replans_left or ledger.is_complete(plan):
-                    break
-                joined = await self._join(run, ledger)
-                if joined.decision == "finish":
+                joined = await self._execute(run, plan, ledger, bool(replans_left))
+                if joined is None or joined.decision != "replan":
                     break
                 reason = joined.reason
             answer = await self._synthesize(run, ledger)
@@ -203,30 +221,54 @@ class PlanExecuteEngine(LoopEngine):
         check_plan(plan, run.tools, self.max_steps, ledger.done)
         return plan
 
-    async def _execute(self, run: Run, plan: Plan, ledger: Ledger) -> None:
-        """Run the steps in waves of all that are ready, until each step has an outcome."""
-        while waiting := ledger.get_pending(plan):
-            for step in waiting:
+    async def _execute(
+        self, run: Run, plan: Plan, ledger: Ledger, may_replan: bool
+    ) -> JoinDecided | None:
+        """Run the steps until each has an outcome, or the joiner decides otherwise.
+
+        Return what the joiner decided, if it was asked.
+        """
+        joined: JoinDecided | None = None
+        joins_waves = self.join_each_wave and may_replan
+        self._skip_steps(run, plan, ledger)
+        while ledger.get_pending(plan):
+            await self._execute_wave(run, plan, ledger)
+            if joins_waves:
+                joined = await self._join(run, plan, ledger)
+                if joined.decision != "continue":
+                    return joined
+        if joined is not None or not may_replan or ledger.is_complete(plan):
+            return joined
+        return await self._join(run, plan, ledger)
+
+    async def _execute_wave(self, run: Run, plan: Plan, ledger: Ledger) -> None:
+        """Run all steps that are ready at the same time; mark those that cannot start any more."""
+        wave = [step for step in ledger.get_pending(plan) if ledger.is_ready(step)]
+        works = [
+            functools.partial(
+                self._execute_step,
+                step=step,
+                conversation=run.conversation,
+                ledger=ledger,
+            )
+            for step in wave
+        ]
+        finished = await run.gather(*works, max_concurrency=self.max_concurrency)
+        for step, (outcome, shown) in zip(wave, finished, strict=True):
+            run.note(outcome)
+            ledger.add(step, outcome, shown)
+        self._skip_steps(run, plan, ledger)
+
+    def _skip_steps(self, run: Run, plan: Plan, ledger: Ledger) -> None:
+        """Mark the steps that need one without a result, and those that need these."""
+        pending: list[PlanStep] = []
+        while pending != ledger.get_pending(plan):
+            pending = ledger.get_pending(plan)
+            for step in pending:
                 skipped = ledger.find_skip(step)
                 if skipped is not None:
                     run.note(skipped)
                     ledger.add(step, skipped)
-            wave = [step for step in ledger.get_pending(plan) if ledger.is_ready(step)]
-            if not wave:
-                continue
-            works = [
-                functools.partial(
-                    self._execute_step,
-                    step=step,
-                    conversation=run.conversation,
-                    ledger=ledger,
-                )
-                for step in wave
-            ]
-            finished = await run.gather(*works, max_concurrency=self.max_concurrency)
-            for step, (outcome, shown) in zip(wave, finished, strict=True):
-                run.note(outcome)
-                ledger.add(step, outcome, shown)
 
     async def _execute_step(
         self, run: Run, *, step: PlanStep, conversation: Conversation, ledger: Ledger
@@ -276,23 +318,27 @@ class PlanExecuteEngine(LoopEngine):
         reason = f"It ended as {child.status} ({child.stop_reason}): {child.error}"
         return StepFinished(step.id, "failed", reason, child.answer or "")
 
-    async def _join(self, run: Run, ledger: Ledger) -> JoinDecided:
-        """Decide between finishing and a new plan, and note the decision."""
-        prompt = self.prompts.fill("join", results=ledger.render())
-        text, is_cut = await _reply(
-            run, run.conversation.user(prompt), self.joiner, "join"
-        )
-        should_finish = None if is_cut else read_join(text)
-        if should_finish is None:
-            reason = "Not every step of the plan worked."
-            decided = JoinDecided("replan", reason, readable=False)
-        else:
-            decision: Literal["finish", "replan"] = (
-                "finish" if should_finish else "replan"
-            )
-            decided = JoinDecided(decision, text.strip())
+    async def _join(self, run: Run, plan: Plan, ledger: Ledger) -> JoinDecided:
+        """Decide whether the plan continues, suffices or is replaced, and note the decision."""
+        prompt = run.conversation.user(self._join_prompt(plan, ledger))
+        text, is_cut = await _reply(run, prompt, self.joiner, "join")
+        decision = None if is_cut else read_join(text)
+        has_pending = bool(ledger.get_pending(plan))
+        if decision == "continue" and not has_pending:
+            decision = None
+        decided = JoinDecided(decision or "replan", text.strip())
+        if decision is None:
+            decided = _decide_unread(has_failed=ledger.has_failed(plan))
         run.note(decided)
         return decided
+
+    def _join_prompt(self, plan: Plan, ledger: Ledger) -> str:
+        pending, results = ledger.get_pending(plan), ledger.render()
+        if pending:
+            steps = "\n".join(map(str, pending))
+            return self.prompts.fill("join_wave", results=results, pending=steps)
+        name = "join_all" if ledger.is_complete(plan) else "join"
+        return self.prompts.fill(name, results=results)
 
     async def _synthesize(self, run: Run, ledger: Ledger) -> str:
         """Answer from the results; an empty text if the reply has no answer."""
@@ -306,6 +352,15 @@ class PlanExecuteEngine(LoopEngine):
     def _synthesis_prompt(self, run: Run, ledger: Ledger) -> Conversation:
         prompt = self.prompts.fill("synthesize", results=ledger.render())
         return run.conversation.user(prompt)
+
+
+def _decide_unread(*, has_failed: bool) -> JoinDecided:
+    """Return what counts where the joiner's reply decides nothing."""
+    if has_failed:
+        reason = "Not every step of the plan worked."
+        return JoinDecided("replan", reason, readable=False)
+    reason = "Every step so far gave a result."
+    return JoinDecided("continue", reason, readable=False)
 
 
 async def _reply(

@@ -2,27 +2,33 @@
 
 import re
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 from ..tokenizer import Tokenizer
+
+Join: TypeAlias = Literal["finish", "replan", "continue"]
 
 MAX_DECISION = 40  # characters that are read of a decision
 
 _DECISION = Tokenizer({"decision": "decision", "action": "action"})
 _RESULT = Tokenizer({"result": "step result", "answer": "final answer"})
 _FIRST_WORD = re.compile(r"\w+")
-_DECISIONS = {frozenset({"finish"}): True, frozenset({"replan"}): False}
+_DECISIONS: dict[str, Join] = {
+    "finish": "finish",
+    "replan": "replan",
+    "continue": "continue",
+}
 
 
-def read_join(text: str) -> bool | None:
-    """Return whether a reply decides to finish (`True`) or to plan again (`False`); `None` if it
-    says neither or both.
+def read_join(text: str) -> Join | None:
+    """Return what a reply decides about a plan; `None` if it decides nothing, or several things.
 
     The decision is the first word behind `Decision:` (or `Action:`, as in LLMCompiler), or the
     reply's first word.
     """
     words = (_FIRST_WORD.search(stated.strip()) for stated in _iterate_decisions(text))
-    decisions = frozenset(word[0].casefold() for word in words if word)
-    return _DECISIONS.get(decisions)
+    decisions = {word[0].casefold() for word in words if word}
+    return _DECISIONS.get(decisions.pop()) if len(decisions) == 1 else None
 
 
 def _iterate_decisions(text: str) -> Iterator[str]:

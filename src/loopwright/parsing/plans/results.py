@@ -72,6 +72,12 @@ class Ledger:
         planned = {step.id for step in plan.steps}
         return planned.issubset(self._get_done_ids())
 
+    def has_failed(self, plan: Plan) -> bool:
+        """Return whether a step of a plan has an outcome and no result."""
+        planned = {step.id for step in plan.steps}
+        failed = self._entries.keys() - self._get_done_ids()
+        return not planned.isdisjoint(failed)
+
     def get_pending(self, plan: Plan) -> list[PlanStep]:
         """Return the steps of a plan without an outcome."""
         return [step for step in plan.steps if step.id not in self._entries]

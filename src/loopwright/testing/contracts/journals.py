@@ -250,6 +250,17 @@ class JournalContract(WorkerChecks):
         assert_equal(journal.runs()[0].wake_at, 0.0, "when a run at work wakes")
 
     @with_journal
+    async def test_a_claim_says_how_the_work_before_it_ended(
+        self, journal: Journal
+    ) -> None:
+        """In `Claim.after`, or nothing: a worker parks a run whose processes died."""
+        await write(journal, journal.create(header()), b"{}", status="suspended")
+        for owner, ending in ((LIVE, "left"), (ME, "lost"), (LIVE, "died")):
+            claim = await journal.claim("r1", owner, take_over=True)
+            if claim.after:
+                assert_equal(claim.after, ending, f"the ending before {owner}")
+
+    @with_journal
     async def test_a_status_may_come_without_an_entry(self, journal: Journal) -> None:
         """`append(claim, [], status=…)` changes the status alone."""
         claim = journal.create(header())

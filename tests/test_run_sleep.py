@@ -274,6 +274,47 @@ async def test_a_stop_ends_a_sleep_in_place() -> None:
     assert (await asyncio.wait_for(task, 20)).status == "aborted"
 
 
+@pytest.mark.parametrize("command", ["stop", "abort"])
+async def test_a_worker_ends_a_sleeping_run_that_is_told_to_stop(
+    command: str, tmp_path: Any
+) -> None:
+    clock = FakeClock()
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    parts = runtime(clock, journal, lease=30.0)
+    sleeper = engine(parts, naps(30 * 24 * HOUR))
+    await sleeper.run("Go.", run_id="r")
+    worker = Worker(parts, engines=[sleeper])
+    assert await worker.drain() == []
+
+    await getattr(parts.control("r"), command)()
+    [result] = await worker.drain()
+
+    assert result.status == "aborted"
+    await journal.close()
+
+
+async def test_a_run_that_sleeps_for_weeks_is_not_taken_for_one_without_a_provider() -> (
+    None
+):
+    clock = FakeClock()
+    parts = runtime(clock, lease=30.0)
+
+    async def body(run: Run) -> object:
+        for _ in range(20):
+            await run.sleep(24 * HOUR)
+        return "rested"
+
+    sleeper = engine(parts, body)
+    result = await sleeper.run("Go.", run_id="r")
+    worker = Worker(parts, engines=[sleeper])
+    for _ in range(20):
+        assert result.status == "suspended"
+        clock.advance(24 * HOUR)
+        [result] = await worker.drain()
+
+    assert result.answer == "rested"
+
+
 async def test_code_that_does_not_sleep_any_more_diverges() -> None:
     clock, journal = FakeClock(), MemoryJournal()
     await engine(runtime(clock, journal), naps(HOUR)).run("Go.", run_id="r")

@@ -24,7 +24,13 @@ from .errors import (
     format_error,
 )
 from .events.control import CommandReceived
-from .events.effects import BreakerChanged, DriftNoticed, ModelReplied, ToolFinished
+from .events.effects import (
+    BreakerChanged,
+    DriftNoticed,
+    EffectFinished,
+    ModelReplied,
+    ToolFinished,
+)
 from .events.entry import Entry
 from .events.lifecycle import find_diverged_versions, read_start
 from .events.run import RunFinished, RunParked, RunResumed, RunRetried, RunSuspended
@@ -41,6 +47,8 @@ MAX_DIVERGENCES = 5
 """Divergences in a row of code without a version, after which workers without one leave a run to an operator."""
 VAIN_SECONDS, VAIN_WAKES = 86_400.0, 10
 """A run is parked that a worker woke in vain for so long, and so many times."""
+_PROGRESS = (ModelReplied, ToolFinished, EffectFinished, RunRetried)
+"""Events which show that a run which was woken got further."""
 _REPEATED = (RunResumed, BreakerChanged, CommandReceived, DriftNoticed)
 """What each process may record again that resumes a run."""
 
@@ -253,7 +261,8 @@ class Worker:
             return self._has_rested(memory, facts.deaths)
         if info.status == "released" or 0 < facts.wake_at <= now:
             return True
-        if info.status == "waiting" and await self._has_command(info):
+        is_paused = info.status == "waiting" or facts.wake_at > 0
+        if is_paused and await self._has_command(info):
             return True
         if memory.retry_at <= self._runtime.clock.monotonic():
             self._unfinished.rest(info, facts.wake_at)
@@ -469,12 +478,18 @@ def _count_divergences(entries: Sequence[Entry]) -> int:
     return count
 
 
+def _waits_for_provider(event: RunSuspended) -> bool:
+    """Return whether a suspended run is to be woken, and not because it sleeps."""
+    return event.wake_at > 0 and event.reason != "sleeping"
+
+
 def _find_seconds_in_vain(entries: Sequence[Entry]) -> float:
     """Return for how long a run was woken again and again without anything that came of it."""
     since, count = entries[-1].at, 0
     for entry in reversed(entries):
-        if isinstance(entry.event, (ModelReplied, ToolFinished, RunRetried)):
+        event = entry.event
+        if isinstance(event, _PROGRESS):
             break
-        if isinstance(entry.event, RunSuspended) and entry.event.wake_at:
+        if isinstance(event, RunSuspended) and _waits_for_provider(event):
             since, count = entry.at, count + 1
     return entries[-1].at - since if count >= VAIN_WAKES else 0.0

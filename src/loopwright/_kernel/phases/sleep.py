@@ -87,6 +87,8 @@ async def _set_sleep(session: Session, key: str, wake: Wake) -> SleepSet:
 
 async def _sleep_until(cycle: Cycle, key: str, until: float) -> None:
     session = cycle.session
+    if session.command_log.stopping:
+        raise session.intake.stop_signal()
     seconds = until - session.services.clock.wall()
     if seconds >= MAX_SECONDS_AWAKE:
         text = f"sleeping at {key} for {seconds:.0f} s"

@@ -293,6 +293,30 @@ async def test_a_worker_ends_a_sleeping_run_that_is_told_to_stop(
     await journal.close()
 
 
+async def test_an_answer_that_was_used_wakes_no_sleeping_run(tmp_path: Any) -> None:
+    clock = FakeClock()
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    parts = runtime(clock, journal, lease=30.0)
+
+    async def body(run: Run) -> object:
+        which = await run.ask_user("Which?")
+        await run.sleep(24 * HOUR)
+        return which
+
+    sleeper = engine(parts, body)
+    await sleeper.run("Go.", run_id="r")
+    await parts.control("r").answer("blue")
+    [slept] = await Worker(parts, engines=[sleeper]).drain()
+    assert ending(slept) == ("suspended", "sleeping")
+    head = len(kinds(parts, "r"))
+
+    for worker in [Worker(parts, engines=[sleeper]) for _ in range(2)]:
+        assert [await worker.drain() for _ in range(3)] == [[], [], []]
+
+    assert len(kinds(parts, "r")) == head
+    await journal.close()
+
+
 async def test_a_run_that_sleeps_for_weeks_is_not_taken_for_one_without_a_provider() -> (
     None
 ):

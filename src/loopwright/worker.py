@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from ._internal.log import logger
-from ._kernel.control.commands import RESUMING
+from ._kernel.control.commands import ENDING, RESUMING
 from ._kernel.control.unfinished_runs import UnfinishedRuns
 from ._kernel.durability.deaths import Deaths, count_deaths
 from ._kernel.durability.transitions import close, park
@@ -301,7 +301,9 @@ class Worker:
         return memory.facts
 
     async def _has_command(self, info: RunInfo) -> bool:
-        """Return whether a waiting run received a command since the last look.
+        """Return whether a paused run received a command since the last look.
+
+        One without a question is resumed only to end it.
 
         An unreadable command counts: the run reports it and asks again.
         """
@@ -313,7 +315,8 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - one unreadable inbox must not stop the other runs
             self._postpone_unreadable(info, "inbox_unreadable", error)
             return False
-        return any(command.kind in RESUMING or command.damage for command in commands)
+        kinds = RESUMING if info.status == "waiting" else ENDING
+        return any(command.kind in kinds or command.damage for command in commands)
 
     def _postpone_unreadable(self, info: RunInfo, event: str, error: Exception) -> None:
         logger().warning(event, run_id=info.run_id, error=format_error(error))
@@ -386,8 +389,8 @@ class Worker:
         return True
 
     async def _mark_commands(self, info: RunInfo) -> None:
-        """Remember the commands of a waiting run as tried, because it is resumed now."""
-        if info.status == "waiting":
+        """Remember the commands of a paused run as tried, because it is resumed now."""
+        if info.status in ("waiting", "suspended"):
             commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id)
             number = commands[-1].number if commands else 0
             self._remember(info).last_command = number

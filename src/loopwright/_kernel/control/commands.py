@@ -27,7 +27,9 @@ DENY: Final = "deny"
 DECLASSIFY: Final = "declassify"
 RESOLVE: Final = "resolve"
 
-RESUMING = (ANSWER, APPROVE, DENY, RESOLVE, ABORT, STOP)
+ENDING = (ABORT, STOP)
+"""The kinds that end a run."""
+RESUMING = (ANSWER, APPROVE, DENY, RESOLVE, *ENDING)
 """The kinds for which a waiting run is resumed."""
 GUIDANCE = {STEER: GUIDANCE_PREFIX, ADD_CONTEXT: CONTEXT_PREFIX}
 """The kinds that the model reads, with what it reads before the text."""

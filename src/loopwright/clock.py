@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 MAX_SECONDS: Final = 1e11
@@ -42,6 +43,12 @@ class SystemClock:
         return time.clock_gettime(_BOOT_CLOCK)
 
 
+def read_boot_time(clock: Clock) -> float:
+    """Return seconds that also count while the machine sleeps, where the clock can tell."""
+    boot: Callable[[], float] = getattr(clock, "boot", clock.monotonic)
+    return boot()
+
+
 @dataclasses.dataclass(frozen=True)
 class ClockReading:
     """The clocks at one moment: none of them alone says how much time has passed since.
@@ -57,8 +64,7 @@ class ClockReading:
     @classmethod
     def take(cls, clock: Clock) -> "ClockReading":
         """Return what a clock shows now."""
-        boot = getattr(clock, "boot", clock.monotonic)
-        return cls(clock.monotonic(), boot(), clock.wall())
+        return cls(clock.monotonic(), read_boot_time(clock), clock.wall())
 
     def elapsed(self, clock: Clock) -> float:
         """Return the greatest number of seconds that have passed by any of the clocks."""

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +102,11 @@ def told(child: "Forked | subprocess.Popen[str]", line: str = "") -> Told:
 
 
 @contextlib.contextmanager
-def paused(path: Path, witness: Path, turn: int) -> Iterator[Callable[[], Told]]:
+def paused(
+    path: Path, witness: Path, turn: int, trouble: str = "pause"
+) -> Iterator[Callable[[], Told]]:
     """A process that waits before that turn; calling what is given lets it go on, to its end."""
-    with process(path, witness, "pause", turn) as child:
+    with process(path, witness, trouble, turn) as child:
         assert child.stdout is not None
         before: list[str] = []
         while not before or before[-1] != f"turn {turn}":
@@ -330,9 +333,57 @@ async def test_a_file_that_is_held_for_too_long_stops_the_run(
         found = go_on()
 
     found.check_it_failed_safely()
-    assert "longer busy_timeout" in found.result["text"]
+    assert "longer retry_timeout" in found.result["text"]
     assert found.barriers == 1 + 2 * turn
     await goes_on(path, witness, found)
+
+
+HOLDERS = {
+    "database": "other = sqlite3.connect(path, isolation_level=None); other.execute('BEGIN EXCLUSIVE')",
+    "lock": "other = open(path + '.lock', 'a'); fcntl.flock(other, fcntl.LOCK_EX)",
+}
+
+
+@contextlib.contextmanager
+def held_by_another_process(path: Path, held: str, seconds: float) -> Iterator[None]:
+    """Another process holds the file from now on, for some seconds."""
+    program = f"""
+import fcntl, sqlite3, sys, time
+path = sys.argv[1]
+{HOLDERS[held]}
+print("held", flush=True)
+time.sleep({seconds})
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+    assert holder.returncode == 0
+
+
+@pytest.mark.parametrize("turn", [0, 3])
+@pytest.mark.parametrize("held", HOLDERS)
+async def test_a_file_that_another_process_holds_for_a_while_delays_the_run(
+    tmp_path: Path, held: str, turn: int
+) -> None:
+    path, witness = tmp_path / "runs.db", tmp_path / "witness"
+    with paused(path, witness, turn, "patience") as go_on:
+        began = time.monotonic()
+        with held_by_another_process(path, held, 2.0):
+            found = go_on()
+    seconds = time.monotonic() - began
+
+    assert (found.result["status"], found.result["error"]) == ("completed", "NoneType")
+    assert "refused" not in found.lines
+    assert seconds >= 2.0
+    assert sorted(witness.read_text().split()) == list(map(str, range(TURNS)))
+    assert SQLiteJournal(path).verify(RUN, found.result["head"]).ok
+    figure(
+        "file held for a while",
+        f"{held} held for 2 s at turn {turn}: {TURNS} of {TURNS} letters sent once, in {seconds:.1f} s",
+    )
 
 
 # A file that is damaged or goes while it is open

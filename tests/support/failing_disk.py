@@ -1,9 +1,9 @@
 """A run in a process of its own whose disk fails: `python failing_disk.py PATH WITNESS TROUBLE [ARGUMENT]`.
 
 It tells on standard output, a line each, what it did: `durable N` after a barrier, `refused` when one failed, `tool N`
-when a tool starts, `turn N` before the model answers, and `result` with a JSON object at the end. With the trouble
-"pause" it waits at the turn that the argument names for a line on standard input, so that another process can make
-trouble meanwhile.
+when a tool starts, `turn N` before the model answers, and `result` with a JSON object at the end. With the troubles
+"pause" and "patience" it waits at the turn that the argument names for a line on standard input, so that another
+process can make trouble meanwhile; with "patience" its journal tries for as long as by default.
 """
 
 import asyncio
@@ -30,8 +30,10 @@ NOBODY = 65534
 class Telling(SQLiteJournal):
     """A journal that tells what became of each barrier."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
-        super().__init__(path, busy_timeout=0.3)
+    def __init__(
+        self, path: Path, tell: Callable[[str], None], retry_timeout: float = 0.6
+    ) -> None:
+        super().__init__(path, busy_timeout=0.3, retry_timeout=retry_timeout)
         self._tell = tell
 
     async def barrier(self, claim: Claim) -> None:
@@ -83,10 +85,10 @@ def _pause(at: int, number: int) -> None:
 
 async def _work(path: str, witness: str, trouble: str, argument: str) -> None:
     Path(path).as_uri()  # loads what Python loads late, while it can still be read
-    at = int(argument) if trouble == "pause" else -1
+    at = int(argument) if trouble in ("pause", "patience") else -1
     told = dict[str, object]()
     try:
-        journal = Telling(Path(path), _say)
+        journal = Telling(Path(path), _say, 30.0 if trouble == "patience" else 0.6)
         engine = letters(
             journal, Path(witness), _say, lambda number: _pause(at, number)
         )
@@ -140,7 +142,8 @@ def _nothing(_: str) -> None:
 
 
 TROUBLES: dict[str, Callable[[str], None]] = {
-    "none": _nothing, "pause": _nothing, "small-files": _small_files, "few-files": _few_files, "nobody": _as_nobody,
+    "none": _nothing, "pause": _nothing, "patience": _nothing,
+    "small-files": _small_files, "few-files": _few_files, "nobody": _as_nobody,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ import journal_child
 from forked_processes import PIPE, Forked, fork
 from journal_contract import HypothesisContract
 from journal_entries import ME, follow, header, write
+from loopwright.clock import SystemClock
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.events.entry import Entry
 from loopwright.journals import Claim, Journal, RunInfo, chain_hash
@@ -62,7 +63,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def journal(path: Path) -> AsyncIterator[SQLiteJournal]:
-    journal = SQLiteJournal(path, busy_timeout=0.2)
+    journal = SQLiteJournal(path, busy_timeout=0.2, retry_timeout=0.2)
     yield journal
     await journal.close()
 
@@ -215,7 +216,7 @@ async def test_a_journal_that_another_program_holds_is_an_error_after_the_timeou
         other.execute("BEGIN EXCLUSIVE")
         for _ in range(2):
             with pytest.raises(
-                JournalError, match=r"locked.*longer busy_timeout"
+                JournalError, match=r"locked.*longer retry_timeout"
             ) as caught:
                 await write(journal, claim, b"2")
             assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
@@ -403,6 +404,7 @@ def test_a_path_where_no_file_can_be_is_refused_at_once(
         {"busy_timeout": 0},
         {"busy_timeout": -1},
         {"busy_timeout": float("nan")},
+        {"retry_timeout": -1},
     ],
 )
 def test_a_wrong_option_is_named(path: Path, options: dict[str, object]) -> None:
@@ -660,7 +662,7 @@ async def test_a_closed_journal_reads_and_refuses_to_write(
 async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(
     path: Path,
 ) -> None:
-    writer = Writer(JournalFile(path, "FULL", 1.0))
+    writer = Writer(JournalFile(path, "FULL", 1.0), SystemClock(), 30.0)
     first, late = (
         Append(SQLiteClaim(name, 1, header=header(name)), Waiter())
         for name in ("first", "late")
@@ -682,7 +684,7 @@ async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(
 
 async def test_an_end_that_is_asked_for_twice_is_one_end(path: Path) -> None:
     """By a closing and a finalizer, say."""
-    writer = Writer(JournalFile(path, "FULL", 1.0))
+    writer = Writer(JournalFile(path, "FULL", 1.0), SystemClock(), 30.0)
     first, late = (
         Append(SQLiteClaim(name, 1, header=header(name)), Waiter())
         for name in ("first", "late")

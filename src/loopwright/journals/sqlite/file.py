@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -29,10 +29,14 @@ Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 CHECKPOINT_PAGES = 256
 LOCK_POLL = 0.001  # seconds
 
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+"""What SQLite says when another connection holds the file for the moment."""
 _CURES = {
     sqlite3.SQLITE_FULL: "the disk is full: free some space",
-    sqlite3.SQLITE_BUSY: "another program holds it: stop that program, or give a longer busy_timeout",
-    sqlite3.SQLITE_LOCKED: "another program holds it: stop that program, or give a longer busy_timeout",
+    **dict.fromkeys(
+        _PASSING,
+        "another program holds it: stop that program, or give a longer busy_timeout",
+    ),
     sqlite3.SQLITE_READONLY: "it is read-only: make the file and its directory writable",
     sqlite3.SQLITE_PERM: "access is denied: make the file and its directory writable",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that the directory exists and that both are readable and writable",
@@ -46,7 +50,20 @@ _SQLITE_CODES = {
     errno.EROFS: sqlite3.SQLITE_READONLY,
     errno.ENOENT: sqlite3.SQLITE_CANTOPEN,
     errno.ENOSPC: sqlite3.SQLITE_FULL,
+    errno.ETIMEDOUT: sqlite3.SQLITE_BUSY,
 }
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether an error says that another program holds the file, which may end at any moment."""
+    return _get_code(error) in _PASSING
+
+
+def _get_code(error: BaseException) -> int:
+    """Return the primary code of SQLite for an error, which is the low byte of an extended one."""
+    if isinstance(error, OSError):
+        return _SQLITE_CODES.get(error.errno or 0, sqlite3.SQLITE_IOERR)
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:
@@ -100,20 +117,16 @@ class JournalFile:
         """The id that the journal gets if it has none."""
         self._log = add_suffix(path, "-wal")
         self._synchronous = synchronous
-        self._busy_timeout = busy_timeout
+        self.busy_timeout = busy_timeout
 
     def exists(self) -> bool:
         """Return whether anything was ever written here."""
         # Unlike Path.exists, this never raises, whatever the permissions of the directory.
         return os.path.exists(self.path)
 
-    def explain(self, error: BaseException) -> JournalError:
+    def explain(self, error: BaseException, cure: str = "") -> JournalError:
         """Return a `JournalError` that names the file, the problem and the cure, caused by `error`."""
-        # The low byte of an extended code is the primary one.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if isinstance(error, OSError):
-            code = _SQLITE_CODES.get(error.errno or 0, sqlite3.SQLITE_IOERR)
-        cure = _CURES.get(code, "see the cause")
+        cure = cure or _CURES.get(_get_code(error), "see the cause")
         explained = JournalError(f"journal {str(self.path)!r}: {error} ({cure})")
         explained.__cause__ = error
         return explained
@@ -137,23 +150,27 @@ class JournalFile:
     @contextlib.contextmanager
     def writing(self) -> "Generator[WritingConnection]":
         """Yield the one connection that writes."""
-        with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(
-                ProcessLock(add_suffix(self.path, ".lock"), self._busy_timeout)
-            )
+        with self._lock() as lock:
             with lock.held():
                 self._create()
-                connection = stack.enter_context(
-                    contextlib.closing(self._connect("rw"))
-                )
-                self._prepare(connection)
+                connection = WritingConnection(self._open, lock, self.path, self._log)
             try:
-                yield WritingConnection(connection, lock, (self.path, self._log))
+                yield connection
             finally:
-                # Durable entries are safe in the write-ahead log, so a failed checkpoint loses nothing.
-                with contextlib.suppress(sqlite3.Error, JournalError), lock.held():
-                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                    connection.close()
+                connection.close()
+
+    def _lock(self) -> "ProcessLock":
+        return ProcessLock(add_suffix(self.path, ".lock"), self.busy_timeout)
+
+    def _open(self) -> sqlite3.Connection:
+        """Return a connection that can write."""
+        connection = self._connect("rw")
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
         uri = f"{self.path.as_uri()}?mode={mode}"
@@ -162,7 +179,7 @@ class JournalFile:
             # No process has it open, and SQLite could not create the files to share it with a writer.
             uri += "&immutable=1"
         connection = sqlite3.connect(
-            uri, uri=True, timeout=self._busy_timeout, isolation_level=None
+            uri, uri=True, timeout=self.busy_timeout, isolation_level=None
         )
         connection.text_factory = _decode
         return connection
@@ -172,7 +189,7 @@ class JournalFile:
         # The rollback journal exists only until the file has its write-ahead log.
         if not os.path.exists(add_suffix(self.path, "-journal")):
             return
-        lock = ProcessLock(add_suffix(self.path, ".lock"), self._busy_timeout)
+        lock = self._lock()
         with lock, lock.held(), contextlib.closing(self._connect("rw")) as connection:
             connection.execute("PRAGMA application_id").fetchone()
 
@@ -247,24 +264,24 @@ class ProcessLock:
         os.close(self._descriptor)
 
     @contextlib.contextmanager
-    def held(self) -> Generator[None]:
-        """Hold the lock; raise `JournalError` if it is not released in time."""
-        self.acquire()
+    def held(self, patience: float | None = None) -> Generator[None]:
+        """Hold the lock; raise `TimeoutError` if it is not released within `patience`, by default the timeout."""
+        self.acquire(self._timeout if patience is None else patience)
         try:
             yield
         finally:
             self.release()
 
-    def acquire(self) -> None:
-        """Acquire the lock; raise `JournalError` if it is not released in time."""
+    def acquire(self, patience: float) -> None:
+        """Acquire the lock; raise `TimeoutError` if it is not released in time."""
         if self._try_lock():
             return
-        end = time.monotonic() + self._timeout
+        end = time.monotonic() + patience
         while not self._try_lock():
             if time.monotonic() > end:
-                raise JournalError(
-                    f"journal lock {str(self._path)!r}: another process held it for {self._timeout} s: "
-                    "stop that process, or give a longer busy_timeout"
+                raise TimeoutError(
+                    errno.ETIMEDOUT,
+                    f"{str(self._path)!r}: another process held it for {patience:.3g} s",
                 )
             time.sleep(LOCK_POLL)
 
@@ -295,45 +312,89 @@ def copy_file(source: JournalFile, target: Path) -> None:
 
 
 class WritingConnection:
-    """The connection that writes; its transactions hold the process lock."""
+    """The connection that writes; its transactions hold the process lock.
+
+    Args:
+        open: makes a connection that can write.
+        lock: the lock between processes, which is held when this is made.
+        path: the file.
+        log: its write-ahead log.
+    """
 
     def __init__(
-        self, connection: sqlite3.Connection, lock: ProcessLock, files: Sequence[Path]
+        self,
+        open: Callable[[], sqlite3.Connection],
+        lock: ProcessLock,
+        path: Path,
+        log: Path,
     ) -> None:
-        self._connection = connection
-        self._cursor = connection.cursor()
-        self._lock = lock
-        self._files = {
-            file: found for file in files if (found := _identity(file)) is not None
-        }
+        self._open, self._lock = open, lock
+        self._path, self._log = path, log
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._patience: float | None = None
+        self._connect()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was closed behind the back of this object."""
+        try:
+            self._connection.total_changes  # noqa: B018 - it asks the connection
+        except sqlite3.ProgrammingError:
+            return True
+        return False
 
     @contextlib.contextmanager
-    def transaction(self) -> Generator[sqlite3.Cursor]:
-        """Yield a cursor whose writes become durable together or not at all."""
-        cursor = self._cursor
-        self._lock.acquire()
-        try:
-            cursor.execute("BEGIN IMMEDIATE")
-            yield cursor
-            self._check_files()
-            cursor.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
+    def transaction(self, patience: float | None = None) -> Generator[sqlite3.Cursor]:
+        """Yield a cursor whose writes become durable together or not at all.
+
+        `patience` is how many seconds to wait for other programs, by default the timeout of the file.
+        """
+        with self._lock.held(patience):
+            if self.is_lost:
+                self._reconnect()
+            cursor = self._cursor
+            if patience != self._patience:
+                milliseconds = int(1000 * (patience or 0.0))
+                cursor.execute(f"PRAGMA busy_timeout = {milliseconds}")
+                self._patience = patience
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                yield cursor
+                self._check_files()
+                cursor.execute("COMMIT")
+            finally:
                 # A failing rollback must not hide the original error.
                 with contextlib.suppress(sqlite3.Error):
-                    cursor.execute("ROLLBACK")
-            self._lock.release()
+                    if self._connection.in_transaction:
+                        cursor.execute("ROLLBACK")
 
     def empty_log(self) -> bool:
         """Copy the write-ahead log into the file and cut it to nothing; return whether no reader prevented it."""
-        self._lock.acquire()
-        try:
+        with self._lock.held():
             (is_busy, *_) = self._cursor.execute(
                 "PRAGMA wal_checkpoint(TRUNCATE)"
             ).fetchone()
-        finally:
-            self._lock.release()
         return not is_busy
+
+    def close(self) -> None:
+        """Close it, with the log copied into the file."""
+        # Durable entries are safe in the write-ahead log, so a failed checkpoint loses nothing.
+        with contextlib.suppress(sqlite3.Error, OSError), self._lock.held():
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._connection.close()
+        self._connection.close()
+
+    def _connect(self) -> None:
+        self._connection = self._open()
+        self._cursor, self._patience = self._connection.cursor(), None
+        found = ((file, _identity(file)) for file in (self._path, self._log))
+        self._files = {file: known for file, known in found if known is not None}
+
+    def _reconnect(self) -> None:
+        """Connect to the same file again; its log may be a new one, since the last connection takes it along."""
+        self._files.pop(self._log, None)
+        self._check_files()
+        self._connect()
 
     def _check_files(self) -> None:
         """Raise `JournalError` if a file was removed or replaced, so that writes would be lost."""

@@ -1,12 +1,15 @@
 """The jobs of a SQLite journal's writer: append to a run, claim one, or renew a lease."""
 
+import abc
 import asyncio
 import dataclasses
 import hashlib
+import math
 import operator
 import sqlite3
+import time
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from ...clock import Clock
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
@@ -51,6 +54,9 @@ _CLAIM = """UPDATE runs SET fence = fence + 1, wake_at = 0, owner = ?, lease_unt
 _RENEW = """UPDATE runs SET lease_until = ?, lease_seconds = ?, lease_beat = lease_beat + 1
             WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"""
 
+_HAS_ENTRY = "SELECT 1 FROM events WHERE run_id = ? AND seq = ? AND hash = ?"
+_HAS_RUN = "SELECT 1 FROM runs WHERE run_id = ? AND owner = ?"
+
 _columns = operator.attrgetter(
     "run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash"
 )
@@ -62,10 +68,11 @@ class SQLiteClaim(Claim):
     """A claim with the entries that are queued under it and not yet submitted to the writer.
 
     `file` is the journal it belongs to, `tail` the number of the last queued entry, `failure` the error that every
-    later use raises.
+    later use raises. `held_until` (boot clock, seconds) is when its lease is over.
     """
 
     file: object = None
+    held_until: float = math.inf
     tail: int = 0
     pending: list[Entry] = dataclasses.field(default_factory=list[Entry])
     status: str | None = None
@@ -83,39 +90,39 @@ class Waiter:
         self.future: asyncio.Future[None] = self.loop.create_future()
 
 
-class Job(Protocol):
+class Job(abc.ABC):
     """A write. `failure` is set if it fails; `waiter`, if any, is woken in either case."""
 
-    waiter: Waiter | None
-    failure: LoopwrightError | None
+    def __init__(self, waiter: Waiter | None) -> None:
+        self.waiter = waiter
+        self.failure: LoopwrightError | None = None
+        self.began = time.monotonic()
+        self.is_repeated = False
+        """Whether it was tried before, so that its transaction may be durable although its end was not seen."""
 
+    @property
+    def held_until(self) -> float:
+        """Return the end of the lease under which it writes (boot clock, seconds); infinite without one."""
+        return math.inf
+
+    @abc.abstractmethod
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
-        """Write inside the open transaction and add the rows for `events`; raise before changing anything."""
-        ...
+        """Write inside the open transaction and add the rows for `events`; raise before changing anything.
+
+        Do nothing if the job is repeated and was durable already.
+        """
 
     def fail(self, failure: LoopwrightError) -> None:
         """Record that the write failed."""
-        ...
+        self.failure = failure
 
 
-class Append:
+class Append(Job):
     """Append the queued entries of a claim and set the run's new status; without both, check the fence."""
 
-    __slots__ = (
-        "_claim",
-        "_entries",
-        "_header",
-        "_lease_until",
-        "_releases",
-        "_status",
-        "_tail",
-        "_wake_at",
-        "failure",
-        "waiter",
-    )
-
     def __init__(self, claim: SQLiteClaim, waiter: Waiter | None) -> None:
-        self._claim, self.waiter = claim, waiter
+        super().__init__(waiter)
+        self._claim = claim
         self._entries, self._header = claim.pending, claim.header
         self._status, self._releases = claim.status, claim.releases
         # The current tail: the event loop may queue more before the thread starts this job.
@@ -126,7 +133,11 @@ class Append:
             claim.lease_until = None
         claim.pending, claim.header = [], None
         claim.status, claim.releases = None, False
-        self.failure: LoopwrightError | None = None
+
+    @property
+    def held_until(self) -> float:
+        """Return the end of the claim's lease."""
+        return self._claim.held_until
 
     def fail(self, failure: LoopwrightError) -> None:
         """Refuse everything that follows under this claim."""
@@ -138,6 +149,8 @@ class Append:
         claim, entries = self._claim, self._entries
         if claim.failure is not None:
             raise copy_error(claim.failure)
+        if self.is_repeated and self._is_made(cursor):
+            return
         if self._header is not None:
             _insert_run(cursor, self._header, claim.fence, self._lease_until)
         if not entries:
@@ -159,6 +172,23 @@ class Append:
             cursor.execute(_RELEASE, (self._status, self._wake_at, claim.run_id))
         elif self._status is not None:
             cursor.execute(_SET_STATUS, (self._status, claim.run_id))
+
+    def _is_made(self, cursor: sqlite3.Cursor) -> bool:
+        """Return whether the chain holds the last entry, with its hash, or a run without entries its owner.
+
+        Raise `Fenced` if another owner took over since, unless the run was released.
+        """
+        run_id = self._claim.run_id
+        if self._entries:
+            last = self._entries[-1]
+            found = cursor.execute(_HAS_ENTRY, (run_id, last.seq, last.hash))
+        else:
+            owner = self._header.owner if self._header else None
+            found = cursor.execute(_HAS_RUN, (run_id, owner))
+        is_made = found.fetchone() is not None
+        if is_made and not self._releases:
+            _read_head(cursor, self._claim)
+        return is_made
 
 
 def _insert_run(
@@ -233,7 +263,7 @@ def to_row(cursor: sqlite3.Cursor, entry: Entry) -> Row:
     return (*row[:7], REFERENCE + digest, row[8])
 
 
-class ClaimRun:
+class ClaimRun(Job):
     """Claim a run for an owner; `claim` is valid once the job is durable."""
 
     def __init__(
@@ -245,15 +275,10 @@ class ClaimRun:
         clock: Clock,
         waiter: Waiter,
     ) -> None:
+        super().__init__(waiter)
         self.claim = claim
         self._owner, self._take_over = owner, take_over
         self._lease, self._clock = lease, clock
-        self.waiter: Waiter | None = waiter
-        self.failure: LoopwrightError | None = None
-
-    def fail(self, failure: LoopwrightError) -> None:
-        """Record that there is no claim."""
-        self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Fence the old owner off unless it may be at work."""
@@ -262,6 +287,9 @@ class ClaimRun:
         info = read_info(cursor.connection, claim.run_id)
         if info is None:
             raise UnknownRun(f"no run {claim.run_id!r} in this journal")
+        is_made = (info.owner, info.fence) == (self._owner, claim.fence)
+        if self.is_repeated and is_made:
+            return
         try:
             ensure_claimable(info, self._take_over, now)
         except ValueError as error:
@@ -285,7 +313,7 @@ class ClaimRun:
         claim.tail = info.head_seq
 
 
-class Renew:
+class Renew(Job):
     """Extend a lease; `lease_until` is its new end, `None` if the run was released.
 
     The claim stays valid if the job fails.
@@ -294,14 +322,14 @@ class Renew:
     def __init__(
         self, claim: SQLiteClaim, lease: float, clock: Clock, waiter: Waiter
     ) -> None:
+        super().__init__(waiter)
         self._claim, self._lease, self._clock = claim, lease, clock
         self.lease_until: float | None = None
-        self.waiter: Waiter | None = waiter
-        self.failure: LoopwrightError | None = None
 
-    def fail(self, failure: LoopwrightError) -> None:
-        """Record the failure; the lease keeps its end."""
-        self.failure = failure
+    @property
+    def held_until(self) -> float:
+        """Return the end of the lease that is renewed."""
+        return self._claim.held_until
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Move the end of the lease if the claim still has the run."""

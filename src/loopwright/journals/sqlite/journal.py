@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...clock import Clock, SystemClock
+from ...clock import Clock, SystemClock, read_boot_time
 from ...errors import ConfigError, JournalError, LoopwrightError
 from ...events.entry import Entry
 from ...messages import JsonObject
@@ -49,7 +49,11 @@ class SQLiteJournal:
         path: the file; its directory must exist. A path where no file can be created is a `ConfigError`.
         synchronous: `FULL` survives a power failure. `NORMAL` survives the end of the process, but a power failure may
             lose the last moments; it saves a disk flush for each barrier.
-        busy_timeout: seconds to wait for another process that holds the file; then `JournalError`.
+        busy_timeout: seconds that one attempt waits for another process that holds the file.
+        retry_timeout: seconds for which a write is tried again, with pauses, if another program holds the file or the
+            connection is lost, but never longer than the run's lease, after which it is `Fenced`; then `JournalError`.
+            A write that had become durable unseen is not made again. Reads and commands are not tried again, and other
+            errors, such as a full disk, are final at once.
         clock: the clock of leases and commands; by default the system's.
     """
 
@@ -59,6 +63,7 @@ class SQLiteJournal:
         *,
         synchronous: Synchronous = "FULL",
         busy_timeout: float = 5.0,
+        retry_timeout: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
@@ -69,10 +74,14 @@ class SQLiteJournal:
             raise ConfigError(
                 f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}"
             )
+        if not 0 <= retry_timeout <= 86_400:
+            raise ConfigError(
+                f"SQLiteJournal: retry_timeout must be seconds from 0 up to a day, got {retry_timeout!r}"
+            )
         self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
         self._inbox = Inbox(self._file.path, busy_timeout)
-        self._writer = Writer(self._file)
         self._clock = clock or SystemClock()
+        self._writer = Writer(self._file, self._clock, retry_timeout)
         self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock)
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
@@ -102,7 +111,7 @@ class SQLiteJournal:
         """Claim a run for an owner; durable on return."""
         if not self._file.exists():  # a wrong path must not leave an empty file
             raise build_unknown_run(self._file, run_id)
-        waiter = Waiter()
+        waiter, began = Waiter(), read_boot_time(self._clock)
         job = ClaimRun(
             SQLiteClaim(run_id, fence=0, file=self._file),
             owner,
@@ -113,6 +122,8 @@ class SQLiteJournal:
         )
         self._writer.submit(job)
         await wait_for(job, waiter)
+        if lease is not None:
+            job.claim.held_until = began + lease
         return job.claim
 
     async def renew(self, claim: Claim, lease: float) -> None:
@@ -120,10 +131,11 @@ class SQLiteJournal:
         held = _check_claim(self._file, claim)
         if held.header is not None:
             return
-        waiter = Waiter()
+        waiter, began = Waiter(), read_boot_time(self._clock)
         job = Renew(held, lease, self._clock, waiter)
         self._writer.submit(job)
         await wait_for(job, waiter)
+        held.held_until = began + lease
         held.lease_until = job.lease_until
 
     def append(
@@ -348,5 +360,6 @@ def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
 
 def _begin_lease(claim: SQLiteClaim, clock: Clock) -> None:
     """Let the lease of a new run begin, with its first entries."""
-    if claim.header is not None:
+    if claim.header is not None and claim.header.lease is not None:
         claim.lease_until = compute_lease_end(claim.header.lease, clock.wall())
+        claim.held_until = read_boot_time(clock) + claim.header.lease

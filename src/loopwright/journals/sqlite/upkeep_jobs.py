@@ -5,11 +5,19 @@ import time
 from collections.abc import Sequence
 
 from ...clock import Clock
-from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
+from ...errors import ConfigError, JournalError, UnknownRun
 from ..base import RunInfo, ensure_claimable, format_id_taken
 from ..exports import ExportedRun
 from ..retention import format_deleted, format_followed, hash_name
-from .jobs import INSERT_EVENT, Row, Waiter, insert_tags, refuse_deleted_name, to_row
+from .jobs import (
+    INSERT_EVENT,
+    Job,
+    Row,
+    Waiter,
+    insert_tags,
+    refuse_deleted_name,
+    to_row,
+)
 from .reader import encode_tags, read_info, read_range
 
 _FOLLOWERS = """WITH RECURSIVE gone(run_id) AS (
@@ -35,7 +43,7 @@ _COLUMNS = (
 _IMPORT = f"INSERT INTO runs ({', '.join(_COLUMNS)}, tags) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"  # noqa: S608
 
 
-class DeleteRuns:
+class DeleteRuns(Job):
     """Delete runs with all that is stored of them; `deleted` holds their ids once the job is durable."""
 
     def __init__(
@@ -47,18 +55,15 @@ class DeleteRuns:
         deleted_by: str,
         clock: Clock,
     ) -> None:
+        super().__init__(waiter)
         self._run_ids, self._cascade = run_ids, cascade
         self._deleted_by, self._clock = deleted_by, clock
         self.deleted: list[str] = []
-        self.waiter: Waiter | None = waiter
-        self.failure: LoopwrightError | None = None
-
-    def fail(self, failure: LoopwrightError) -> None:
-        """Record that nothing was deleted."""
-        self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Delete the runs unless one of them is unknown, at work or continued by others."""
+        if self.is_repeated and self._is_made(cursor):
+            return
         # An entry of one of these runs may be queued before this job in the same transaction.
         cursor.executemany(INSERT_EVENT, rows)
         rows.clear()
@@ -73,6 +78,12 @@ class DeleteRuns:
         for info in found.values():
             _delete_run(cursor, info, self._deleted_by, now)
         self.deleted = list(found)
+
+    def _is_made(self, cursor: sqlite3.Cursor) -> bool:
+        """Return whether the runs are gone that the earlier attempt chose."""
+        names = [(hash_name(run_id),) for run_id in self.deleted]
+        found = [cursor.execute(_TOMBSTONE, name).fetchone() for name in names]
+        return bool(found) and None not in found
 
     def _find(self, cursor: sqlite3.Cursor, run_id: str) -> list[RunInfo]:
         """Return the run with all that follow it."""
@@ -142,20 +153,17 @@ def read_exported(connection: sqlite3.Connection, info: RunInfo) -> ExportedRun:
     return ExportedRun(info, entries)
 
 
-class ImportRuns:
+class ImportRuns(Job):
     """Put exported runs into the journal, all of them or none."""
 
     def __init__(self, runs: Sequence[ExportedRun], waiter: Waiter) -> None:
+        super().__init__(waiter)
         self._runs = runs
-        self.waiter: Waiter | None = waiter
-        self.failure: LoopwrightError | None = None
-
-    def fail(self, failure: LoopwrightError) -> None:
-        """Record that nothing was imported."""
-        self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Insert the runs unless a name is taken or the run that one of them follows is missing."""
+        if self.is_repeated and self._is_made(cursor):
+            return
         names = {run.info.run_id for run in self._runs}
         for run in self._runs:
             _check_new(cursor, run.info, names)
@@ -165,6 +173,12 @@ class ImportRuns:
             cursor.execute(_IMPORT, (*values, encode_tags(info.tags)))
             insert_tags(cursor, info.run_id, info.tags)
             rows.extend(to_row(cursor, entry) for entry in run.entries)
+
+    def _is_made(self, cursor: sqlite3.Cursor) -> bool:
+        """Return whether the runs are there as they were exported."""
+        infos = [read_info(cursor.connection, run.info.run_id) for run in self._runs]
+        heads = [info.head_hash for info in infos if info is not None]
+        return heads == [run.info.head_hash for run in self._runs]
 
 
 def _check_new(cursor: sqlite3.Cursor, info: RunInfo, names: set[str]) -> None:
@@ -181,19 +195,14 @@ def _check_new(cursor: sqlite3.Cursor, info: RunInfo, names: set[str]) -> None:
         )
 
 
-class Execute:
+class Execute(Job):
     """Execute one statement, such as the rebuilding of an index."""
 
     def __init__(
         self, statement: str, waiter: Waiter, values: Sequence[object] = ()
     ) -> None:
+        super().__init__(waiter)
         self._statement, self._values = statement, values
-        self.waiter: Waiter | None = waiter
-        self.failure: LoopwrightError | None = None
-
-    def fail(self, failure: LoopwrightError) -> None:
-        """Record that it was not executed."""
-        self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Execute it in the open transaction."""

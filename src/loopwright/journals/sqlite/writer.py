@@ -6,9 +6,12 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 
-from ...errors import JournalError, LoopwrightError
-from .file import JournalFile, WritingConnection
+from ..._internal.log import logger
+from ...clock import Clock, read_boot_time
+from ...errors import Fenced, JournalError, LoopwrightError, format_error
+from .file import JournalFile, WritingConnection, is_passing
 from .jobs import INSERT_EVENT, Job, Row, Waiter, copy_error
 
 # Errors caused by one value: the other jobs of the same transaction are tried again alone.
@@ -22,17 +25,16 @@ _VALUE_ERRORS = (
 )
 
 
-class EmptyLog:
+FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
+"""Seconds between two attempts: each pause is twice as long as the one before."""
+
+
+class EmptyLog(Job):
     """Let the writer cut the write-ahead log to nothing, between two transactions."""
 
     def __init__(self, waiter: Waiter) -> None:
+        super().__init__(waiter)
         self.is_empty = False
-        self.waiter: Waiter | None = waiter
-        self.failure: LoopwrightError | None = None
-
-    def fail(self, failure: LoopwrightError) -> None:
-        """Record that it was not possible."""
-        self.failure = failure
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Write nothing: the log is emptied after the transaction."""
@@ -45,11 +47,13 @@ class EmptyLog:
 class Writer:
     """Does jobs in order, in a thread that starts with the first job.
 
-    It does not wait for more jobs: those that arrive while one transaction becomes durable form the next one.
+    It does not wait for more jobs: those that arrive while one transaction becomes durable form the next one. What
+    fails because another program holds the file, or because the connection was lost, is tried again: for
+    `retry_timeout` seconds since a job was submitted, and not beyond the lease under which it writes.
     """
 
-    def __init__(self, file: JournalFile) -> None:
-        self._file = file
+    def __init__(self, file: JournalFile, clock: Clock, retry_timeout: float) -> None:
+        self._file, self._clock, self._retry_timeout = file, clock, retry_timeout
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._open = True
@@ -112,26 +116,80 @@ class Writer:
         return jobs, False
 
     def _do(self, jobs: list[Job]) -> None:
-        try:
-            self._transact(jobs)
-        except _VALUE_ERRORS as error:
-            if len(jobs) > 1:
+        """Do jobs in one transaction, tried again while the reason of its failure may pass."""
+        pause = FIRST_PAUSE
+        while jobs:
+            try:
+                self._transact(jobs)
+            except JournalError as error:
                 for job in jobs:
-                    self._do([job])
-            else:
-                jobs[0].fail(self._file.explain(error))
-        except (sqlite3.Error, OSError) as error:
+                    job.fail(copy_error(error))
+            except (*_VALUE_ERRORS, sqlite3.Error, OSError) as error:
+                if self._may_pass(error):
+                    jobs = self._keep(jobs, error, pause)
+                    pause = min(2 * pause, MAX_PAUSE)
+                    continue
+                self._fail(jobs, error)
+            return
+
+    def _fail(self, jobs: list[Job], error: Exception) -> None:
+        """Let jobs fail for good; if one value may be the cause, do each alone."""
+        if len(jobs) > 1 and isinstance(error, _VALUE_ERRORS):
             for job in jobs:
-                job.fail(self._file.explain(error))
-        except JournalError as error:
-            for job in jobs:
-                job.fail(copy_error(error))
+                self._do([job])
+            return
+        for job in jobs:
+            job.fail(self._file.explain(error))
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Return whether another attempt may succeed: the file was held, or the connection lost."""
+        is_lost = self._connection is not None and self._connection.is_lost
+        return is_lost or is_passing(error)
+
+    def _keep(self, jobs: list[Job], error: Exception, pause: float) -> list[Job]:
+        """Pause and return the jobs to try again; those whose time is over fail at once."""
+        if pause == FIRST_PAUSE:
+            logger().warning(
+                "journal_retried", path=str(self._file.path), error=format_error(error)
+            )
+        time.sleep(max(min(pause, *map(self._compute_time_left, jobs)), 0.0))
+        for job in jobs:
+            job.is_repeated = True
+            if job.failure is None and self._compute_time_left(job) <= 0:
+                job.fail(self._build_final_error(job, error))
+        _wake([job for job in jobs if job.failure is not None])
+        return [job for job in jobs if job.failure is None]
+
+    def _build_final_error(self, job: Job, error: Exception) -> JournalError:
+        """Return the error of a job whose time is over."""
+        seconds = time.monotonic() - job.began
+        tried = f"tried for {seconds:.1f} s"
+        if self._compute_lease_left(job) <= 0:
+            cure = f"{tried}, until the lease was over: another worker may have the run"
+            return Fenced(*self._file.explain(error, cure).args)
+        cure = f"{tried}: stop what holds it, or give a longer retry_timeout"
+        return self._file.explain(error, cure)
+
+    def _compute_lease_left(self, job: Job) -> float:
+        return job.held_until - read_boot_time(self._clock)
+
+    def _compute_time_left(self, job: Job) -> float:
+        """Return for how many seconds a job may still be tried."""
+        end = job.began + self._retry_timeout
+        return min(end - time.monotonic(), self._compute_lease_left(job))
+
+    def _choose_patience(self, jobs: list[Job]) -> float:
+        """Return how long an attempt may wait for other programs."""
+        known = [job for job in jobs if job.is_repeated]
+        limits = [*map(self._compute_time_left, known)]
+        limits += map(self._compute_lease_left, jobs)
+        return max(min(self._file.busy_timeout, *limits), 0.0)
 
     def _transact(self, jobs: list[Job]) -> None:
         if self._connection is None:
             self._connection = self._files.enter_context(self._file.writing())
         rows: list[Row] = []
-        with self._connection.transaction() as cursor:
+        with self._connection.transaction(self._choose_patience(jobs)) as cursor:
             for job in jobs:
                 try:
                     job.write(cursor, rows)

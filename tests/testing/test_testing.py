@@ -10,6 +10,7 @@ import pytest
 
 from loopwright import Conversation, Request, testing
 from loopwright.testing import (
+    ConnectedJournalContract,
     DurableJournalContract,
     EngineContract,
     GateContract,
@@ -18,7 +19,13 @@ from loopwright.testing import (
     call,
 )
 
-CONTRACTS = (EngineContract, ProviderContract, GateContract, DurableJournalContract)
+CONTRACTS = (
+    EngineContract,
+    ProviderContract,
+    GateContract,
+    DurableJournalContract,
+    ConnectedJournalContract,
+)
 
 
 def loaded_after(statements: str) -> set[str]:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from .cassettes import ReplayingProvider as ReplayingProvider
     from .cassettes import cassette as cassette
     from .clock import FakeClock as FakeClock
+    from .contracts.connected_journals import (
+        ConnectedJournalContract as ConnectedJournalContract,
+    )
     from .contracts.durable_journals import (
         DurableJournalContract as DurableJournalContract,
     )
@@ -47,6 +50,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".clock": ("FakeClock",),
             ".contracts.engines": ("EngineContract",),
             ".contracts.gates": ("GateContract",),
+            ".contracts.connected_journals": ("ConnectedJournalContract",),
             ".contracts.durable_journals": ("DurableJournalContract",),
             ".contracts.journals": ("JournalContract",),
             ".contracts.providers": ("ProviderContract",),

@@ -18,12 +18,12 @@ from journal_entries import ME, follow, header, write
 from loopwright.errors import ConfigError, Fenced, JournalError
 from loopwright.journals import Journal, SQLiteJournal
 from loopwright.journals.sqlite import writer as writer_module
-from loopwright.testing import DurableJournalContract
+from loopwright.testing import ConnectedJournalContract
 
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
 
-class TestJournalThatLosesItsConnection(DurableJournalContract):
+class TestJournalThatLosesItsConnection(ConnectedJournalContract):
     def journal(self, folder: Path) -> Journal:
         return CutJournal(folder / "runs.db")
 

@@ -752,7 +752,11 @@ async def test_a_lease_that_is_over_is_no_death_of_the_run():
             "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal)))
         )
         elsewhere = dataclasses.replace(
-            journal.runs()[0], owner="elsewhere|1||x", lease_until=1.0
+            journal.runs()[0],
+            owner="elsewhere|1||x",
+            lease_until=1.0,
+            lease_seconds=1.0,
+            lease_beat=0,
         )
         journal._runs["r"].info = elsewhere
     assert lives(journal) == [("died", False)] + [("lost", False)] * 5

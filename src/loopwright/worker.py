@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import BaseModel
@@ -23,19 +23,12 @@ from .errors import (
     RunBusy,
     format_error,
 )
-from .events.control import CommandReceived
-from .events.effects import (
-    BreakerChanged,
-    DriftNoticed,
-    EffectFinished,
-    ModelReplied,
-    ToolFinished,
-)
 from .events.entry import Entry
 from .events.lifecycle import find_diverged_versions, read_start
-from .events.run import RunFinished, RunParked, RunResumed, RunRetried, RunSuspended
-from .journals.base import RunInfo, is_orphaned
-from .journals.leases import find_ending
+from .events.run import RunFinished, RunParked
+from .events.wakes import count_divergences, find_seconds_in_vain, find_wake_time
+from .journals.base import RunInfo
+from .journals.claims import LeaseWatch, find_ending, get_watch, is_orphaned
 from .plugins import available_engines
 from .result import Result
 from .runtime import Runtime
@@ -45,12 +38,8 @@ ISOLATION_PATIENCE = 60.0
 """Seconds that a run which needs a worker for itself waits for an idle worker; then nothing else begins before it."""
 MAX_DIVERGENCES = 5
 """Divergences in a row of code without a version, after which workers without one leave a run to an operator."""
-VAIN_SECONDS, VAIN_WAKES = 86_400.0, 10
-"""A run is parked that a worker woke in vain for so long, and so many times."""
-_PROGRESS = (ModelReplied, ToolFinished, EffectFinished, RunRetried)
-"""Events which show that a run which was woken got further."""
-_REPEATED = (RunResumed, BreakerChanged, CommandReceived, DriftNoticed)
-"""What each process may record again that resumes a run."""
+VAIN_SECONDS = 86_400.0
+"""A run is parked that a worker woke in vain for so long."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +139,7 @@ class Worker:
         self._tasks: dict[str, asyncio.Task[Result | None]] = {}
         self._memories: dict[str, _Memory] = {}
         self._unfinished = UnfinishedRuns(runtime.journal, runtime.clock)
+        self._watch = get_watch(runtime.journal, runtime.clock)
         self._lone: str | None = None
         """The run that this worker works on alone."""
         self._rests = True
@@ -251,7 +241,7 @@ class Worker:
     async def _is_due(self, info: RunInfo, now: float) -> bool:
         """Return whether no process works on a run and it can continue."""
         memory = self._remember(info)
-        if not _is_free(info, now) or not self._is_accepted(info):
+        if not _is_free(info, self._watch) or not self._is_accepted(info):
             memory.due_since = None
             return False
         facts = await self._read_facts(info)
@@ -284,7 +274,7 @@ class Worker:
     async def _read_facts(self, info: RunInfo) -> _Facts | None:
         """Return what the entries of a run say; read again if something changed."""
         memory = self._remember(info)
-        ending = find_ending(info)
+        ending = find_ending(info, self._watch)
         place = info.head_seq, info.fence, ending
         if memory.facts is None or memory.facts.place != place:
             try:
@@ -293,7 +283,7 @@ class Worker:
                 )
                 memory.facts = _Facts(
                     place, count_deaths(entries, ending),
-                    _find_wake_time(entries), _find_seconds_in_vain(entries),
+                    find_wake_time(entries), find_seconds_in_vain(entries),
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
                 self._postpone_unreadable(info, "run_unreadable", error)
@@ -425,7 +415,7 @@ def _has_diverged(version: str, entries: list[Entry]) -> bool:
     """
     if version:
         return version in find_diverged_versions(entries)
-    return _count_divergences(entries) >= MAX_DIVERGENCES
+    return count_divergences(entries) >= MAX_DIVERGENCES
 
 
 def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:
@@ -441,10 +431,10 @@ def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | Non
     return None
 
 
-def _is_free(info: RunInfo, now: float) -> bool:
+def _is_free(info: RunInfo, watch: LeaseWatch) -> bool:
     """Return whether no process works on a run, and no person has to decide about it."""
     if info.status == "running":
-        return is_orphaned(info, now)
+        return is_orphaned(info, watch)
     return info.status not in ("parked", "damaged")
 
 
@@ -458,41 +448,3 @@ def _judge(info: RunInfo, facts: _Facts) -> RunParked | None:
         hours = facts.in_vain / 3600
         return RunParked(f"its provider was not available for {hours:.0f} h")
     return None
-
-
-def _find_wake_time(entries: Sequence[Entry]) -> float:
-    """Return when a run continues by itself (wall clock, seconds): it slept, or a question expires; 0 for never."""
-    last = entries[-1].event
-    if not isinstance(last, RunSuspended):
-        return 0.0
-    times = [last.wake_at, *(question.expires for question in last.pending)]
-    return min(filter(None, times), default=0.0)
-
-
-def _count_divergences(entries: Sequence[Entry]) -> int:
-    """Count how often code could not replay a run, since the last code that could."""
-    count = 0
-    for entry in reversed(entries):
-        event = entry.event
-        if isinstance(event, RunSuspended) and event.reason == "diverged":
-            count += 1
-        elif not isinstance(event, _REPEATED):
-            break
-    return count
-
-
-def _waits_for_provider(event: RunSuspended) -> bool:
-    """Return whether a suspended run is to be woken, and not because it sleeps."""
-    return event.wake_at > 0 and event.reason != "sleeping"
-
-
-def _find_seconds_in_vain(entries: Sequence[Entry]) -> float:
-    """Return for how long a run was woken again and again without anything that came of it."""
-    since, count = entries[-1].at, 0
-    for entry in reversed(entries):
-        event = entry.event
-        if isinstance(event, _PROGRESS):
-            break
-        if isinstance(event, RunSuspended) and _waits_for_provider(event):
-            since, count = entry.at, count + 1
-    return entries[-1].at - since if count >= VAIN_WAKES else 0.0

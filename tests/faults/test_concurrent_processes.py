@@ -175,7 +175,7 @@ async def test_a_process_stopped_at_work_adds_nothing_after_it_was_fenced_off(
     chance, fenced, held = random.Random(8), 0, 0
     for number in range(6):
         path = tmp_path / f"{number}.db"
-        journal = SQLiteJournal(path, busy_timeout=0.3)
+        journal = SQLiteJournal(path, busy_timeout=0.3, retry_timeout=0.3)
         with child("restless", path, LEASE) as sleeper:
             for _ in range(chance.randrange(2, 20)):
                 line(sleeper)

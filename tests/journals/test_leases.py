@@ -16,6 +16,7 @@ from journal_entries import DEAD, LIVE, ME, follow, header, write
 from loopwright.errors import Fenced, JournalError, RunBusy
 from loopwright.journals import (
     Journal,
+    LeaseWatch,
     MemoryJournal,
     Owner,
     RunInfo,
@@ -33,7 +34,9 @@ ELSEWHERE = str(
 EARLIER = str(
     Owner(socket.gethostname(), 2**22 + 1, "1", "earlier")
 )  # as earlier versions wrote it
+# As earlier versions wrote it: without the length of a lease, whose end is judged by the wall clock.
 INFO = RunInfo("r1", "react", "{}", "1", "running", AWAY, 1, 0, "", NOW)
+WATCH = LeaseWatch(FakeClock(wall=NOW))
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(
     await journal.renew(claim, 1.0)
 
     assert claim.lease_until == NOW + 61.0
-    assert not is_orphaned(replace(journal.runs()[0], owner=AWAY), clock.wall())
+    assert not is_orphaned(replace(journal.runs()[0], owner=AWAY), LeaseWatch(clock))
 
 
 @pytest.mark.parametrize(
@@ -119,12 +122,12 @@ async def test_a_lease_that_is_over_is_renewed_while_nobody_took_the_run(
 def test_an_orphan_is_a_running_run_that_nobody_can_be_at_work_on(
     info: RunInfo, is_orphan: bool
 ) -> None:
-    assert is_orphaned(info, NOW) is is_orphan
+    assert is_orphaned(info, WATCH) is is_orphan
 
 
 def test_an_end_beyond_all_dates_can_be_shown() -> None:
     with pytest.raises(RunBusy, match="until 9999-12-31 23:59:59 UTC"):
-        ensure_claimable(replace(INFO, lease_until=1e300), False, NOW)
+        ensure_claimable(replace(INFO, lease_until=1e300), False, WATCH)
 
 
 async def test_a_run_of_another_container_with_this_host_name_keeps_its_lease(
@@ -154,9 +157,11 @@ def test_a_process_of_another_container_is_left_alone_while_it_has_a_lease() -> 
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no PID namespace can be made here")
     with pytest.raises(RunBusy):
-        ensure_claimable(replace(INFO, owner=inside, lease_until=NOW + 60), False, NOW)
+        ensure_claimable(
+            replace(INFO, owner=inside, lease_until=NOW + 60), False, WATCH
+        )
     ensure_claimable(
-        replace(INFO, owner=inside), False, NOW
+        replace(INFO, owner=inside), False, WATCH
     )  # it has ended, as far as anybody can tell
 
 
@@ -164,7 +169,7 @@ async def test_a_renewal_that_fails_leaves_the_claim_as_it_was(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     path = tmp_path / "runs.db"
-    journal = SQLiteJournal(path, busy_timeout=0.1, clock=clock)
+    journal = SQLiteJournal(path, busy_timeout=0.1, retry_timeout=0.2, clock=clock)
     claim = journal.create(replace(header(), lease=30.0))
     await write(journal, claim, b"1")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:

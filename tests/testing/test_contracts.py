@@ -779,7 +779,7 @@ class WrongJournal(MemoryJournal):
             take_over = take_over or self.fault == "minds no owner"
             return await super().claim(run_id, owner, take_over=take_over, lease=lease)
         info = self._find(run_id).info
-        ensure_claimable(info, take_over, 0.0)
+        ensure_claimable(info, take_over, self.lease_watch)
         await asyncio.sleep(0)
         self._find(run_id).info = dataclasses.replace(
             info, fence=info.fence + 1, owner=owner

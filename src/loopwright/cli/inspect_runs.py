@@ -2,16 +2,17 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import cast, get_args
 
+from ..clock import SystemClock
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
-from ..journals.base import RESUMABLE, RunInfo, Verification, is_orphaned
+from ..journals.base import RESUMABLE, RunInfo, Verification
 from ..journals.capabilities import PagedJournal
+from ..journals.claims import LeaseWatch, get_watch, is_orphaned
 from ..journals.listing import RunFilter, take_page
 from ..plugins import available_engines
 from .config import open_journal, resolve_journal
@@ -46,11 +47,12 @@ def list_runs(
         found = pages.runs(where=where, limit=limit)
     else:
         found = take_page(opened.runs(), where, limit, None)
+    watch = get_watch(opened, SystemClock())
     if as_json:
         for info in found:
-            write(json_text(_describe_run(info)))
+            write(json_text(_describe_run(info, watch)))
     elif found:
-        write_table(HEADINGS, (_format_row(info) for info in found))
+        write_table(HEADINGS, (_format_row(info, watch) for info in found))
     else:
         sys.stderr.write(_report_no_runs(journal, *where.statuses))
     return 0
@@ -125,49 +127,54 @@ def _report_no_runs(journal: str | None, status: str | None = None) -> str:
     return f"no {which} in {clean(resolve_journal(journal))}\n"
 
 
-def _format_row(info: RunInfo) -> tuple[str, ...]:
+def _format_row(info: RunInfo, watch: LeaseWatch) -> tuple[str, ...]:
     parent = f"{info.parent_run} at {info.fork_seq}" if info.parent_run else ""
     return (
         info.run_id,
         info.engine,
-        _describe_status(info, time.time()),
+        _describe_status(info, watch),
         _format_time(info.created),
         str(info.head_seq),
         parent,
     )
 
 
-def _describe_status(info: RunInfo, now: float) -> str:
-    """Return a run's status, and whether its engine is missing; `now` is the wall clock in seconds."""
-    status = _describe_work(info, now)
+def _describe_status(info: RunInfo, watch: LeaseWatch) -> str:
+    """Return a run's status, and whether its engine is missing."""
+    status = _describe_work(info, watch)
     is_missing = info.status in RESUMABLE and info.engine not in available_engines()
     return f"{status}, engine not installed" if is_missing else status
 
 
-def _describe_work(info: RunInfo, now: float) -> str:
+def _describe_work(info: RunInfo, watch: LeaseWatch) -> str:
     """Return a run's status, with what the word alone does not say."""
     if info.status == "released":
         return "released (to a worker)"
     if info.status != "running":
         return info.status
-    lease = None if info.lease_until is None else info.lease_until - now
-    has_expired = lease is not None and lease < 0
-    if is_orphaned(info, now):
-        reason = "its lease has expired" if has_expired else "its process is gone"
+    left = watch.compute_left(info)
+    if is_orphaned(info, watch):
+        reason = "its lease has expired" if left < 0 else "its process is gone"
         return f"running ({reason})"
-    return "running" if lease is None else f"running (leased for {lease:.0f} s)"
+    if info.lease_until is None:
+        return "running"
+    if watch.can_compare_clock(info):
+        return f"running (leased for {left:.0f} s)"
+    # One look does not show whether it is still renewed.
+    until = _format_time(info.lease_until)
+    return f"running (leased to another machine until {until} by its clock)"
 
 
 def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _describe_run(info: RunInfo) -> dict[str, object]:
+def _describe_run(info: RunInfo, watch: LeaseWatch) -> dict[str, object]:
     return {
         "run_id": info.run_id,
         "engine": info.engine,
         "status": info.status,
-        "orphaned": is_orphaned(info, time.time()),
+        "orphaned": is_orphaned(info, watch),
         "installed": info.engine in available_engines(),
         "lease_until": info.lease_until,
         "created": info.created,

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from .base import Verification as Verification
     from .base import chain_hash as chain_hash
     from .base import check_run_id as check_run_id
-    from .base import compute_lease_end as compute_lease_end
     from .base import decode_command_body as decode_command_body
     from .base import encode_command_body as encode_command_body
-    from .base import ensure_claimable as ensure_claimable
     from .base import format_id_taken as format_id_taken
-    from .base import get_claimed_status as get_claimed_status
-    from .base import is_orphaned as is_orphaned
     from .base import verify_chain as verify_chain
+    from .claims import LeaseWatch as LeaseWatch
+    from .claims import ensure_claimable as ensure_claimable
+    from .claims import find_ending as find_ending
+    from .claims import get_claimed_status as get_claimed_status
+    from .claims import is_orphaned as is_orphaned
+    from .leases import Lease as Lease
     from .listing import RunFilter as RunFilter
     from .memory import MemoryJournal as MemoryJournal
     from .owner import Owner as Owner
@@ -42,14 +44,18 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "chain_hash",
                 "check_run_id",
                 "encode_command_body",
-                "ensure_claimable",
-                "compute_lease_end",
-                "is_orphaned",
                 "decode_command_body",
-                "get_claimed_status",
                 "format_id_taken",
                 "verify_chain",
             ),
+            ".claims": (
+                "LeaseWatch",
+                "ensure_claimable",
+                "find_ending",
+                "get_claimed_status",
+                "is_orphaned",
+            ),
+            ".leases": ("Lease",),
             ".listing": ("RunFilter",),
             ".memory": ("MemoryJournal",),
             ".owner": ("Owner",),

@@ -1,9 +1,7 @@
 """The journal port: an append-only, hash-chained list of entries for each run."""
 
 import dataclasses
-import datetime
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -11,12 +9,12 @@ from typing import Any, Protocol, cast
 from pydantic_core import from_json, to_json
 
 from ..clock import ClockReading
-from ..errors import ConfigError, JournalError, RunBusy
+from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.lifecycle import read_run_info
 from ..events.run import Ending
 from ..messages import JsonObject
-from .owner import Owner, read_boot_id
+from .leases import Lease
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 RESUMABLE = ("running", "released", "suspended", "waiting", "parked")
@@ -24,7 +22,6 @@ RESUMABLE = ("running", "released", "suspended", "waiting", "parked")
 COMMAND_KIND = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
 COMMAND_BYTES = 64 * 1024
 """The maximum size of a command's body as JSON."""
-MAX_DATE = 253_402_300_799  # the last second of the year 9999, wall clock
 
 
 def check_run_id(run_id: Any) -> str | None:
@@ -67,21 +64,19 @@ class RunHeader:
     agent: str = ""
     follows: str | None = None
 
-    def to_run_info(self, now: float) -> "RunInfo":
-        """Return the new run, without entries, as it is listed at `now` (wall clock, seconds)."""
+    def to_run_info(self, now: ClockReading) -> "RunInfo":
+        """Return the new run, without entries, with a lease that begins now."""
         fields = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
-        until = compute_lease_end(fields.pop("lease"), now)
+        lease = Lease.begin(fields.pop("lease"), now)
         return RunInfo(
             **fields,
             status="running",
             fence=1,
             head_seq=0,
             head_hash="",
-            lease_until=until,
-            lease_seconds=self.lease,
-            boot_id=read_boot_id(),
+            **lease.fields,
         )
 
 
@@ -90,9 +85,9 @@ class RunInfo:
     """One run as a journal lists it. `status` is one of `RESUMABLE`, or the status of its result.
 
     A fork names the run it was copied from (`parent_run`) and the last entry that both share (`fork_seq`).
-    `lease_until` (wall clock, seconds) is when the owner loses the run unless it renews the lease; `None` is never.
-    The lease is `lease_seconds` long, each renewal adds one to `lease_beat`, and `boot_id` names the boot of the
-    owner's machine, where it has one. `wake_at` (wall clock, seconds) is when a suspended run continues by itself; 0 is
+    `lease_until` (the owner's wall clock, seconds) is when the owner loses the run unless it renews the lease; `None` is
+    never. What decides is that the lease is `lease_seconds` long and was last renewed at `lease_beat` of the boot
+    `boot_id`, as `Lease` describes them. `wake_at` (wall clock, seconds) is when a suspended run continues by itself; 0 is
     never. `app_version`, `tags`, `thread` and `agent` are what the application said of the run; `follows` is the run
     whose conversation it continues. `damage` says why the row is unreadable; then the status is `damaged`.
     """
@@ -129,9 +124,9 @@ class Claim:
     """The right to write one run. `fence` grows with every owner; `head_*` is the last entry appended so far.
 
     `header` is set until the run's first entries are stored. `lease_until` (wall clock, seconds) is the end of the
-    lease that the journal holds for this claim, `None` without a lease. `wake_at` is stored with the status that
-    releases the run. `after` says how the work of the owner before ended (`journals.leases.find_ending`); `began` is
-    what the clocks of the owner showed before the claim was made.
+    lease that the journal holds for this claim, `None` without a lease; it is shown and decides nothing. `wake_at` is
+    stored with the status that releases the run. `after` says how the work of the owner before ended (`find_ending`);
+    `began` is what the clocks of the owner showed before the claim was made.
     """
 
     run_id: str
@@ -259,7 +254,8 @@ class Journal(Protocol):
         The runtime calls it several times a second in its event loop; without it, the runtime reads the inbox then.
         A journal may also have a method `inbox_news(after: int)`, called in a thread when that value has changed, which
         spares reading the inbox of every run at work: it returns a number, and the ids of the runs to which something
-        was sent since it returned the number `after` (0: ever; below 0: only the number is needed).
+        was sent since it returned the number `after` (0: ever; below 0: only the number is needed). If it judges claims
+        by a `LeaseWatch`, an attribute `lease_watch` lets workers judge by the same one.
         """
         ...
 
@@ -363,55 +359,6 @@ def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
         if found != value:
             return f"{name} of the run is {found!r}, its entries say {value!r}"
     return ""
-
-
-def ensure_claimable(info: RunInfo, take_over: bool, now: float) -> None:
-    """Raise `RunBusy` if a run's owner may still be at work at `now` (wall clock, seconds)."""
-    if take_over or _has_no_live_owner(info, now):
-        return
-    end = ""
-    if info.lease_until is not None:
-        until = datetime.datetime.fromtimestamp(
-            min(info.lease_until, MAX_DATE), datetime.UTC
-        )
-        end = f" until {until:%Y-%m-%d %H:%M:%S} UTC, in {info.lease_until - now:.1f} s, unless it renews its lease"
-    raise RunBusy(
-        f"run {info.run_id!r} is being worked on by {info.owner}{end}: wait for it, "
-        "or pass take_over=True to fence it off"
-    )
-
-
-def get_claimed_status(info: RunInfo) -> str:
-    """Return the status of a run after a claim: `running`, unless it has ended."""
-    return "running" if info.status in RESUMABLE else info.status
-
-
-def is_orphaned(info: RunInfo, now: float) -> bool:
-    """Return whether a run is `running` without a live owner at `now` (wall clock, seconds)."""
-    try:
-        return info.status == "running" and _has_no_live_owner(info, now)
-    except (ValueError, OverflowError):
-        return False  # the owner is unreadable: an operator has to decide
-
-
-def _has_no_live_owner(info: RunInfo, now: float) -> bool:
-    """Return whether a run has no owner, or one that is dead or whose lease is over."""
-    has_lease = info.lease_until is not None
-    if info.owner is None or (info.lease_until is not None and info.lease_until < now):
-        return True
-    owner = Owner.parse(info.owner)
-    if has_lease and not owner.has_comparable_pid:
-        return False  # only the lease says whether the owner is alive
-    return not owner.is_alive
-
-
-def compute_lease_end(lease: float | None, now: float) -> float | None:
-    """Return when a lease that begins at `now` ends; raise `ConfigError` for an invalid duration."""
-    if lease is None:
-        return None
-    if not 0 < lease < math.inf:
-        raise ConfigError(f"lease: must be seconds above 0, got {lease!r}")
-    return now + lease
 
 
 def encode_command_body(kind: str, body: JsonObject) -> bytes:

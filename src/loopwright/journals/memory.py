@@ -5,7 +5,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from ..clock import Clock, SystemClock
+from ..clock import Clock, ClockReading, SystemClock
 from ..errors import ConfigError, Fenced, UnknownRun
 from ..events.entry import Entry
 from ..messages import JsonObject
@@ -16,17 +16,14 @@ from .base import (
     RunHeader,
     RunInfo,
     Verification,
-    compute_lease_end,
     decode_command_body,
     encode_command_body,
-    ensure_claimable,
     format_id_taken,
-    get_claimed_status,
     verify_chain,
 )
-from .leases import find_ending
+from .claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
+from .leases import Lease
 from .listing import RunFilter, check_page, check_range, take_page
-from .owner import read_boot_id
 
 
 @dataclasses.dataclass
@@ -51,6 +48,8 @@ class MemoryJournal:
             )
         self._keep_runs = keep_runs
         self._clock = clock or SystemClock()
+        self.lease_watch = LeaseWatch(self._clock)
+        """Judges the leases of runs that are claimed."""
         self._runs: dict[str, _Record] = {}
         self._ended: deque[str] = deque()  # in the order in which they ended
         self._inbox_lock = threading.Lock()
@@ -60,8 +59,11 @@ class MemoryJournal:
         """Return the claim to a new run; raise `ConfigError` if the id exists already."""
         if header.run_id in self._runs:
             raise ConfigError(format_id_taken(header.run_id))
-        until = compute_lease_end(header.lease, self._clock.wall())
+        until = self._begin_lease(header.lease).lease_until
         return Claim(header.run_id, fence=1, header=header, lease_until=until)
+
+    def _begin_lease(self, seconds: float | None) -> Lease:
+        return Lease.begin(seconds, ClockReading.take(self._clock))
 
     async def claim(
         self,
@@ -72,19 +74,16 @@ class MemoryJournal:
         lease: float | None = None,
     ) -> Claim:
         """Claim a run for an owner."""
-        record, now = self._find(run_id), self._clock.wall()
-        until = compute_lease_end(lease, now)
-        ensure_claimable(record.info, take_over, now)
-        after = find_ending(record.info)
+        record, given = self._find(run_id), self._begin_lease(lease)
+        ensure_claimable(record.info, take_over, self.lease_watch)
+        after = find_ending(record.info, self.lease_watch)
         info = dataclasses.replace(
             record.info,
             fence=record.info.fence + 1,
             owner=owner,
-            lease_until=until,
-            lease_seconds=lease,
-            boot_id=read_boot_id(),
             wake_at=0.0,
             status=get_claimed_status(record.info),
+            **given.fields,
         )
         record.info = info
         return Claim(
@@ -92,23 +91,18 @@ class MemoryJournal:
             info.fence,
             info.head_seq,
             info.head_hash,
-            lease_until=until,
+            lease_until=info.lease_until,
             after=after,
         )
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Extend the claim's lease."""
-        until = compute_lease_end(lease, self._clock.wall())
+        given = self._begin_lease(lease)
         if claim.header is not None:
             return
         record = self._find_owned(claim)
         if record.info.owner is not None:
-            record.info = dataclasses.replace(
-                record.info,
-                lease_until=until,
-                lease_seconds=lease,
-                lease_beat=record.info.lease_beat + 1,
-            )
+            record.info = dataclasses.replace(record.info, **given.fields)
         claim.lease_until = record.info.lease_until
 
     def append(
@@ -133,7 +127,7 @@ class MemoryJournal:
         """Add the run of a claim."""
         if header.run_id in self._runs:
             raise ConfigError(format_id_taken(header.run_id))
-        info = header.to_run_info(self._clock.wall())
+        info = header.to_run_info(ClockReading.take(self._clock))
         self._runs[header.run_id] = _Record(info)
         claim.header, claim.lease_until = None, info.lease_until
 

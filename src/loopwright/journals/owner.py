@@ -110,15 +110,6 @@ def process_start(pid: int) -> str:
         return ""
 
 
-@functools.cache
-def read_boot_id() -> str:
-    """Return the id of this machine's boot, within which monotonic clocks compare; empty if unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 def new_owner() -> Owner:
     """Return this process as an owner with a new token."""
     return Owner.of_this_process(secrets.token_hex(8))

@@ -1,6 +1,7 @@
 """FakeClock: a clock that a test controls."""
 
 import asyncio
+import secrets
 
 
 class FakeClock:
@@ -9,6 +10,8 @@ class FakeClock:
     def __init__(self, *, wall: float = 1_700_000_000.0) -> None:
         self._now, self._wall = 1000.0, wall
         self.slept: list[float] = []
+        self.boot_id = f"fake-{secrets.token_hex(8)}"
+        """What this clock shows compares with no other clock."""
 
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start."""

@@ -11,19 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ...clock import Clock
+from ...clock import Clock, ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ...events.entry import Entry
-from ..base import (
-    Claim,
-    RunHeader,
-    compute_lease_end,
-    ensure_claimable,
-    format_id_taken,
-    get_claimed_status,
-)
-from ..leases import find_ending
-from ..owner import read_boot_id
+from ..base import Claim, RunHeader, format_id_taken
+from ..claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
+from ..leases import Lease
 from ..retention import format_name_deleted, hash_name
 from .reader import REFERENCE, encode_tags, read_info
 
@@ -35,9 +28,9 @@ Row: TypeAlias = tuple[object, ...]
 INSERT_EVENT = """INSERT INTO events (run_id, seq, key, kind, at, v, fence, body, hash)
                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _INSERT_RUN = """INSERT INTO runs (run_id, engine, options, version, owner, created, parent_run, fork_seq,
-                                   app_version, thread, agent, follows, tags, lease_seconds, boot_id,
-                                   fence, lease_until, status, head_seq, head_hash)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, '')
+                                   app_version, thread, agent, follows, tags, fence,
+                                   lease_until, lease_seconds, lease_beat, boot_id, status, head_seq, head_hash)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, '')
                  ON CONFLICT (run_id) DO NOTHING"""
 _INSERT_TAG = "INSERT INTO run_tags (run_id, name, value) VALUES (?, ?, ?)"
 _IS_DELETED = "SELECT 1 FROM tombstones WHERE name_hash = ?"
@@ -49,9 +42,9 @@ _FENCE = "SELECT fence, owner, head_seq FROM runs WHERE run_id = ?"
 # A blob that exists has the right bytes unless they were tampered with: then this restores them.
 _INSERT_BLOB = """INSERT INTO blobs (sha256, bytes) VALUES (?, ?)
                   ON CONFLICT (sha256) DO UPDATE SET bytes = excluded.bytes WHERE bytes IS NOT excluded.bytes"""
-_CLAIM = """UPDATE runs SET fence = fence + 1, wake_at = 0, owner = ?, lease_until = ?, lease_seconds = ?, boot_id = ?,
-                   status = ? WHERE run_id = ?"""
-_RENEW = """UPDATE runs SET lease_until = ?, lease_seconds = ?, lease_beat = lease_beat + 1
+_CLAIM = """UPDATE runs SET fence = fence + 1, wake_at = 0, owner = ?, lease_until = ?, lease_seconds = ?,
+                   lease_beat = ?, boot_id = ?, status = ? WHERE run_id = ?"""
+_RENEW = """UPDATE runs SET lease_until = ?, lease_seconds = ?, lease_beat = ?, boot_id = ?
             WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"""
 
 _HAS_ENTRY = "SELECT 1 FROM events WHERE run_id = ? AND seq = ? AND hash = ?"
@@ -68,11 +61,11 @@ class SQLiteClaim(Claim):
     """A claim with the entries that are queued under it and not yet submitted to the writer.
 
     `file` is the journal it belongs to, `tail` the number of the last queued entry, `failure` the error that every
-    later use raises. `held_until` (boot clock, seconds) is when its lease is over.
+    later use raises. `given` is its lease.
     """
 
     file: object = None
-    held_until: float = math.inf
+    given: Lease = dataclasses.field(default_factory=Lease)
     tail: int = 0
     pending: list[Entry] = dataclasses.field(default_factory=list[Entry])
     status: str | None = None
@@ -128,7 +121,7 @@ class Append(Job):
         # The current tail: the event loop may queue more before the thread starts this job.
         self._tail = claim.tail
         self._wake_at = claim.wake_at
-        self._lease_until = claim.lease_until
+        self._given = claim.given
         if claim.releases:
             claim.lease_until = None
         claim.pending, claim.header = [], None
@@ -137,7 +130,7 @@ class Append(Job):
     @property
     def held_until(self) -> float:
         """Return the end of the claim's lease."""
-        return self._claim.held_until
+        return self._claim.given.boot_end
 
     def fail(self, failure: LoopwrightError) -> None:
         """Refuse everything that follows under this claim."""
@@ -152,7 +145,7 @@ class Append(Job):
         if self.is_repeated and self._is_made(cursor):
             return
         if self._header is not None:
-            _insert_run(cursor, self._header, claim.fence, self._lease_until)
+            _insert_run(cursor, self._header, claim.fence, self._given)
         if not entries:
             _check_head(cursor, claim, self._tail)
         else:
@@ -192,7 +185,7 @@ class Append(Job):
 
 
 def _insert_run(
-    cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease_until: float | None
+    cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease: Lease
 ) -> None:
     refuse_deleted_name(cursor, header.run_id)
     row = (
@@ -209,10 +202,8 @@ def _insert_run(
         header.agent,
         header.follows,
         encode_tags(header.tags),
-        header.lease,
-        read_boot_id(),
         fence,
-        lease_until,
+        *lease.fields.values(),
     )
     cursor.execute(_INSERT_RUN, row)
     if cursor.rowcount != 1:
@@ -273,17 +264,18 @@ class ClaimRun(Job):
         take_over: bool,
         lease: float | None,
         clock: Clock,
+        watch: LeaseWatch,
         waiter: Waiter,
     ) -> None:
         super().__init__(waiter)
-        self.claim = claim
+        self.claim, self._watch = claim, watch
         self._owner, self._take_over = owner, take_over
         self._lease, self._clock = lease, clock
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Fence the old owner off unless it may be at work."""
-        claim, now = self.claim, self._clock.wall()
-        lease_until = compute_lease_end(self._lease, now)
+        claim = self.claim
+        given = Lease.begin(self._lease, ClockReading.take(self._clock))
         info = read_info(cursor.connection, claim.run_id)
         if info is None:
             raise UnknownRun(f"no run {claim.run_id!r} in this journal")
@@ -291,30 +283,23 @@ class ClaimRun(Job):
         if self.is_repeated and is_made:
             return
         try:
-            ensure_claimable(info, self._take_over, now)
+            ensure_claimable(info, self._take_over, self._watch)
         except ValueError as error:
             raise JournalError(
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
-        status, claim.after = get_claimed_status(info), find_ending(info)
-        cursor.execute(
-            _CLAIM,
-            (
-                self._owner,
-                lease_until,
-                self._lease,
-                read_boot_id(),
-                status,
-                claim.run_id,
-            ),
-        )
-        claim.fence, claim.lease_until = info.fence + 1, lease_until
+        status = get_claimed_status(info)
+        claim.after = find_ending(info, self._watch)
+        row = (self._owner, *given.fields.values(), status, claim.run_id)
+        cursor.execute(_CLAIM, row)
+        claim.fence, claim.lease_until = info.fence + 1, given.lease_until
+        claim.given = given
         claim.head_seq, claim.head_hash = info.head_seq, info.head_hash
         claim.tail = info.head_seq
 
 
 class Renew(Job):
-    """Extend a lease; `lease_until` is its new end, `None` if the run was released.
+    """Extend a lease; `given` is the new one, without an end if the run was released.
 
     The claim stays valid if the job fails.
     """
@@ -324,21 +309,22 @@ class Renew(Job):
     ) -> None:
         super().__init__(waiter)
         self._claim, self._lease, self._clock = claim, lease, clock
-        self.lease_until: float | None = None
+        self.given = Lease()
 
     @property
     def held_until(self) -> float:
         """Return the end of the lease that is renewed."""
-        return self._claim.held_until
+        return self._claim.given.boot_end
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Move the end of the lease if the claim still has the run."""
-        claim, until = self._claim, compute_lease_end(self._lease, self._clock.wall())
-        cursor.execute(_RENEW, (until, self._lease, claim.run_id, claim.fence))
+        claim = self._claim
+        given = Lease.begin(self._lease, ClockReading.take(self._clock))
+        cursor.execute(_RENEW, (*given.fields.values(), claim.run_id, claim.fence))
         if cursor.rowcount != 1:
             _read_head(cursor, claim)
-            until = None
-        self.lease_until = until
+            given = Lease()
+        self.given = given
 
 
 def copy_error(failure: LoopwrightError) -> LoopwrightError:

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...clock import Clock, SystemClock, read_boot_time
+from ...clock import Clock, ClockReading, SystemClock
 from ...errors import ConfigError, JournalError, LoopwrightError
 from ...events.entry import Entry
 from ...messages import JsonObject
@@ -15,9 +15,10 @@ from ..base import (
     RunHeader,
     RunInfo,
     Verification,
-    compute_lease_end,
     encode_command_body,
 )
+from ..claims import LeaseWatch
+from ..leases import Lease
 from ..listing import RunFilter, check_page, check_range
 from .file import JournalFile, Synchronous, resolve_path
 from .inbox import Inbox, mark_files
@@ -81,8 +82,12 @@ class SQLiteJournal:
         self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
         self._inbox = Inbox(self._file.path, busy_timeout)
         self._clock = clock or SystemClock()
+        self.lease_watch = LeaseWatch(self._clock)
+        """Judges the leases of runs that are claimed."""
         self._writer = Writer(self._file, self._clock, retry_timeout)
-        self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock)
+        self._upkeep = Upkeep(
+            self._file, self._inbox, self._writer, self._clock, self.lease_watch
+        )
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.
@@ -95,10 +100,9 @@ class SQLiteJournal:
 
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; nothing is written before its first `append`."""
-        until = compute_lease_end(header.lease, self._clock.wall())
-        return SQLiteClaim(
-            header.run_id, fence=1, header=header, file=self._file, lease_until=until
-        )
+        claim = SQLiteClaim(header.run_id, fence=1, header=header, file=self._file)
+        _begin_lease(claim, self._clock)
+        return claim
 
     async def claim(
         self,
@@ -111,19 +115,18 @@ class SQLiteJournal:
         """Claim a run for an owner; durable on return."""
         if not self._file.exists():  # a wrong path must not leave an empty file
             raise build_unknown_run(self._file, run_id)
-        waiter, began = Waiter(), read_boot_time(self._clock)
+        waiter = Waiter()
         job = ClaimRun(
             SQLiteClaim(run_id, fence=0, file=self._file),
             owner,
             take_over,
             lease,
             self._clock,
+            self.lease_watch,
             waiter,
         )
         self._writer.submit(job)
         await wait_for(job, waiter)
-        if lease is not None:
-            job.claim.held_until = began + lease
         return job.claim
 
     async def renew(self, claim: Claim, lease: float) -> None:
@@ -131,12 +134,11 @@ class SQLiteJournal:
         held = _check_claim(self._file, claim)
         if held.header is not None:
             return
-        waiter, began = Waiter(), read_boot_time(self._clock)
+        waiter = Waiter()
         job = Renew(held, lease, self._clock, waiter)
         self._writer.submit(job)
         await wait_for(job, waiter)
-        held.held_until = began + lease
-        held.lease_until = job.lease_until
+        held.given, held.lease_until = job.given, job.given.lease_until
 
     def append(
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
@@ -360,6 +362,6 @@ def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
 
 def _begin_lease(claim: SQLiteClaim, clock: Clock) -> None:
     """Let the lease of a new run begin, with its first entries."""
-    if claim.header is not None and claim.header.lease is not None:
-        claim.lease_until = compute_lease_end(claim.header.lease, clock.wall())
-        claim.held_until = read_boot_time(clock) + claim.header.lease
+    if claim.header is not None:
+        claim.given = Lease.begin(claim.header.lease, ClockReading.take(clock))
+        claim.lease_until = claim.given.lease_until

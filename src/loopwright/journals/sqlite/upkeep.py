@@ -12,6 +12,7 @@ from typing import TypeVar
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
 from ..base import RunInfo, encode_command_body
+from ..claims import LeaseWatch
 from ..exports import check_new_path, read_export, write_export
 from ..listing import RunFilter
 from ..retention import check_prune, choose_pruned, name_this_process
@@ -43,10 +44,15 @@ class Upkeep:
     """What an operator does to the runs of one SQLite journal; `SQLiteJournal` describes each method."""
 
     def __init__(
-        self, file: JournalFile, inbox: Inbox, writer: Writer, clock: Clock
+        self,
+        file: JournalFile,
+        inbox: Inbox,
+        writer: Writer,
+        clock: Clock,
+        watch: LeaseWatch,
     ) -> None:
         self._file, self._inbox = file, inbox
-        self._writer, self._clock = writer, clock
+        self._writer, self._clock, self._watch = writer, clock, watch
         self._id = ""
 
     def read_id(self) -> str:
@@ -122,6 +128,7 @@ class Upkeep:
             cascade=cascade,
             deleted_by=deleted_by or name_this_process(),
             clock=self._clock,
+            watch=self._watch,
         )
         deleted: list[str] = []
         for start in range(0, len(run_ids), MAX_DELETED):
@@ -172,7 +179,7 @@ class Upkeep:
             if where is not None:
                 found = RunQuery(where).read(connection, None, None)
                 run_ids = [info.run_id for info in reversed(found)]
-            infos = collect_exported(connection, run_ids, self._clock.wall())
+            infos = collect_exported(connection, run_ids, self._watch)
             exported = [info.run_id for info in infos]
             write_export(path, (read_exported(connection, info) for info in infos))
         return exported

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
-from ..base import RunInfo, ensure_claimable, format_id_taken
+from ..base import RunInfo, format_id_taken
+from ..claims import LeaseWatch, ensure_claimable
 from ..exports import ExportedRun
 from ..retention import format_deleted, format_followed, hash_name
 from .jobs import (
@@ -54,10 +55,11 @@ class DeleteRuns(Job):
         cascade: bool,
         deleted_by: str,
         clock: Clock,
+        watch: LeaseWatch,
     ) -> None:
         super().__init__(waiter)
         self._run_ids, self._cascade = run_ids, cascade
-        self._deleted_by, self._clock = deleted_by, clock
+        self._deleted_by, self._clock, self._watch = deleted_by, clock, watch
         self.deleted: list[str] = []
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
@@ -74,7 +76,7 @@ class DeleteRuns(Job):
         }
         now = self._clock.wall()
         for info in found.values():
-            ensure_claimable(info, False, now)
+            ensure_claimable(info, False, self._watch)
         for info in found.values():
             _delete_run(cursor, info, self._deleted_by, now)
         self.deleted = list(found)
@@ -127,7 +129,7 @@ def read_tombstone(connection: sqlite3.Connection, run_id: str) -> str:
 
 
 def collect_exported(
-    connection: sqlite3.Connection, run_ids: Sequence[str], now: float
+    connection: sqlite3.Connection, run_ids: Sequence[str], watch: LeaseWatch
 ) -> list[RunInfo]:
     """Return the rows of runs and of those that they continue, each after the one that it continues."""
     found: dict[str, RunInfo] = {}
@@ -138,7 +140,7 @@ def collect_exported(
             info = read_info(connection, wanted)
             if info is None:
                 raise UnknownRun(f"no run {wanted!r} in this journal")
-            ensure_claimable(info, False, now)
+            ensure_claimable(info, False, watch)
             thread.append(info)
             wanted = info.follows
         found |= {info.run_id: info for info in reversed(thread)}

@@ -1,13 +1,16 @@
 """Runs, owners and entries as the kernel makes them, for checks of journals."""
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from unittest import mock
 
+from ...clock import SystemClock
 from ...errors import Fenced, RunBusy
 from ...events.entry import Entry
 from ...journals.base import Claim, Journal, RunHeader, chain_hash
@@ -95,13 +98,31 @@ async def write(
     return entries
 
 
-async def until_over(claim: Claim) -> None:
-    """Wait until the lease that a claim was given is over."""
-    if claim.lease_until is None:
-        raise AssertionError(
-            f"the claim to {claim.run_id!r} was asked for with a lease and has no end of one"
-        )
-    await asyncio.sleep(max(claim.lease_until - time.time(), 0.0) + 0.05)
+async def until_over(lease: float) -> None:
+    """Wait until a lease that was given just now, in seconds, is over by any clock that counts time."""
+    await asyncio.sleep(lease + 0.05)
+
+
+@contextlib.contextmanager
+def wall_clock_set(seconds: float) -> Iterator[None]:
+    """Set the wall clock that this process shows forward by some seconds."""
+    wall = time.time
+
+    def show() -> float:
+        return wall() + seconds
+
+    with (
+        mock.patch("time.time", show),
+        mock.patch.object(SystemClock, "wall", staticmethod(show)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def another_machine() -> Iterator[None]:
+    """Let this process be one of another machine, whose clocks compare with no other."""
+    with mock.patch.object(SystemClock, "boot_id", "another machine"):
+        yield
 
 
 async def one_writes(

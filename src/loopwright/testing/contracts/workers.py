@@ -1,11 +1,13 @@
 """Checks of a journal that workers share: leases, orphaned runs, and the inbox."""
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
 from typing import Any
 
+from ...clock import SystemClock
 from ...errors import ConfigError, Fenced, RunBusy, UnknownRun
 from ...journals.base import (
     COMMAND_BYTES,
@@ -14,10 +16,21 @@ from ...journals.base import (
     Command,
     Journal,
     RunInfo,
-    is_orphaned,
 )
+from ...journals.claims import get_watch, is_orphaned
 from ..assertions import assert_equal, assert_true, assert_type, expect_error
-from .entries import AWAY, DEAD, LIVE, ME, header, until_over, with_journal, write
+from .entries import (
+    AWAY,
+    DEAD,
+    LIVE,
+    ME,
+    another_machine,
+    header,
+    until_over,
+    wall_clock_set,
+    with_journal,
+    write,
+)
 
 BODIES: tuple[dict[str, Any], ...] = (
     {},
@@ -107,7 +120,7 @@ class WorkerChecks:
         """The old owner is refused as `Fenced` from then on, whatever it does."""
         for run_id, owner in (("r1", LIVE), ("r2", AWAY)):
             old = await _begin(journal, run_id, owner, lease=0.05)
-            await until_over(old)
+            await until_over(0.05)
             try:
                 new = await journal.claim(run_id, ME)
             except RunBusy as busy:
@@ -141,16 +154,59 @@ class WorkerChecks:
             claim = await _begin(journal, run_id, AWAY, lease=0.2)
             if run_id == "claimed":
                 claim = await journal.claim(run_id, AWAY, take_over=True, lease=0.2)
-            first, before = dataclasses.replace(claim), time.time()
+            before = time.time()
             await journal.renew(claim, 3600.0)
             _ends(claim, before + 3600.0, time.time() + 3600.0)
             assert_equal(
                 _info(journal).lease_until, claim.lease_until, "the end of the lease"
             )
-            await until_over(first)
+            await until_over(0.2)
             with expect_error(RunBusy, "claiming a run whose lease was renewed"):
                 await journal.claim(run_id, ME)
             await write(journal, claim, b"2")
+
+    @with_journal
+    async def test_wall_clocks_decide_nothing_about_a_lease(
+        self, journal: Journal
+    ) -> None:
+        """Set forward or back by a day, they neither end a lease nor keep it."""
+        for day in (-86_400.0, 86_400.0):
+            await _begin(journal, f"held{day}", AWAY, lease=3600.0)
+            await _begin(journal, f"over{day}", AWAY, lease=0.05)
+            await until_over(0.05)
+            with wall_clock_set(day):
+                with expect_error(
+                    RunBusy, f"claiming a leased run, wall clock set by {day} s"
+                ):
+                    await journal.claim(f"held{day}", ME)
+                try:
+                    await journal.claim(f"over{day}", ME)
+                except RunBusy as busy:
+                    raise AssertionError(
+                        f"a run whose lease is over was not free, wall clock set by {day} s: {busy}"
+                    ) from busy
+
+    @with_journal
+    async def test_a_run_of_another_machine_is_free_once_its_lease_was_not_renewed(
+        self, journal: Journal
+    ) -> None:
+        """For its whole length, as this process sees it; one that is renewed is not."""
+        with another_machine():
+            renewed = await _begin(journal, "renewed", AWAY, lease=0.5)
+            await _begin(journal, "left", AWAY, lease=0.5)
+        with expect_error(RunBusy, "claiming a run of another machine just now"):
+            await journal.claim("left", ME)
+        is_free = False
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            with another_machine():
+                await journal.renew(renewed, 0.5)
+            with expect_error(RunBusy, "claiming a run whose lease was just renewed"):
+                await journal.claim("renewed", ME)
+            with contextlib.suppress(RunBusy):
+                is_free = is_free or (await journal.claim("left", ME)).fence == 2
+
+        assert_true(is_free, "a run whose lease was not renewed for long was not free")
 
     @with_journal
     async def test_only_the_owner_renews_a_lease(self, journal: Journal) -> None:
@@ -237,7 +293,8 @@ class WorkerChecks:
     ) -> None:
         """Running, with an owner that is dead or whose lease is over."""
         await _begin(journal, "dead", DEAD, lease=3600.0)
-        await until_over(await _begin(journal, "over", AWAY, lease=0.05))
+        await _begin(journal, "over", AWAY, lease=0.05)
+        await until_over(0.05)
         for run_id, owner, lease in (
             ("at work", LIVE, None),
             ("away", AWAY, None),
@@ -249,7 +306,7 @@ class WorkerChecks:
         found = [
             info.run_id
             for info in journal.runs(unfinished=True)
-            if is_orphaned(info, time.time())
+            if is_orphaned(info, get_watch(journal, SystemClock()))
         ]
         assert_equal(found, ["over", "dead"], "the orphans")
 

@@ -25,17 +25,25 @@ class HostClock:
         loop: the world's, whose time is true.
         offset: seconds by which wall time is wrong at first.
         rate: how many seconds the process counts in a true one.
+        started: what the monotonic clock shows at first.
+        boot_id: the machine, whose processes have the same monotonic clock.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, offset: float = 0.0, rate: float = 1.0
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        offset: float = 0.0,
+        rate: float = 1.0,
+        started: float = 1000.0,
+        boot_id: str = "machine",
     ) -> None:
-        self._loop, self._rate = loop, rate
-        self.offset = offset
+        self._loop, self._rate, self._started = loop, rate, started
+        self.offset, self.boot_id = offset, boot_id
 
     def monotonic(self) -> float:
         """Return seconds since the process's machine was started."""
-        return 1000.0 + self._loop.time() * self._rate
+        return self._started + self._loop.time() * self._rate
 
     def wall(self) -> float:
         """Return seconds since the Unix epoch, as this machine has them."""
@@ -55,6 +63,11 @@ class WorldClock:
     def _own(self) -> HostClock:
         host = HOST.get()
         return host.clock if isinstance(host, SimulatedHost) else self._default
+
+    @property
+    def boot_id(self) -> str:
+        """Return the machine of the process that asks."""
+        return self._own().boot_id
 
     def monotonic(self) -> float:
         """Return the monotonic time of the process that asks."""

@@ -50,9 +50,12 @@ class SimulatedJournal:
         source: random.Random,
         may_die: Callable[[random.Random], None],
         note_claim: Callable[[RunInfo], None],
+        note_lease: Callable[[str], None],
     ) -> None:
         self._store, self._host, self._random = store, host, source
         self._may_die, self._note_claim = may_die, note_claim
+        self._note_lease = note_lease
+        self.lease_watch = store.lease_watch
         self.faults = faults
         self._queues: dict[int, _Queue] = {}
         self.acknowledged: dict[tuple[str, int], str] = {}
@@ -81,6 +84,7 @@ class SimulatedJournal:
         claim = await self._store.claim(run_id, owner, take_over=take_over, lease=lease)
         if not take_over:
             self._note_claim(next(info for info in before if info.run_id == run_id))
+        self._note_lease(run_id)
         await self._travel()
         self._fail_after("claim")
         return claim
@@ -90,6 +94,7 @@ class SimulatedJournal:
         await self._travel()
         self._fail_before("renew")
         await self._store.renew(claim, lease)
+        self._note_lease(claim.run_id)
         await self._travel()
 
     def append(
@@ -124,6 +129,8 @@ class SimulatedJournal:
         while queue.batches:
             entries, status = queue.batches[0]
             new = self._drop_known(queue.claim, entries)
+            if queue.claim.header is not None:
+                self._note_lease(queue.claim.run_id)
             self._store.append(queue.claim, new, status=status)
             queue.batches.pop(0)
             stored.extend(entries)

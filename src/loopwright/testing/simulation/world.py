@@ -31,11 +31,15 @@ from .services import WorldProvider, WorldTools
 from .store import SimulatedJournal, StoreFaults
 
 LEASE = 15.0
+HOUR = 3600.0
+"""How far the wall clocks of two processes may be apart, and how far one may be set."""
+DRIFT = 0.02
+"""By how much a second of a process's clock may be wrong."""
 DEATH = 0.02
 """The chance that a process dies at a place where it may."""
 MAX_DEATHS = 4
-SETTLE_SECONDS = 5000.0
-"""Virtual seconds in which every run must have ended once nothing goes wrong any more."""
+SETTLE_SECONDS = 5000.0 + HOUR
+"""Virtual seconds in which every run must have ended once nothing goes wrong any more, and each clock is right again."""
 
 
 class World:
@@ -83,6 +87,7 @@ class World:
         self.logs: list[Any] = []
         self.is_calm = False
         self.deaths = 0
+        self._leased_at: dict[str, float] = {}
 
     def source(self, name: str) -> random.Random:
         """Return a random source of this seed, whose numbers do not depend on the others'."""
@@ -152,7 +157,11 @@ class World:
         if not self.faults.clocks:
             return HostClock(self.loop)
         return HostClock(
-            self.loop, offset=source.uniform(-2.0, 2.0), rate=source.uniform(0.98, 1.02)
+            self.loop,
+            offset=source.uniform(-HOUR / 2, HOUR / 2),
+            rate=source.uniform(1 - DRIFT, 1 + DRIFT),
+            started=source.uniform(0.0, 100_000.0),
+            boot_id=name,
         )
 
     def _make_runtime(self, host: SimulatedHost, source: random.Random) -> Runtime:
@@ -187,7 +196,13 @@ class World:
             faults = StoreFaults(failures=0.01, latency=0.3)
         source = self.source(f"store {name}")
         journal = SimulatedJournal(
-            self.store, host, faults, source, self.may_die, self.note_claim
+            self.store,
+            host,
+            faults,
+            source,
+            self.may_die,
+            self.note_claim,
+            self.note_lease,
         )
         self.journals.append(journal)
         return journal
@@ -210,9 +225,14 @@ class World:
         if before.status != "running" or before.owner is None:
             return
         is_active = Owner.parse(before.owner).token in ACTIVE_TOKENS
-        is_leased = (before.lease_until or 0.0) > self.store_clock.wall()
+        passed = self.loop.time() - self._leased_at[before.run_id]
+        is_leased = passed < LEASE * (1 - 2 * DRIFT)
         if is_active and is_leased:
             self.ledger.problems.append(f"{before.run_id}: taken from {before.owner}")
+
+    def note_lease(self, run_id: str) -> None:
+        """Remember that a run has a new lease since now, by true time."""
+        self._leased_at[run_id] = self.loop.time()
 
     def may_die(self, source: random.Random) -> None:
         """Kill the process that asks, perhaps."""
@@ -267,7 +287,7 @@ class World:
                     (0.5, 5.0, 20.0, 40.0)
                 )
             elif chance < 0.6 and self.is_faulty("clocks"):
-                host.clock.offset += source.choice((-3.0, 3.0))
+                host.clock.offset = source.uniform(-HOUR / 2, HOUR / 2)
 
 
 def _read_error(task: asyncio.Task[None]) -> None:

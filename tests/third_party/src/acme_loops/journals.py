@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from loopwright import ConfigError, Entry, Fenced
+from loopwright.clock import ClockReading, SystemClock
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.journals import (
     RESUMABLE,
     Claim,
     Command,
+    Lease,
+    LeaseWatch,
     RunHeader,
     RunInfo,
     Verification,
-    compute_lease_end,
     decode_command_body,
     encode_command_body,
     ensure_claimable,
+    find_ending,
     format_id_taken,
     get_claimed_status,
     verify_chain,
@@ -64,6 +67,8 @@ class JSONLinesJournal:
                 f"folder: {folder} cannot be made: {error.strerror}"
             ) from error
         self._claims: dict[int, LinesClaim] = {}
+        self._clock = SystemClock()
+        self.lease_watch = LeaseWatch(self._clock)
 
     def create(self, header: RunHeader) -> Claim:
         """The claim to a new run."""
@@ -71,8 +76,11 @@ class JSONLinesJournal:
             header.run_id,
             fence=1,
             header=header,
-            lease_until=compute_lease_end(header.lease, time.time()),
+            lease_until=self._lease(header.lease).lease_until,
         )
+
+    def _lease(self, seconds: float | None) -> Lease:
+        return Lease.begin(seconds, ClockReading.take(self._clock))
 
     async def claim(
         self,
@@ -84,32 +92,32 @@ class JSONLinesJournal:
     ) -> Claim:
         """Take a run up."""
         with self._writing():
-            info, now = self._kept(run_id).info, time.time()
-            until = compute_lease_end(lease, now)
-            ensure_claimable(info, take_over, now)
+            info, given = self._kept(run_id).info, self._lease(lease)
+            ensure_claimable(info, take_over, self.lease_watch)
             self._add(run_id, {
-                "fence": info.fence + 1, "owner": owner, "lease_until": until, "status": get_claimed_status(info),
-                "wake_at": 0.0,
+                "fence": info.fence + 1, "owner": owner, "status": get_claimed_status(info), "wake_at": 0.0,
+                **given.fields,
             })  # fmt: skip
             return LinesClaim(
-                run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=until
-            )
+                run_id, info.fence + 1, info.head_seq, info.head_hash, lease_until=given.lease_until,
+                after=find_ending(info, self.lease_watch),
+            )  # fmt: skip
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Put the end of the claim's lease off."""
         with self._writing():
-            until = compute_lease_end(lease, time.time())
+            given = self._lease(lease)
             if claim.header is not None:
                 return
             info = self._owned(claim)
             if info.owner is None:
-                until = None
+                claim.lease_until = None
             else:
                 self._add(
                     claim.run_id,
-                    {"fence": info.fence, "owner": info.owner, "lease_until": until},
+                    {"fence": info.fence, "owner": info.owner, **given.fields},
                 )
-            claim.lease_until = until
+                claim.lease_until = given.lease_until
 
     def append(
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
@@ -226,7 +234,9 @@ class JSONLinesJournal:
             header.run_id,
             {
                 "number": number,
-                "info": dataclasses.asdict(header.to_run_info(time.time())),
+                "info": dataclasses.asdict(
+                    header.to_run_info(ClockReading.take(self._clock))
+                ),
             },
         )
 

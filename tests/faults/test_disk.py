@@ -386,6 +386,26 @@ async def test_a_file_that_another_process_holds_for_a_while_delays_the_run(
     )
 
 
+@pytest.mark.parametrize("held", HOLDERS)
+async def test_a_file_that_is_held_beyond_the_lease_stops_the_run_as_fenced(
+    tmp_path: Path, held: str
+) -> None:
+    path, witness = tmp_path / "runs.db", tmp_path / "witness"
+    with (
+        paused(path, witness, 3, "lease") as go_on,
+        held_by_another_process(path, held, 4.0),
+    ):
+        began = time.monotonic()
+        found = go_on()
+        seconds = time.monotonic() - began
+
+    assert found.result["error"] == "Fenced"
+    behind = found.lines[found.lines.index("refused") :]
+    assert [line for line in behind if line.startswith(("tool", "durable"))] == []
+    assert seconds < 3.5
+    await goes_on(path, witness, found)
+
+
 # A file that is damaged or goes while it is open
 
 

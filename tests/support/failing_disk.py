@@ -2,8 +2,9 @@
 
 It tells on standard output, a line each, what it did: `durable N` after a barrier, `refused` when one failed, `tool N`
 when a tool starts, `turn N` before the model answers, and `result` with a JSON object at the end. With the troubles
-"pause" and "patience" it waits at the turn that the argument names for a line on standard input, so that another
-process can make trouble meanwhile; with "patience" its journal tries for as long as by default.
+"pause", "patience" and "lease" it waits at the turn that the argument names for a line on standard input, so that another
+process can make trouble meanwhile; with the last two its journal tries for as long as by default, with "lease" the run
+has one of a second.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ TASK = (
     "Send five letters. " + "They may be long. " * 1000
 )  # so that each barrier needs more room than the last
 NOBODY = 65534
+PATIENT = ("patience", "lease")
 
 
 class Telling(SQLiteJournal):
@@ -52,6 +54,7 @@ def letters(
     witness: Path,
     tell: Callable[[str], None],
     turn: Callable[[int], None],
+    lease: float | None = None,
 ) -> ReActEngine:
     """The engine: five turns with a letter each, which is witnessed before it is sent."""
 
@@ -70,7 +73,9 @@ def letters(
         turn(number)
         return call("send", number=number) if number < TURNS else ANSWER
 
-    return ReActEngine(Runtime(ScriptedProvider(model), tools=[send], journal=journal))
+    return ReActEngine(
+        Runtime(ScriptedProvider(model), tools=[send], journal=journal, lease=lease)
+    )
 
 
 def _say(line: str) -> None:
@@ -85,13 +90,14 @@ def _pause(at: int, number: int) -> None:
 
 async def _work(path: str, witness: str, trouble: str, argument: str) -> None:
     Path(path).as_uri()  # loads what Python loads late, while it can still be read
-    at = int(argument) if trouble in ("pause", "patience") else -1
+    at = int(argument) if trouble in ("pause", *PATIENT) else -1
     told = dict[str, object]()
     try:
-        journal = Telling(Path(path), _say, 30.0 if trouble == "patience" else 0.6)
+        journal = Telling(Path(path), _say, 30.0 if trouble in PATIENT else 0.6)
         engine = letters(
-            journal, Path(witness), _say, lambda number: _pause(at, number)
-        )
+            journal, Path(witness), _say, lambda number: _pause(at, number),
+            1.0 if trouble == "lease" else None,
+        )  # fmt: skip
         TROUBLES[trouble](argument)
         result = await engine.run(TASK, run_id=RUN)
         told = {
@@ -142,7 +148,7 @@ def _nothing(_: str) -> None:
 
 
 TROUBLES: dict[str, Callable[[str], None]] = {
-    "none": _nothing, "pause": _nothing, "patience": _nothing,
+    "none": _nothing, "pause": _nothing, "patience": _nothing, "lease": _nothing,
     "small-files": _small_files, "few-files": _few_files, "nobody": _as_nobody,
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from loopwright._kernel.session.replay_end import ReplayEnd
 from loopwright._kernel.session.session import Session
 from loopwright.errors import Fenced, JournalError
 from loopwright.events import Entry, ToolFinished, ToolStarted
-from loopwright.journals import Claim, RunInfo
+from loopwright.journals import Claim, LeaseWatch, RunInfo
 from loopwright.journals import memory as memory_module
 from loopwright.limits import Budget
 from loopwright.testing.simulation.store import SimulatedJournal
@@ -162,6 +163,24 @@ def lease_is_not_looked_at_before_acting(patch: pytest.MonkeyPatch) -> None:
 def lease_never_ends(patch: pytest.MonkeyPatch) -> None:
     """Nobody takes up the runs of a dead process."""
     patch.setattr(worker_module, "is_orphaned", lambda *_: False)
+
+
+@planted
+def lease_is_judged_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Whether a lease is over depends on what the clocks of two machines show."""
+
+    def compute_left(self: Any, info: RunInfo) -> float:
+        return (info.lease_until or math.inf) - self._clock.wall()
+
+    patch.setattr(LeaseWatch, "compute_left", compute_left)
+
+
+@planted
+def lease_of_another_machine_is_judged_by_this_ones_clock(
+    patch: pytest.MonkeyPatch,
+) -> None:
+    """Seconds since the boots of two machines are compared."""
+    patch.setattr(LeaseWatch, "can_compare_clock", lambda *_: True)
 
 
 @planted

@@ -6,7 +6,9 @@ import copy
 import dataclasses
 import itertools
 import json
+import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -771,6 +773,12 @@ class WrongJournal(MemoryJournal):
         take_over: bool = False,
         lease: float | None = None,
     ) -> Any:
+        if self.fault == "judges by wall clocks":
+            self.lease_watch.compute_left = lambda info: (  # type: ignore[method-assign]
+                (info.lease_until or math.inf) - time.time()
+            )
+        if self.fault == "knows one machine":
+            self.lease_watch.can_compare_clock = lambda _: True  # type: ignore[method-assign]
         if self.fault == "minds no lease":
             self._find(run_id).info = dataclasses.replace(
                 self._find(run_id).info, lease_until=None
@@ -791,6 +799,11 @@ class WrongJournal(MemoryJournal):
         if self.fault == "renews for anybody":
             claim.fence = info.fence
         await super().renew(claim, lease)
+        if self.fault == "renews the wall clock's end only":
+            now = self._find(claim.run_id).info
+            self._find(claim.run_id).info = dataclasses.replace(
+                info, lease_until=now.lease_until
+            )
         if self.fault == "renews in memory only":
             self._find(claim.run_id).info = info
         if self.fault == "renews what was freed" and info.owner is None:
@@ -875,6 +888,21 @@ WRONG_JOURNALS = [
         "renews in memory only",
         "test_a_lease_that_is_renewed_does_not_end",
         "the end of the lease",
+    ),
+    (
+        "judges by wall clocks",
+        "test_wall_clocks_decide_nothing_about_a_lease",
+        "wall clock set by",
+    ),
+    (
+        "knows one machine",
+        "test_a_run_of_another_machine_is_free_once_its_lease_was_not_renewed",
+        "was not free",
+    ),
+    (
+        "renews the wall clock's end only",
+        "test_a_run_of_another_machine_is_free_once_its_lease_was_not_renewed",
+        "RunBusy expected, nothing was raised",
     ),
     (
         "renews for anybody",

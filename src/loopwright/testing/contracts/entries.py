@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from unittest import mock
@@ -104,7 +104,7 @@ async def until_over(lease: float) -> None:
 
 
 @contextlib.contextmanager
-def wall_clock_set(seconds: float) -> Iterator[None]:
+def wall_clock_set(seconds: float) -> Generator[None]:
     """Set the wall clock that this process shows forward by some seconds."""
     wall = time.time
 
@@ -119,9 +119,13 @@ def wall_clock_set(seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def another_machine() -> Iterator[None]:
-    """Let this process be one of another machine, whose clocks compare with no other."""
-    with mock.patch.object(SystemClock, "boot_id", "another machine"):
+def another_machine() -> Generator[None]:
+    """Let this process be one of another machine, which was started at another time."""
+    boot = SystemClock.boot
+    with (
+        mock.patch.object(SystemClock, "boot_id", "another machine"),
+        mock.patch.object(SystemClock, "boot", staticmethod(lambda: boot() + 1e6)),
+    ):
         yield
 
 

@@ -1,6 +1,8 @@
 """Which runs are free, whatever wall clocks show: on one machine by its clock, elsewhere by what is seen of the lease."""
 
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -215,3 +217,23 @@ def test_the_system_clock_knows_its_boot() -> None:
             **Lease.begin(LEASE, own).fields,
         )
         assert 0 < LeaseWatch(SystemClock()).compute_left(info) <= LEASE
+
+
+def test_a_time_namespace_has_clocks_of_its_own() -> None:
+    alone = ["unshare", "--user", "--map-root-user", "--time", "--boottime", "1000000", "--fork"]  # fmt: skip
+    tells = [
+        sys.executable,
+        "-c",
+        "from loopwright.clock import SystemClock as C; print(C().boot_id, C().boot())",
+    ]
+    try:
+        inside = subprocess.run(
+            [*alone, *tells], check=True, capture_output=True, text=True
+        ).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no time namespace can be made here")
+    own = ClockReading.take(SystemClock())
+
+    assert float(inside[1]) > own.boot + 900_000
+    assert inside[0] != own.boot_id
+    assert inside[0].partition("/")[0] == own.boot_id.partition("/")[0]

@@ -253,7 +253,7 @@ class ProcessLock:
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path = path
-        self._timeout = timeout
+        self.timeout = timeout
         self._descriptor = -1
 
     def __enter__(self) -> "ProcessLock":
@@ -264,18 +264,19 @@ class ProcessLock:
         os.close(self._descriptor)
 
     @contextlib.contextmanager
-    def held(self, patience: float | None = None) -> Generator[None]:
-        """Hold the lock; raise `TimeoutError` if it is not released within `patience`, by default the timeout."""
-        self.acquire(self._timeout if patience is None else patience)
+    def held(self) -> Generator[None]:
+        """Hold the lock; raise `TimeoutError` if it is not released in time."""
+        self.acquire()
         try:
             yield
         finally:
             self.release()
 
-    def acquire(self, patience: float) -> None:
-        """Acquire the lock; raise `TimeoutError` if it is not released in time."""
+    def acquire(self, patience: float | None = None) -> None:
+        """Acquire the lock; raise `TimeoutError` if it is not released within `patience`, by default the timeout."""
         if self._try_lock():
             return
+        patience = self.timeout if patience is None else patience
         end = time.monotonic() + patience
         while not self._try_lock():
             if time.monotonic() > end:
@@ -349,24 +350,32 @@ class WritingConnection:
 
         `patience` is how many seconds to wait for other programs, by default the timeout of the file.
         """
-        with self._lock.held(patience):
+        self._lock.acquire(patience)
+        try:
             if self.is_lost:
                 self._reconnect()
+            self._set_patience(patience)
             cursor = self._cursor
-            if patience != self._patience:
-                milliseconds = int(1000 * (patience or 0.0))
-                cursor.execute(f"PRAGMA busy_timeout = {milliseconds}")
-                self._patience = patience
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-                yield cursor
-                self._check_files()
-                cursor.execute("COMMIT")
-            finally:
-                # A failing rollback must not hide the original error.
-                with contextlib.suppress(sqlite3.Error):
-                    if self._connection.in_transaction:
-                        cursor.execute("ROLLBACK")
+            cursor.execute("BEGIN IMMEDIATE")
+            yield cursor
+            self._check_files()
+            cursor.execute("COMMIT")
+        finally:
+            # A failing rollback must not hide the original error.
+            with contextlib.suppress(sqlite3.Error):
+                if self._connection.in_transaction:
+                    self._cursor.execute("ROLLBACK")
+            self._lock.release()
+
+    def _set_patience(self, patience: float | None) -> None:
+        """Let SQLite wait for other programs for some seconds, by default for the timeout of the file."""
+        if patience == self._patience:
+            return
+        milliseconds = int(
+            1000 * (self._lock.timeout if patience is None else patience)
+        )
+        self._cursor.execute(f"PRAGMA busy_timeout = {milliseconds}")
+        self._patience = patience
 
     def empty_log(self) -> bool:
         """Copy the write-ahead log into the file and cut it to nothing; return whether no reader prevented it."""

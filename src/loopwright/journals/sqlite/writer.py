@@ -180,10 +180,11 @@ class Writer:
 
     def _choose_patience(self, jobs: list[Job]) -> float:
         """Return how long an attempt may wait for other programs."""
-        known = [job for job in jobs if job.is_repeated]
-        limits = [*map(self._compute_time_left, known)]
-        limits += map(self._compute_lease_left, jobs)
-        return max(min(self._file.busy_timeout, *limits), 0.0)
+        held_until = min([job.held_until for job in jobs])
+        left = min(self._file.busy_timeout, held_until - read_boot_time(self._clock))
+        if jobs[0].is_repeated:
+            left = min(left, *map(self._compute_time_left, jobs))
+        return max(left, 0.0)
 
     def _transact(self, jobs: list[Job]) -> None:
         if self._connection is None:

@@ -742,6 +742,39 @@ async def test_a_run_that_makes_progress_alone_is_parked_after_its_third_death_a
     assert journal.runs()[0].status == "parked"
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_worker_sees_renewals_and_claims_no_run_that_is_at_work(
+    kind: str, tmp_path: Path
+) -> None:
+    """Also if the run writes nothing for longer than its lease."""
+    store = MemoryJournal() if kind == "memory" else SQLiteJournal(tmp_path / "runs.db")
+    claims = list[str]()
+    claim = store.claim
+
+    def count(run_id: str, *given: Any, **options: Any) -> Any:
+        claims.append(run_id)
+        return claim(run_id, *given, **options)
+
+    store.claim = count  # type: ignore[method-assign]
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        await asyncio.sleep(1.2)
+        return "waited"
+
+    parts = Runtime(
+        ScriptedProvider([call("wait"), "done"]), tools=[wait], journal=store, lease=0.3
+    )
+    serving = asyncio.ensure_future(Worker(parts, poll=0.02).serve())
+    result = await ReActEngine(parts).run("Wait.", run_id="r")
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+    assert (result.answer, claims) == ("done", [])
+    await store.close()
+
+
 async def test_a_lease_that_is_over_is_no_death_of_the_run():
     journal = Mortal()
     await orphan(journal=journal)

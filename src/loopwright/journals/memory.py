@@ -53,7 +53,7 @@ class MemoryJournal:
         self._runs: dict[str, _Record] = {}
         self._ended: deque[str] = deque()  # in the order in which they ended
         self._inbox_lock = threading.Lock()
-        self._sent = self._appended = 0
+        self._sent = self._appended = self._renewed = 0
 
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; raise `ConfigError` if the id exists already."""
@@ -103,6 +103,7 @@ class MemoryJournal:
         record = self._find_owned(claim)
         if record.info.owner is not None:
             record.info = dataclasses.replace(record.info, **given.fields)
+            self._renewed += 1
         claim.lease_until = record.info.lease_until
 
     def append(
@@ -190,8 +191,8 @@ class MemoryJournal:
         return Counter(info.status for info in self.runs(where=where))
 
     def head_mark(self) -> object:
-        """Return the number of appends so far."""
-        return self._appended
+        """Return the numbers of appends and of renewals so far."""
+        return self._appended, self._renewed
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
         """Return the number of the last append, and the runs that got entries since this returned the number `after`."""

@@ -219,7 +219,7 @@ class SQLiteJournal:
             return {} if connection is None else RunQuery(where).count(connection)
 
     def head_mark(self) -> object:
-        """Return a value that compares differently once an entry was written to any run; costs microseconds."""
+        """Return a value that compares differently once an entry or a renewal was written to any run; costs microseconds."""
         return mark_files(self._file.path)
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:

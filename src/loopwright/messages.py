@@ -2,13 +2,15 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, Never, Self, TypeAlias
+from typing import Literal, Never, Self, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
+from ._internal.encoder import Encodable as Encodable
+from ._internal.encoder import canonical_json as canonical_json
+from ._internal.encoder import hash_arguments as hash_arguments
 from .attachments import Attachment
 from .errors import ConfigError, PhaseError
 
@@ -31,48 +33,22 @@ Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
 ATTACHMENT_SIZE = 6_000  # bytes; about the 1,500 tokens that a large image or a page of a document costs
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def canonical_json(value: object) -> bytes:
-    """Return the canonical bytes of a JSON value: sorted keys, no spaces, ASCII; raise ValueError
-    for NaN and non-JSON.
-    """
-    try:
-        return _CANONICAL.encode(value).encode()
-    except (TypeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-
-
-def hash_arguments(arguments: JsonObject) -> str:
-    """Return the SHA-256 (hex) of a call's canonical arguments; "" if they are not JSON."""
-    try:
-        return hashlib.sha256(canonical_json(arguments)).hexdigest()
-    except ValueError:
-        return ""
-
-
-class Encodable:
-    """Caches the encoded forms of an immutable value, so that each wire format is written once."""
-
-    def encoded(self, encoder: Callable[[Any], bytes]) -> bytes:
-        """Return what `encoder` makes of this value; it is called the first time only."""
-        kept: dict[object, bytes] = self.__dict__.setdefault("_encoded", {})
-        found = kept.get(encoder)
-        if found is None:
-            found = kept[encoder] = encoder(self)
-        return found
-
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
     """A request to run a tool; `id` correlates it with its observation and is filled in if the
     model gave none.
+
+    `form`, `block` and `source` are as in `Reasoning`: what the provider wants back with the call,
+    such as a signature.
     """
 
     name: str
     arguments: JsonObject
     id: str = ""
+    form: str = dataclasses.field(default="", repr=False)
+    block: JsonObject | None = dataclasses.field(default=None, repr=False)
+    source: str = dataclasses.field(default="", repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +70,13 @@ class Reasoning:
         form: the wire form ("thinking", "reasoning_content" …); it is sent back to endpoints of
             that form only.
         block: what the endpoint wants back byte for byte: signatures, encrypted content.
+        source: the host, and account or deployment, that it came from; no other one gets it back.
     """
 
     text: str = ""
     form: str = ""
-    block: JsonObject | None = None
+    block: JsonObject | None = dataclasses.field(default=None, repr=False)
+    source: str = dataclasses.field(default="", repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,17 +197,30 @@ def encode_message(message: Message) -> bytes:
     """Return the bytes of a message that fingerprints are made of; attachments are in it by their
     hash.
     """
-    calls = [[call.name, dict(call.arguments), call.id] for call in message.calls]
+    calls = [list_call_fields(call) for call in message.calls]
     fields: list[object] = [message.role, message.content, calls, message.call_id]
     if message.attachments or message.reasoning:
         fields.append([_identify(sent) for sent in message.attachments])
-        fields.append([[one.form, one.text, one.block] for one in message.reasoning])
+        fields.append([_list_reasoning_fields(one) for one in message.reasoning])
     try:
         return to_json(fields)
     except PydanticSerializationError as error:
         raise ConfigError(
             f"a message of the {message.role} cannot be written as JSON: {error}"
         ) from None
+
+
+def list_call_fields(call: ToolCall) -> list[object]:
+    """Return the fields of a call that fingerprints are made of; opaque data only where there is
+    some.
+    """
+    fields: list[object] = [call.name, dict(call.arguments), call.id]
+    return [*fields, call.form, call.source, call.block] if call.form else fields
+
+
+def _list_reasoning_fields(thought: Reasoning) -> list[object]:
+    fields: list[object] = [thought.form, thought.text, thought.block]
+    return [*fields, thought.source] if thought.source else fields
 
 
 def _identify(attachment: Attachment) -> list[str]:

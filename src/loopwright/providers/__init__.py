@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .local import LocalProvider as LocalProvider
     from .openai.provider import OpenAIProvider as OpenAIProvider
     from .openai.quirks import Quirks as Quirks
+    from .openai.responses.provider import (
+        OpenAIResponsesProvider as OpenAIResponsesProvider,
+    )
+    from .openai.responses.quirks import ResponsesQuirks as ResponsesQuirks
     from .prices import Price as Price
     from .tiers import Tiers as Tiers
 
@@ -47,6 +51,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".local": ("LocalProvider",),
             ".openai.provider": ("OpenAIProvider",),
             ".openai.quirks": ("Quirks",),
+            ".openai.responses.provider": ("OpenAIResponsesProvider",),
+            ".openai.responses.quirks": ("ResponsesQuirks",),
             ".prices": ("Price",),
             ".tiers": ("Tiers",),
         },

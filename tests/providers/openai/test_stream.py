@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -502,6 +503,13 @@ async def test_call_name_may_come_in_fragments_or_be_repeated(names: list[str]) 
     )
 
 
+@pytest.mark.parametrize("chunks", [{}, {"arguments": ""}, {"arguments": None}])
+async def test_absent_arguments_are_an_empty_object(chunks: dict[str, Any]) -> None:
+    call = call_chunk(index=0, id="a", name="add", **chunks)
+
+    assert await calls(call) == (ToolCall("add", {}, "a"),)
+
+
 @pytest.mark.parametrize("empty", [[], [""], [None]])
 async def test_arguments_may_be_an_object(empty: list[JsonValue]) -> None:
     first = [
@@ -527,10 +535,6 @@ async def test_arguments_may_be_an_object(empty: list[JsonValue]) -> None:
         (
             [call_chunk(index=0, name="add", arguments={})] * 2,
             "arguments of the call of 'add' are not valid JSON",
-        ),
-        (
-            [call_chunk(index=0, name="add")],
-            "arguments of the call of 'add' are not a JSON object",
         ),
         (
             [call_chunk(index=0, name="add", arguments="[1]")],

@@ -1,6 +1,7 @@
 """What HTTP providers share: a model at an endpoint, its API key, and the errors that failed responses stand for."""
 
 import dataclasses
+import hashlib
 import os
 from typing import ClassVar, Never
 
@@ -66,6 +67,15 @@ class Endpoint:
     def model(self) -> str:
         """The model's name at the endpoint."""
         return self._model
+
+    @property
+    def source(self) -> str:
+        """Where opaque data of a reply may be sent back to: the host, and a digest of the API key as the account."""
+        host = self._transport.host
+        if self._key is None:
+            return host
+        key = self._key.get_secret_value().encode()
+        return f"{host}#{hashlib.sha256(key).hexdigest()[:12]}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r}, base_url={self._base_url!r})"

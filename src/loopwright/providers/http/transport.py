@@ -104,6 +104,13 @@ class StreamingResponse:
         kind = self.head.header("content-type").partition(";")[0]
         return self.head.is_success and kind.strip().lower() == "text/event-stream"
 
+    async def read_and_keep(self) -> Response:
+        """Return the response with its whole body, which can be read again afterwards."""
+        whole = await self.read()
+        self._chunks = _repeat(whole.body)
+        self._size = 0
+        return whole
+
     async def read(self) -> Response:
         """Return the response with its whole body."""
         chunks: list[bytes] = []
@@ -378,6 +385,10 @@ class HTTPTransport:
         for loop in [reference() for reference in references]:
             if loop is not None and loop.is_closed():
                 self._loops.pop(loop, None)
+
+
+async def _repeat(body: bytes) -> AsyncGenerator[bytes]:
+    yield body
 
 
 class _RawBody(httpx.AsyncByteStream):

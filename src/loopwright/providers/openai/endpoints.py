@@ -1,4 +1,4 @@
-"""Endpoints by name, so that "ollama:qwen3" is a provider: each is an `OpenAIProvider` with its quirks.
+"""Endpoints by name, so that "ollama:qwen3" is a provider: each but OpenAI's own is an `OpenAIProvider` with its quirks.
 
 The environment variable `<NAME>_BASE_URL` overrides the base URL, and `<NAME>_API_KEY` holds the API key. None of these
 endpoints receives the key of OpenAI.
@@ -8,11 +8,20 @@ import os
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
-from .provider import OpenAIProvider
+from .provider import DEFAULT_URL, OpenAIProvider
 from .quirks import LLAMACPP, LMSTUDIO, OLLAMA, OPENROUTER, VLLM, Quirks
+from .responses.provider import URL_VARIABLE, OpenAIResponsesProvider
 
 OLLAMA_PORT = 11434
 LISTENING_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - a server listens there, but a client cannot call it
+
+
+def openai(model: str = "") -> OpenAIProvider | OpenAIResponsesProvider:
+    """Return a model of OpenAI by the Responses API, or of the endpoint at OPENAI_BASE_URL by Chat Completions."""
+    url = os.environ.get(URL_VARIABLE, "").strip().rstrip("/")
+    if url in ("", DEFAULT_URL):
+        return OpenAIResponsesProvider.from_env(model or None)
+    return OpenAIProvider.from_env(model or None)
 
 
 def openrouter(model: str = "") -> OpenAIProvider:

@@ -72,7 +72,7 @@ class OpenAIProvider(Endpoint):
         del given
         _check_options(model, self._key, is_openai=is_openai)
         self._transport = HTTPTransport(
-            url, PATH, headers=_build_headers(self._key), client=client
+            url, PATH, headers=build_headers(self._key), client=client
         )
         self._model = model
         self._base_url = self._transport.url.removesuffix(PATH)
@@ -307,7 +307,8 @@ def _check_options(model: str, key: SecretStr | None, *, is_openai: bool) -> Non
         )
 
 
-def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
+def build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
+    """Return the headers of a request, with the key as a bearer token."""
     if key is None:
         return {**HEADERS}
     token = SecretStr(f"Bearer {key.get_secret_value()}")

@@ -42,7 +42,9 @@ class Quirks:
     stream_usage: bool = False
     attachments: frozenset[AttachmentKind] = frozenset({"image"})
     fetches_images: bool = True
-    send_reasoning: Literal["reasoning_content", "reasoning_details"] | None = None
+    send_reasoning: (
+        Literal["reasoning", "reasoning_content", "reasoning_details"] | None
+    ) = None
     key_variable: str = "OPENAI_API_KEY"
 
     @classmethod

@@ -98,15 +98,15 @@ def _encode_with_attachments(message: Message, quirks: Quirks) -> bytes:
 def _build_part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
     if attachment.kind == "document" and attachment.url:
         raise ProviderError(
-            f"the document {_label(attachment)}: Chat Completions takes none by URL: send its content"
+            f"the document {label(attachment)}: Chat Completions takes none by URL: send its content"
         )
-    if _is_text(attachment):
+    if is_text(attachment):
         title = attachment.name or "document"
-        return {"type": "text", "text": f"{title}:\n{_decode_text(attachment)}"}
+        return {"type": "text", "text": f"{title}:\n{decode_text(attachment)}"}
     if attachment.kind not in quirks.attachments:
         takes = " and ".join(sorted(quirks.attachments)) or "none"
         raise ProviderError(
-            f"the {attachment.kind} {_label(attachment)}: this endpoint takes no {attachment.kind}s by its quirks "
+            f"the {attachment.kind} {label(attachment)}: this endpoint takes no {attachment.kind}s by its quirks "
             f"(attachments it takes: {takes}): send it as text, or pass quirks=Quirks(attachments=...)"
         )
     if attachment.kind == "image":
@@ -122,27 +122,30 @@ def _build_part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
 def _build_image(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
     if attachment.url and not quirks.fetches_images:
         raise ProviderError(
-            f"the image {_label(attachment)}: this endpoint fetches none by URL: send its content"
+            f"the image {label(attachment)}: this endpoint fetches none by URL: send its content"
         )
     return {"type": "image_url", "image_url": {"url": attachment.data_url}}
 
 
-def _is_text(attachment: Attachment) -> bool:
+def is_text(attachment: Attachment) -> bool:
+    """Return whether an attachment is sent as text."""
     if attachment.media_type.startswith("text/"):
         return True
     return attachment.kind == "document" and attachment.media_type in TEXT_TYPES
 
 
-def _decode_text(attachment: Attachment) -> str:
+def decode_text(attachment: Attachment) -> str:
+    """Return the text of a document; raise `ProviderError` if it is not UTF-8."""
     try:
         return attachment.content.decode("utf-8-sig")
     except ValueError:
         raise ProviderError(
-            f"the document {_label(attachment)} is called {attachment.media_type}, but is not UTF-8 text"
+            f"the document {label(attachment)} is called {attachment.media_type}, but is not UTF-8 text"
         ) from None
 
 
-def _label(attachment: Attachment) -> str:
+def label(attachment: Attachment) -> str:
+    """Return what an error calls an attachment."""
     return attachment.name or attachment.url or f"of type {attachment.media_type}"
 
 
@@ -171,7 +174,7 @@ def encode_schema(output: OutputSchema, *, strict: bool = True) -> bytes:
 
     With `strict=False`, for endpoints that do not know the field, it is left out.
     """
-    name = _NOT_IN_NAME.sub("_", output.name)[:MAX_SCHEMA_NAME] or "reply"
+    name = choose_schema_name(output)
     wire: dict[str, object] = {"name": name, "schema": output.schema}
     if strict:
         wire = {"name": name, "strict": False, "schema": output.schema}
@@ -180,6 +183,11 @@ def encode_schema(output: OutputSchema, *, strict: bool = True) -> bytes:
             with contextlib.suppress(ValueError):
                 wire.update(schema=build_strict_schema(output.schema), strict=True)
     return to_json({"type": "json_schema", "json_schema": wire})
+
+
+def choose_schema_name(output: OutputSchema) -> str:
+    """Return a name that OpenAI accepts for a schema."""
+    return _NOT_IN_NAME.sub("_", output.name)[:MAX_SCHEMA_NAME] or "reply"
 
 
 def build_strict_schema(schema: JsonValue | JsonObject) -> dict[str, JsonValue]:

@@ -12,6 +12,7 @@ from ..dialects.think_block import read_thinking
 from ..http.wire import Count, Lenient, Wire
 
 EMPTY = "The reply is empty. Answer, or call a tool."
+MAX_NAME = 1_000  # characters; a longer text is not the name of a function
 LENGTH_REASONS = frozenset(
     {"length", "max_tokens", "model_length"}
 )  # the last: Mistral
@@ -50,7 +51,13 @@ class WireCall(Wire):
         """
         if not self.name:
             raise ValueError("A tool call has no function name. Name one of the tools.")
+        if len(self.name) >= MAX_NAME:
+            raise ValueError(
+                f"The function name in the call of {self.name!r} is too long."
+            )
         arguments = self.arguments
+        if arguments is None or arguments == "":
+            arguments = {}  # what some servers write for no arguments
         try:
             if isinstance(arguments, str):
                 arguments = read_json_document(arguments)
@@ -66,10 +73,16 @@ class WireCall(Wire):
 
 
 class WirePart(Wire):
-    """A part of a message's content."""
+    """A part of a message's content; Mistral sends thinking as a part that holds parts."""
 
     text: str | None = None
     refusal: str | None = None
+    thinking: Lenient[list["WirePart"]] = None
+
+    @property
+    def thinking_text(self) -> str:
+        """The text of the thinking in this part."""
+        return "".join([part.text or "" for part in self.thinking or ()])
 
 
 class WireMessage(Wire):
@@ -97,12 +110,22 @@ class WireMessage(Wire):
     @property
     def has_reasoning(self) -> bool:
         """Whether there is reasoning beside the content, readable or not."""
-        return bool(self.reasoning_content or self.reasoning or self.reasoning_details)
+        if self.reasoning_content or self.reasoning or self.reasoning_details:
+            return True
+        return bool(self.thinking_parts)
 
     @property
     def thinking(self) -> str:
-        """The readable reasoning beside the content; once, where two fields repeat it."""
-        return self.reasoning_content or self.reasoning or self._details_text
+        """The readable reasoning beside the text; once, where two fields repeat it."""
+        beside = self.reasoning_content or self.reasoning or self._details_text
+        return beside or self.thinking_parts
+
+    @property
+    def thinking_parts(self) -> str:
+        """The text of the thinking among the parts of the content."""
+        if not isinstance(self.content, list):
+            return ""
+        return "".join([part.thinking_text for part in self.content])
 
     @property
     def all_reasoning(self) -> tuple[Reasoning, ...]:
@@ -133,7 +156,8 @@ class WireMessage(Wire):
             return [Reasoning(self.reasoning_content, "reasoning_content")]
         if self.reasoning:
             return [Reasoning(self.reasoning, "reasoning")]
-        return []
+        parts = self.thinking_parts
+        return [Reasoning(parts, "thinking_parts")] if parts else []
 
 
 def read_block_text(block: dict[str, JsonValue]) -> str:
@@ -172,17 +196,23 @@ class WireUsage(Wire):
     prompt_tokens_details: WirePromptDetails | None = None
     completion_tokens_details: WireCompletionDetails | None = None
     prompt_cache_hit_tokens: Count = None  # DeepSeek's name for cached tokens
+    num_cached_tokens: Count = None  # Mistral's
     cost: Annotated[float | None, Field(ge=0)] = None
 
     def read(self) -> Usage:
         """Return the counts as `Usage`; what the server leaves out stays unknown."""
         prompt = self.prompt_tokens_details or WirePromptDetails()
         output = self.completion_tokens_details or WireCompletionDetails()
-        cached = prompt.cached_tokens
+        counts = (
+            prompt.cached_tokens,
+            self.prompt_cache_hit_tokens,
+            self.num_cached_tokens,
+        )
+        cached = next((count for count in counts if count is not None), None)
         return Usage(
             self.prompt_tokens,
             self.completion_tokens,
-            self.prompt_cache_hit_tokens if cached is None else cached,
+            cached,
             prompt.cache_write_tokens,
             output.reasoning_tokens,
             self.cost,

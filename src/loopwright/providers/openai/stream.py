@@ -9,9 +9,16 @@ from ...messages import Completion
 from ..base import CallDelta, Delta
 from ..dialects.think_block import ThinkBlock
 from ..http.wire import Lenient, Wire
-from .response import WireCall, WireFunction, WireMessage, WireUsage, build_completion
+from .response import (
+    MAX_NAME,
+    WireCall,
+    WireFunction,
+    WireMessage,
+    WirePart,
+    WireUsage,
+    build_completion,
+)
 
-MAX_NAME = 1_000  # characters; a longer text is not the name of a function
 GROWING_FIELDS = frozenset({"text", "summary", "data"})  # of a block of reasoning
 
 Block = dict[str, JsonValue]
@@ -25,6 +32,12 @@ class WireChunkChoice(Wire):
     finish_reason: str | None = None
 
 
+class WireGroq(Wire):
+    """What Groq adds to the last chunk."""
+
+    usage: Lenient[WireUsage] = None
+
+
 class WireChunk(Wire):
     """One event of a stream; counts that make no sense are treated as absent."""
 
@@ -33,6 +46,7 @@ class WireChunk(Wire):
     model: Lenient[str] = None
     object: Lenient[str] = None
     error: Any = None
+    x_groq: Lenient[WireGroq] = None
 
     @classmethod
     def read(cls, data: str) -> Self | None:
@@ -41,6 +55,13 @@ class WireChunk(Wire):
             return cls.model_validate_json(data)
         except ValidationError:
             return None
+
+    @property
+    def any_usage(self) -> WireUsage | None:
+        """The usage, in the usual place or in Groq's."""
+        if self.usage is None and self.x_groq is not None:
+            return self.x_groq.usage
+        return self.usage
 
     @property
     def is_failure(self) -> bool:
@@ -206,12 +227,14 @@ class _ReasoningAssembly:
     def __init__(self) -> None:
         self._content: list[str] = []
         self._plain: list[str] = []
+        self._parts: list[str] = []
         self._blocks: list[_BlockBuilder] = []
 
     def add(self, message: WireMessage) -> str:
         """Add a fragment and return its readable text."""
         self._content.append(message.reasoning_content or "")
         self._plain.append(message.reasoning or "")
+        self._parts.append(message.thinking_parts)
         for fragment in message.reasoning_details or ():
             if self._blocks and self._blocks[-1].is_continued_by(fragment):
                 self._blocks[-1].add(fragment)
@@ -226,6 +249,10 @@ class _ReasoningAssembly:
             "reasoning": "".join(self._plain),
             "reasoning_details": list(map(_BlockBuilder.build, self._blocks)),
         }
+
+    def build_parts(self) -> str:
+        """Return the thinking that came as parts of the content."""
+        return "".join(self._parts)
 
 
 class ReplyAssembly:
@@ -255,7 +282,7 @@ class ReplyAssembly:
 
     def add(self, chunk: WireChunk, data: str) -> list[Delta]:
         """Add a chunk, which was decoded from `data`; return the deltas of the first alternative reply."""
-        self._usage = chunk.usage or self._usage
+        self._usage = chunk.any_usage or self._usage
         self._model = chunk.model or self._model
         deltas: list[Delta] = []
         for choice in chunk.choices or ():
@@ -270,8 +297,13 @@ class ReplyAssembly:
 
     def build_message(self) -> WireMessage:
         """Return the message as it would have come whole."""
+        text = "".join(self._content)
+        content: str | list[WirePart] = text
+        if thinking := self._reasoning.build_parts():
+            held = WirePart(thinking=[WirePart(text=thinking)])
+            content = [held, WirePart(text=text)]
         return WireMessage(
-            content="".join(self._content),
+            content=content,
             refusal="".join(self._refusal),
             tool_calls=self._calls.build(),
             **self._reasoning.build(),

@@ -1,6 +1,7 @@
 """Redaction of what enters a run as messages: conversations, tool calls and a model's replies."""
 
 import dataclasses
+import operator
 from collections.abc import Iterable
 from typing import cast
 
@@ -45,12 +46,13 @@ def redact_conversation(redactor: Redactor, conversation: Conversation) -> Conve
 
 
 def _redact_message(redactor: Redactor, message: Message) -> Message:
-    calls, originals = redact_calls(redactor, message.calls)
+    calls, _ = redact_calls(redactor, message.calls)
     content = redactor.redact_text(message.content)
     call_id = redactor.redact_text(message.call_id)
     reasoning = _redact_reasoning(redactor, message.reasoning)
     texts_are_clean = (content, call_id) == (message.content, message.call_id)
-    if texts_are_clean and reasoning is message.reasoning and not originals:
+    is_reply_clean = reasoning is message.reasoning and calls is message.calls
+    if texts_are_clean and is_reply_clean:
         return message
     return dataclasses.replace(
         message, content=content, reasoning=reasoning, calls=calls, call_id=call_id
@@ -62,13 +64,19 @@ def redact_calls(
 ) -> tuple[tuple[ToolCall, ...], dict[int, JsonObject]]:
     """Return the calls without secrets, and the arguments of those that had some, by number."""
     originals: dict[int, JsonObject] = {}
-    clean = list(calls)
-    for number, call in enumerate(calls):
-        redacted = _redact_call(redactor, call)
-        if redacted is not call:
-            clean[number] = redacted
+    clean = tuple(_redact_call(redactor, call) for call in calls)
+    for number, (call, redacted) in enumerate(zip(calls, clean, strict=True)):
+        if _differ(call, redacted):
             originals[number] = call.arguments
-    return (tuple(clean) if originals else calls), originals
+    is_same = all(map(operator.is_, calls, clean))
+    return (calls if is_same else clean), originals
+
+
+def _differ(call: ToolCall, redacted: ToolCall) -> bool:
+    """Return whether more than opaque data was left out of a call."""
+    if redacted.arguments is not call.arguments:
+        return True
+    return (redacted.name, redacted.id) != (call.name, call.id)
 
 
 def _redact_call(redactor: Redactor, call: ToolCall) -> ToolCall:
@@ -76,11 +84,30 @@ def _redact_call(redactor: Redactor, call: ToolCall) -> ToolCall:
     fields: list[Json] = [call.name, call.id, arguments]
     redacted = redactor.redact_value(fields)
     if redacted is fields:
-        return call
+        return _redact_opaque(redactor, call)
     if not isinstance(redacted, list):  # nested too deeply to be searched
         return ToolCall(REDACTED, {"arguments": REDACTED}, REDACTED)
+    # Without its opaque data, which would hold the secret as well.
     name, call_id, clean = redacted
     return ToolCall(str(name), cast("JsonObject", clean), str(call_id))
+
+
+def _redact_opaque(redactor: Redactor, call: ToolCall) -> ToolCall:
+    """Return a call without its opaque data if that holds a registered value."""
+    if is_opaque_clean(redactor, call.block):
+        return call
+    return ToolCall(call.name, call.arguments, call.id)
+
+
+def is_opaque_clean(redactor: Redactor, block: JsonObject | None) -> bool:
+    """Return whether a provider's opaque data holds no registered value.
+
+    It is not searched for what looks like a secret: signatures and encrypted content are random
+    texts, some of which match a pattern by chance.
+    """
+    if block is None:
+        return True
+    return redactor.registered_values.redact_value(block) is block
 
 
 def redact_completion(redactor: Redactor, completion: Completion) -> RedactedCompletion:
@@ -88,8 +115,7 @@ def redact_completion(redactor: Redactor, completion: Completion) -> RedactedCom
 
     A secret that an argument's name gives away is removed from the text of the reply as well.
     """
-    content = _collect_content(completion)
-    if redactor.redact_value(content) is content:
+    if _is_clean(redactor, completion):
         return RedactedCompletion(completion, {})
     calls, originals = redact_calls(redactor, completion.calls)
     redactor = redactor.with_secrets_found_in(*originals.values())
@@ -123,9 +149,17 @@ def _collect_content(completion: Completion) -> Json:
     content += completion.flags
     for call in completion.calls:
         content += call.name, call.id, cast("Json", call.arguments)
-    for thought in completion.reasoning:
-        content += thought.text, cast("Json", thought.block)
+    content += [thought.text for thought in completion.reasoning]
     return content
+
+
+def _is_clean(redactor: Redactor, completion: Completion) -> bool:
+    content = _collect_content(completion)
+    if redactor.redact_value(content) is not content:
+        return False
+    blocks = [call.block for call in completion.calls]
+    blocks += [thought.block for thought in completion.reasoning]
+    return all(is_opaque_clean(redactor, block) for block in blocks)
 
 
 def _redact_reasoning(
@@ -139,8 +173,7 @@ def _redact_reasoning(
 
 
 def _redact_thought(redactor: Redactor, thought: Reasoning) -> Reasoning:
-    block = cast("Json", thought.block)
     text = redactor.redact_text(thought.text)
-    if text == thought.text and redactor.redact_value(block) is block:
+    if text == thought.text and is_opaque_clean(redactor, thought.block):
         return thought
     return Reasoning(text)

@@ -1,5 +1,6 @@
 """`Redactor`, which removes secrets from texts and JSON values."""
 
+import copy
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
@@ -48,6 +49,15 @@ class Redactor:
     def __repr__(self) -> str:
         count = len(self._known.secrets)
         return f"Redactor(<{count} secrets>, patterns={self._uses_patterns})"
+
+    @functools.cached_property
+    def registered_values(self) -> "Redactor":
+        """A redactor for the registered values alone, without patterns."""
+        if not self._uses_patterns:
+            return self
+        alone = copy.copy(self)
+        alone._uses_patterns = False
+        return alone
 
     def with_secrets(self, *secrets: str) -> "Redactor":
         """Return a redactor that removes these values too."""

@@ -1,0 +1,40 @@
+"""Canonical JSON, and values whose encoded forms are cached."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_json(value: object) -> bytes:
+    """Return the canonical bytes of a JSON value: sorted keys, no spaces, ASCII; raise ValueError
+    for NaN and non-JSON.
+    """
+    try:
+        return _CANONICAL.encode(value).encode()
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def hash_arguments(arguments: Mapping[str, JsonValue]) -> str:
+    """Return the SHA-256 (hex) of a call's canonical arguments; "" if they are not JSON."""
+    try:
+        return hashlib.sha256(canonical_json(arguments)).hexdigest()
+    except ValueError:
+        return ""
+
+
+class Encodable:
+    """Caches the encoded forms of an immutable value, so that each wire format is written once."""
+
+    def encoded(self, encoder: Callable[[Any], bytes]) -> bytes:
+        """Return what `encoder` makes of this value; it is called the first time only."""
+        kept: dict[object, bytes] = self.__dict__.setdefault("_encoded", {})
+        found = kept.get(encoder)
+        if found is None:
+            found = kept[encoder] = encoder(self)
+        return found

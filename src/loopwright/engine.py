@@ -40,7 +40,7 @@ from .journals.owner import new_owner
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json, check_call_results
 from .prompts import PromptSet
-from .providers.base import Delta
+from .providers.base import Delta, Sampling
 from .result import Model, Result
 from .run import Run
 from .security.redaction.messages import redact_conversation
@@ -68,6 +68,8 @@ class RunOptions(TypedDict, total=False):
     """Names and values to find the run by, such as the name of a user."""
     thread: str
     """The name of the conversation that the run is a part of."""
+    sampling: Sampling
+    """Settings of the model calls of this run; those of a single call take precedence."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -346,14 +348,14 @@ class LoopEngine(Options):
         saga: bool = False,
         tags: Mapping[str, str] | None = None,
         thread: str = "",
+        sampling: Sampling = Sampling(),
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
         services, owner = self.runtime, new_owner()
-        conversation = _conversation(task, system)
-        conversation = redact_conversation(services.redactor, conversation)
+        asked = _conversation(task, system)
+        conversation = redact_conversation(services.redactor, asked)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
-        _check_output(output)
-        _check_native_tools(services)
+        _check_start(services, output)
         options, opaque = self.recorded_options()
         created, redact = services.clock.wall(), services.redactor.redact_text
         header = RunHeader(
@@ -363,15 +365,15 @@ class LoopEngine(Options):
         )  # fmt: skip
         claim = services.journal.create(header)
         session = Session(services, claim, owner, Replay(), deps)
-        limits: dict[str, Json] = to_jsonable_python(services.limits)
         model = None if output is None else output.__name__
         session.journal_id = getattr(services.journal, "id", "")
-        session.saga, session.delimiter = saga, delimiter_of(run_id, created)
+        session.saga, session.sampling = saga, sampling
+        session.delimiter = delimiter_of(run_id, created)
         session.sensitivity.label = label = _label_of(services, conversation)
         started = RunStarted(
-            self.name, options, opaque, conversation.messages, limits, model, deps is not None, saga, __version__,
-            created, session.delimiter, label, services.app_version, tags=dict(header.tags), thread=header.thread,
-            journal_id=session.journal_id,
+            self.name, options, opaque, conversation.messages, to_jsonable_python(services.limits), model,
+            deps is not None, saga, __version__, created, session.delimiter, label, services.app_version,
+            tags=dict(header.tags), thread=header.thread, journal_id=session.journal_id, sampling=sampling.options,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session
@@ -406,6 +408,11 @@ def _check_native_tools(services: Services) -> None:
         raise ConfigError(
             f"provider {services.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
         )
+
+
+def _check_start(services: Services, output: object) -> None:
+    _check_output(output)
+    _check_native_tools(services)
 
 
 def _check_output(output: object) -> None:

@@ -18,6 +18,7 @@ from ._kernel.phases.child_run import delegate, guards_of_child
 from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.human import ask_user, take_follow_up
+from ._kernel.phases.inference import Question
 from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.sleep import parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
@@ -38,6 +39,7 @@ from .errors import (
 )
 from .gates.base import Cleared
 from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
+from .providers.base import Provider
 from .providers.base import Sampling as Sampling
 from .result import Result, RunOutcome, build_outcome
 
@@ -100,14 +102,25 @@ class Run:
     # --- the phases ---
 
     async def reason(
-        self, conversation: Conversation, *, tools: bool = True
+        self,
+        conversation: Conversation,
+        *,
+        tools: bool = True,
+        sampling: Sampling = Sampling(),
+        provider: str | None = None,
+        purpose: str = "",
     ) -> Proposal:
         """Ask the model what to do next; with `tools=False` it may only answer.
 
-        An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`.
+        An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`. For
+        `provider` and `purpose` see `ask`.
         """
         with self._scope.enter("reason"):
-            return await reason(self._cycle, conversation, tools)
+            chosen = self._choose_provider(provider)
+            question = Question(
+                "reason", conversation, tools, sampling=sampling, provider=chosen, purpose=purpose
+            )  # fmt: skip
+            return await reason(self._cycle, question)
 
     def propose(self, *calls: ToolCall, thought: str = "") -> Proposal:
         """Return a proposal of calls that the engine writes itself; they pass the same gate."""
@@ -203,10 +216,7 @@ class Run:
         "judge"), for people and traces.
         """
         conversation = Conversation.of(prompt) if isinstance(prompt, str) else prompt
-        services = self._cycle.services
-        chosen = (
-            services.provider if provider is None else services.named_provider(provider)
-        )
+        chosen = self._choose_provider(provider)
         settled = functools.partial(settle, self._cycle)
         with self._scope.enter("ask"):
             if into is str:
@@ -214,6 +224,10 @@ class Run:
             return await ask_model(
                 settled, conversation, into, sampling, chosen, purpose
             )
+
+    def _choose_provider(self, name: str | None) -> Provider:
+        services = self._cycle.services
+        return services.provider if name is None else services.named_provider(name)
 
     async def gather(
         self,

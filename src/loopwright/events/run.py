@@ -117,7 +117,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     undone unless the run completes. `version` and `created` (wall clock, seconds) are those of the run's row, so that
     the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
     `app_version` is that of the application's code, `Runtime(app_version=...)`; `tags`, `thread` and `agent` are what the
-    application said of the run. `journal_id` begins the idempotency keys of its calls.
+    application said of the run. `journal_id` begins the idempotency keys of its calls. `sampling` is
+    what `run(..., sampling=)` was given.
     """
 
     engine: Annotated[str, public(log="")]
@@ -139,6 +140,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     thread: Annotated[str, public("gen_ai.conversation.id", log="")] = ""
     agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
     journal_id: str = ""
+    sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
 
     def summary(self) -> str:
         given = {

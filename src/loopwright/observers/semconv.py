@@ -42,6 +42,9 @@ SAMPLING = {
     "max_tokens": "gen_ai.request.max_tokens",
     "stop": "gen_ai.request.stop_sequences",
     "seed": "gen_ai.request.seed",
+    "top_k": "gen_ai.request.top_k",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
 }
 
 

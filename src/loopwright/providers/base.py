@@ -8,6 +8,7 @@ from ..errors import ProviderError
 from ..messages import Completion, Conversation, Json, JsonObject, ToolCall, ToolSpec
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
 
 CALL_OVERHEAD = 20  # characters that a call needs beside its name, id and arguments
 # Looking for secrets in a longer reply, and recording it, would block every other run.
@@ -24,6 +25,11 @@ class Sampling:
         max_tokens: upper bound of the output tokens.
         top_p: share of the probability mass that tokens are sampled from.
         seed: makes sampling repeatable where the endpoint supports it.
+        effort: how much the model may think before it replies.
+        top_k: number of most probable tokens that are sampled from.
+        presence_penalty: -2 to 2; above 0, tokens that the text has already become less probable.
+        frequency_penalty: the same, with each time that the text has them.
+        extra_body: fields that are added to the body of the request as they are, for what the endpoint alone knows.
     """
 
     temperature: float | None = None
@@ -31,6 +37,23 @@ class Sampling:
     max_tokens: int | None = None
     top_p: float | None = None
     seed: int | None = None
+    effort: ReasoningEffort | None = None
+    top_k: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    extra_body: JsonObject | None = dataclasses.field(default=None, hash=False)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Sampling":
+        """Return the settings that `options` gave."""
+        values: dict[str, Any] = {**options, "stop": tuple(options.get("stop", ()))}
+        return cls(**values)
+
+    def override(self, given: "Sampling") -> "Sampling":
+        """Return the settings of `given`, and these where it leaves one open."""
+        if not given.options:
+            return self
+        return Sampling.from_options({**self.options, **given.options})
 
     @property
     def options(self) -> dict[str, Json]:
@@ -39,6 +62,27 @@ class Sampling:
         return {
             name: value for name, value in values.items() if value not in (None, [])
         }
+
+
+def refuse_settings(model: str, settings: Mapping[str, Json], *names: str) -> None:
+    """Raise `ProviderError` if `settings` has one of these, which the model or its endpoint does not know."""
+    for name in names:
+        if name in settings:
+            raise ProviderError(
+                f"Sampling.{name}: {model} takes none; leave it out for this model"
+            )
+
+
+def take_extra_body(settings: dict[str, Json], reserved: frozenset[str]) -> JsonObject:
+    """Remove `extra_body` from `settings` and return it; raise `ProviderError` if it has a field of the library's."""
+    extra = settings.pop("extra_body", None)
+    if not isinstance(extra, Mapping):
+        return {}
+    for name in reserved.intersection(extra):
+        raise ProviderError(
+            f"Sampling.extra_body: {name!r} is set by the library; take it out"
+        )
+    return extra
 
 
 @dataclasses.dataclass(frozen=True)

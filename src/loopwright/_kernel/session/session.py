@@ -17,7 +17,7 @@ from ...journals.base import Claim
 from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...limits import Budget
 from ...messages import Observation
-from ...providers.base import Delta
+from ...providers.base import Delta, Sampling
 from ...tools.base import Tool
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
@@ -63,9 +63,12 @@ class Session:
         self.delimiter = delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
         self.saga, self.journal_id = False, ""
+        self.sampling = Sampling()
+        """What the run was started with, for the calls of its own model."""
         if started is not None:
             self.delimiter = started.boundary or self.delimiter
             self.saga, self.journal_id = started.saga, started.journal_id
+            self.sampling = Sampling.from_options(started.sampling)
         spent = replay.totals
         self.budget = Budget(
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -13,7 +13,14 @@ from pydantic_core import to_json
 
 from ...errors import ConfigError, ProviderError
 from ...messages import Completion, Json, JsonObject, Message, ToolSpec
-from ..base import Capabilities, Delta, Request, Sampling
+from ..base import (
+    Capabilities,
+    Delta,
+    Request,
+    Sampling,
+    refuse_settings,
+    take_extra_body,
+)
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
@@ -27,6 +34,10 @@ HOST = "api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 VERSION = "2023-06-01"
 MIN_BUDGET = 1024  # tokens; the API refuses less
+# Tokens that an effort stands for where a model knows budgets alone.
+BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 24_576}
+RESERVED = frozenset({"model", "messages", "tools", "stream", "system"})
+UNKNOWN = ("presence_penalty", "frequency_penalty")
 MIN_TOP_P = 0.95  # beside thinking; the API refuses less
 NEWEST = [99]  # the version of a model without a number in its name
 INSTRUCTION = (
@@ -46,10 +57,12 @@ class MessagesQuirks:
     Args:
         sampling: it accepts `temperature` and `top_p`, which Claude models since 4.7 refuse.
         json_schema: it can constrain its reply to a JSON schema, as Claude models since 4.5 can.
+        effort: it takes an effort, as Claude models since 4.6 do; older ones take a budget of tokens.
     """
 
     sampling: bool = True
     json_schema: bool = False
+    effort: bool = False
 
     @classmethod
     def guess(cls, base_url: str, model: str) -> Self:
@@ -59,7 +72,9 @@ class MessagesQuirks:
         version = list(map(int, _NUMBERS.findall(model)[:2])) or NEWEST
         is_anthropic = urlsplit(base_url).hostname == HOST
         return cls(
-            sampling=version < [4, 7], json_schema=is_anthropic and version >= [4, 5]
+            sampling=version < [4, 7],
+            json_schema=is_anthropic and version >= [4, 5],
+            effort=version >= [4, 6],
         )
 
 
@@ -279,26 +294,40 @@ class AnthropicProvider(Endpoint):
     ) -> dict[str, Json]:
         """Return everything but conversation and tools: the request's own settings, else the provider's."""
         settings = {**self._sampling.options, **request.sampling.options}
+        extra = take_extra_body(settings, RESERVED)
+        refuse_settings(self._model, settings, *UNKNOWN)
+        thinking = self._choose_thinking(settings)
         max_tokens = (
             request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
         )
         options: dict[str, Json] = {"max_tokens": max_tokens}
         output: dict[str, Json] = {} if format_ is None else {"format": dict(format_)}
-        if isinstance(self._thinking, str):
-            # By default the newest models hide their thinking from observers too.
-            options["thinking"] = {"type": "adaptive", "display": "summarized"}
-            if self._thinking != "adaptive":
-                output["effort"] = self._thinking
-        elif self._thinking is not None and can_think(messages):
-            options["thinking"] = {"type": "enabled", "budget_tokens": self._thinking}
-            options["max_tokens"] = max_tokens + self._thinking
+        if isinstance(thinking, str):
+            options["thinking"] = _build_thinking(thinking)
+            if thinking not in {"adaptive", "none"}:
+                output["effort"] = thinking
+        elif thinking is not None and can_think(messages):
+            options["thinking"] = {"type": "enabled", "budget_tokens": thinking}
+            options["max_tokens"] = max_tokens + thinking
         if output:
             options["output_config"] = output
         if "stop" in settings:
             options["stop_sequences"] = settings["stop"]
         if self._quirks.sampling:
-            options |= _choose_sampling(settings, is_thinking="thinking" in options)
-        return options
+            is_thinking = "thinking" in options and thinking != "none"
+            options |= _choose_sampling(settings, is_thinking=is_thinking)
+        return {**options, **extra}
+
+    def _choose_thinking(self, settings: Mapping[str, Json]) -> int | str | None:
+        """Return how much the model may think: by the effort of the settings, else as the provider was made."""
+        effort = settings.get("effort")
+        if effort is None:
+            return self._thinking
+        if effort == "none":
+            return "none"
+        if self._quirks.effort:
+            return "low" if effort == "minimal" else str(effort)
+        return BUDGETS[str(effort)]
 
     def _read_status(self, failure: WireError) -> int | None:
         return read_status(failure)
@@ -358,13 +387,25 @@ def _describe_called_tools(request: Request) -> tuple[ToolSpec, ...]:
     return tuple(specs.values())
 
 
+def _build_thinking(effort: str) -> dict[str, Json]:
+    if effort == "none":
+        return {"type": "disabled"}
+    # By default the newest models hide their thinking from observers too.
+    return {"type": "adaptive", "display": "summarized"}
+
+
 def _choose_sampling(
     settings: dict[str, Json], *, is_thinking: bool
 ) -> dict[str, Json]:
     """Return the temperature or `top_p`; models since 4.1 refuse both together."""
     if "temperature" in settings and not is_thinking:
-        return {"temperature": settings["temperature"]}
+        return {"temperature": settings["temperature"], **_select_top_k(settings)}
     top_p = settings.get("top_p")
+    top_k = {} if is_thinking else _select_top_k(settings)
     if not isinstance(top_p, float | int) or (is_thinking and top_p < MIN_TOP_P):
-        return {}
-    return {"top_p": top_p}
+        return top_k
+    return {"top_p": top_p, **top_k}
+
+
+def _select_top_k(settings: dict[str, Json]) -> dict[str, Json]:
+    return {"top_k": settings["top_k"]} if "top_k" in settings else {}

@@ -9,7 +9,14 @@ from pydantic_core import to_json
 
 from ...errors import ConfigError, ContextTooLong, ProviderError
 from ...messages import Completion
-from ..base import Capabilities, Delta, Request, Sampling
+from ..base import (
+    Capabilities,
+    Delta,
+    Request,
+    Sampling,
+    refuse_settings,
+    take_extra_body,
+)
 from ..http.endpoint import HEADERS, MAX_REFUSAL, Endpoint, read_key
 from ..http.response import Response
 from ..http.sse import ServerEvent
@@ -28,6 +35,7 @@ from .stream import ReplyAssembly, WireChunk
 DEFAULT_URL = "https://api.openai.com/v1"
 PATH = "/chat/completions"
 END_OF_STREAM = "[DONE]"
+RESERVED = frozenset({"model", "messages", "tools", "stream", "response_format"})
 # The finish reasons of OpenRouter, vLLM and DeepSeek for a reply that failed half-way.
 FAILED_REASONS = frozenset({"error", "abort", "insufficient_system_resource"})
 
@@ -289,10 +297,20 @@ class OpenAIProvider(Endpoint):
     def _encode_sampling(self, sampling: Sampling) -> bytes:
         """Return the request's settings, else the provider's, as the end of a JSON object."""
         options = {**self._sampling.options, **sampling.options}
+        quirks = self._quirks
         if "max_tokens" in options:
-            options[self._quirks.max_tokens_field] = options.pop("max_tokens")
-        if not self._quirks.stop:
+            options[quirks.max_tokens_field] = options.pop("max_tokens")
+        if not quirks.stop:
             options.pop("stop", None)
+        if not quirks.top_k:
+            refuse_settings(self._model, options, "top_k")
+        if quirks.effort is None:
+            refuse_settings(self._model, options, "effort")
+        elif "effort" in options:
+            effort = options.pop("effort")
+            is_object = quirks.effort == "reasoning"
+            options[quirks.effort] = {"effort": effort} if is_object else effort
+        options |= take_extra_body(options, RESERVED)
         return b"," + to_json(options)[1:-1] if options else b""
 
 

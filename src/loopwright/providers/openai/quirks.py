@@ -28,6 +28,8 @@ class Quirks:
         attachments: the kinds that it accepts. Text documents are sent as text to every endpoint.
         fetches_images: it fetches images that are given by URL.
         send_reasoning: the form of reasoning to send back with the next request; `None` sends none.
+        effort: how `Sampling.effort` is sent: in the field `reasoning_effort`, in an object `reasoning`, or not at all.
+        top_k: it accepts `Sampling.top_k`.
         key_variable: the environment variable that holds its API key.
     """
 
@@ -45,6 +47,8 @@ class Quirks:
     send_reasoning: (
         Literal["reasoning", "reasoning_content", "reasoning_details"] | None
     ) = None
+    effort: Literal["reasoning_effort", "reasoning"] | None = "reasoning_effort"
+    top_k: bool = True
     key_variable: str = "OPENAI_API_KEY"
 
     @classmethod
@@ -75,8 +79,10 @@ OPENAI = Quirks(
     json_schema=True,
     stream_usage=True,
     attachments=BOTH,
+    top_k=False,
 )
 OPENROUTER = Quirks(
+    effort="reasoning",
     stream_usage=True,
     attachments=BOTH,
     send_reasoning="reasoning_details",

@@ -9,7 +9,14 @@ from pydantic_core import to_json
 
 from ....errors import ConfigError, ContextTooLong, ProviderError
 from ....messages import Completion, Json
-from ...base import Capabilities, Delta, Request, Sampling
+from ...base import (
+    Capabilities,
+    Delta,
+    Request,
+    Sampling,
+    refuse_settings,
+    take_extra_body,
+)
 from ...http.endpoint import Endpoint, read_key
 from ...http.response import Response
 from ...http.sse import ServerEvent
@@ -30,6 +37,9 @@ PATH = "/responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
 MODEL_VARIABLE = "OPENAI_MODEL"
 URL_VARIABLE = "OPENAI_BASE_URL"
+RESERVED = frozenset({"model", "input", "tools", "stream", "store", "text"})
+# What the API has no field for.
+UNKNOWN = ("top_k", "presence_penalty", "frequency_penalty")
 STREAM = b',"stream":true'
 # What a refusal of opaque data names: encrypted reasoning of another key, or of a model that is gone.
 OPAQUE_NAMES = (
@@ -236,7 +246,11 @@ class OpenAIResponsesProvider(Endpoint):
     def _build_options(self, request: Request) -> dict[str, object]:
         quirks = self._quirks
         settings = {**self._sampling.options, **request.sampling.options}
-        options = _select_sampling(settings, quirks)
+        extra = take_extra_body(settings, RESERVED)
+        refuse_settings(self._model, settings, *UNKNOWN)
+        if not quirks.encrypted_reasoning:
+            refuse_settings(self._model, settings, "effort")
+        options = {**_select_sampling(settings, quirks), **extra}
         if quirks.stateless:
             options["store"] = False
         if quirks.encrypted_reasoning:
@@ -269,6 +283,8 @@ def _select_sampling(
     if quirks.sampling:
         names = ("temperature", "top_p")
         options |= {name: settings[name] for name in names if name in settings}
+    if "effort" in settings:
+        options["reasoning"] = {"effort": settings["effort"]}
     return options
 
 

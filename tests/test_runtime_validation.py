@@ -218,9 +218,9 @@ async def test_a_conversation_with_an_orphan_result_is_refused() -> None:
         await ReActEngine(runtime("never")).run(orphan)
 
 
-async def test_an_output_that_is_not_a_model_is_refused() -> None:
+async def test_an_output_that_is_no_type_is_refused() -> None:
     with pytest.raises(ConfigError, match="output: "):
-        await ReActEngine(runtime("never", "never")).run("Go.", output=dict)  # type: ignore[arg-type]
+        await ReActEngine(runtime("never", "never")).run("Go.", output=7)  # type: ignore[arg-type]
 
 
 # --- run ids ---

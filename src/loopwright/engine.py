@@ -16,15 +16,15 @@ from typing import (
     overload,
 )
 
-from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from ._internal.options import Options, explain
+from ._internal.options import Options
 from ._internal.sync import LOOP_THREAD
 from ._internal.version import __version__
 from ._kernel.durability.fork import fork
 from ._kernel.durability.replay import Replay
+from ._kernel.phases.output_type import OutputType
 from ._kernel.session.claim import ALONE, claim_run
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session, delimiter_of
@@ -119,7 +119,8 @@ class LoopEngine(Options):
 
         Args:
             task: a text, or a conversation that ends with one.
-            output: a pydantic model; the answer is read as one, into `Result.output`.
+            output: a type that pydantic reads (a model, a dataclass, `list[str]`, a union, an enum); the answer is read
+                as one, into `Result.output`.
         """
         return await self.start(task, output=output, **options).result()
 
@@ -164,8 +165,9 @@ class LoopEngine(Options):
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        conversation, session = self._begin(task, output, **options)
-        return RunHandle(self, session, conversation, output, deltas=deltas)
+        read_as = _output_type(output)
+        conversation, session = self._begin(task, read_as, **options)
+        return RunHandle(self, session, conversation, read_as, deltas=deltas)
 
     async def resume(
         self,
@@ -179,7 +181,7 @@ class LoopEngine(Options):
         A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises
         `RunBusy` if a live process (or task) is working on the run, unless `take_over`.
         """
-        return await self._resume(run_id, output, **options)
+        return await self._resume(run_id, _output_type(output), **options)
 
     def resume_sync(
         self,
@@ -194,7 +196,7 @@ class LoopEngine(Options):
     async def _resume(
         self,
         run_id: str,
-        output: type[Model] | None,
+        output: OutputType[Any] | None,
         *,
         take_over: bool = False,
         deps: object = None,
@@ -234,7 +236,7 @@ class LoopEngine(Options):
         self,
         run_id: str,
         entries: list[Entry],
-        output: type[BaseModel] | None,
+        output: OutputType[Any] | None,
         deps: object,
     ) -> RunStarted:
         """Return the run's first entry, if this engine can resume it; nothing is claimed before."""
@@ -340,7 +342,7 @@ class LoopEngine(Options):
     def _begin(
         self,
         task: Task,
-        output: type[BaseModel] | None,
+        output: OutputType[Any] | None,
         *,
         run_id: str | None = None,
         deps: object = None,
@@ -355,7 +357,7 @@ class LoopEngine(Options):
         asked = _conversation(task, system)
         conversation = redact_conversation(services.redactor, asked)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
-        _check_start(services, output)
+        _check_native_tools(services)
         options, opaque = self.recorded_options()
         created, redact = services.clock.wall(), services.redactor.redact_text
         header = RunHeader(
@@ -365,7 +367,7 @@ class LoopEngine(Options):
         )  # fmt: skip
         claim = services.journal.create(header)
         session = Session(services, claim, owner, Replay(), deps)
-        model = None if output is None else output.__name__
+        model = None if output is None else output.name
         session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.sampling = saga, sampling
         session.delimiter = delimiter_of(run_id, created)
@@ -410,16 +412,13 @@ def _check_native_tools(services: Services) -> None:
         )
 
 
-def _check_start(services: Services, output: object) -> None:
-    _check_output(output)
-    _check_native_tools(services)
-
-
-def _check_output(output: object) -> None:
-    if output is not None and not (
-        isinstance(output, type) and issubclass(output, BaseModel)
-    ):
-        raise ConfigError(f"output: must be a pydantic model class, got {output!r}")
+def _output_type(output: object) -> OutputType[Any] | None:
+    """Return how an answer is read as the type that was asked for."""
+    if output is None:
+        return None
+    if output is str:
+        raise ConfigError("output: a text is what every run answers; leave it out")
+    return OutputType(output)
 
 
 def _conversation(task: object, system: str | None) -> Conversation:
@@ -446,7 +445,7 @@ def _conversation(task: object, system: str | None) -> Conversation:
 
 
 def _recorded_result(
-    entries: list[Entry], output: type[BaseModel] | None
+    entries: list[Entry], output: OutputType[Any] | None
 ) -> Result | None:
     """The result of a run that has ended."""
     last = entries[-1] if entries else None
@@ -462,7 +461,7 @@ def _recorded_result(
         last.run_id,
         None if done.error is None else done.error.restore(),
         head_hash=last.hash,
-        output=_restored(done.output, output),
+        output=_restore_output(done.output, output),
         conversation=Conversation(done.messages),
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
@@ -472,13 +471,8 @@ def _recorded_result(
     )
 
 
-def _restored(recorded: Json, output: type[BaseModel] | None) -> Any:
-    """The recorded output as the model class, if that is given."""
+def _restore_output(recorded: Json, output: OutputType[Any] | None) -> Any:
+    """Return the recorded output as the type that was asked for, if that is given."""
     if output is None or recorded is None:
         return recorded
-    try:
-        return output.model_validate(recorded, by_alias=True, by_name=True)
-    except ValidationError as error:
-        raise ConfigError(
-            f"output: what the run recorded does not fit: {explain(error, output.__name__)}"
-        ) from None
+    return output.restore(recorded)

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel
-
 from ._internal.log import logger
 from ._kernel.control.run_control import Control
 from ._kernel.phases.execution import Execution
+from ._kernel.phases.output_type import OutputType
 from ._kernel.session.cancellation import wait_despite_cancellation
 from ._kernel.session.session import Session
 from .clock import Clock
@@ -38,7 +37,7 @@ class RunHandle(Control, Generic[Item, Output]):
         engine: Strategy,
         session: Session,
         conversation: Conversation,
-        output: type[BaseModel] | None,
+        output: OutputType[Any] | None,
         *,
         deltas: bool = False,
     ) -> None:

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from pydantic import BaseModel
-
 from .errors import (
     Aborted,
     AskFailed,
@@ -28,7 +26,7 @@ if TYPE_CHECKING:  # typing has defaults of type variables from Python 3.13 on
     from typing_extensions import TypeVar
 
     Output = TypeVar("Output", default=Any, covariant=True)
-    Model = TypeVar("Model", bound=BaseModel, default=Any)
+    Model = TypeVar("Model", default=Any)
 else:
     from typing import TypeVar
 

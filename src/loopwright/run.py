@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
 
-from pydantic import BaseModel
-
 from ._kernel.phases import side_effects
 from ._kernel.phases.approvals import Guard
 from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
@@ -19,6 +17,7 @@ from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.inference import Question
+from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.sleep import parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
@@ -44,7 +43,7 @@ from .providers.base import Sampling as Sampling
 from .result import Result, RunOutcome, build_outcome
 
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
 
 
 class Strategy(Engine, Protocol):
@@ -211,7 +210,8 @@ class Run:
     ) -> Any:
         """Call a model outside the conversation: a planner, a judge, a critic.
 
-        With a pydantic model as `into` the reply is read strictly and repaired at most twice; then `AskFailed`.
+        With another type as `into` (a pydantic model, a dataclass, `list[str]`) the reply is read strictly and repaired
+        at most twice; then `AskFailed`.
         `provider` names one of `Runtime(providers=...)`. `purpose` says in a word what the call is for ("plan",
         "judge"), for people and traces.
         """
@@ -222,7 +222,12 @@ class Run:
             if into is str:
                 return await ask_text(settled, conversation, sampling, chosen, purpose)
             return await ask_model(
-                settled, conversation, into, sampling, chosen, purpose
+                settled,
+                conversation,
+                OutputType[Any](into, "into"),
+                sampling,
+                chosen,
+                purpose,
             )
 
     def _choose_provider(self, name: str | None) -> Provider:

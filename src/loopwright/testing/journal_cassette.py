@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from pydantic import BaseModel
-
 from .._kernel.durability.effects import Outcome
 from .._kernel.durability.replay import Replay
 from .._kernel.durability.scopes import Scopes
+from .._kernel.phases.output_type import OutputType
 from .._kernel.session.session import Session
 from ..engine import LoopEngine
 from ..errors import ConfigError, ContextTooLong, ProviderError, ReplayDivergence
@@ -48,7 +47,7 @@ async def cassette_from_journal(
     engine: Callable[[Provider], LoopEngine],
     *,
     capabilities: Capabilities = Capabilities(),
-    output: type[BaseModel] | None = None,
+    output: Any = None,
     secrets: Iterable[str] = (),
 ) -> Cassette:
     """Build a cassette of a run that has ended, from which a run of the same engine, task and run id replays.
@@ -63,9 +62,10 @@ async def cassette_from_journal(
         engine: builds the engine as it was, on the given provider and without a journal:
             `lambda model: ReActEngine(Runtime(model, tools=[look]))`. Raises `ReplayDivergence` if it differs.
         capabilities: capabilities of the recorded models, which no journal holds.
-        output: the model class of the answer, if the run had one.
+        output: the type of the answer, if the run had one.
         secrets: texts that are never written; see `Cassette`.
     """
+    read_as = None if output is None else OutputType[Any](output)
     entries = await asyncio.to_thread(journal.read, run_id)
     started = _check_ended(run_id, entries)
     cassette = Cassette(path, secrets=secrets)
@@ -73,7 +73,7 @@ async def cassette_from_journal(
     rebuilt = engine(provider)
     session = _open_session(rebuilt, run_id, entries, provider.replied)
     handle: RunHandle[Entry, Any] = RunHandle(
-        rebuilt, session, Conversation(started.messages), output
+        rebuilt, session, Conversation(started.messages), read_as
     )
     result = await handle.result()
     written = rebuilt.runtime.journal.read(run_id)[len(entries) - 1 :]

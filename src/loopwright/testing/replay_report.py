@@ -7,10 +7,9 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from .._kernel.durability.replay import Replay
 from .._kernel.phases.execution import Execution
+from .._kernel.phases.output_type import OutputType
 from .._kernel.session.replay_end import ReplayEnd
 from .._kernel.session.session import Session
 from ..engine import LoopEngine
@@ -54,7 +53,7 @@ async def replay_check(
     engines: Iterable[LoopEngine],
     *,
     status: str | None = None,
-    outputs: Iterable[type[BaseModel]] = (),
+    outputs: Iterable[Any] = (),
 ) -> list[ReplayReport]:
     """Replay the runs of a journal with engines of today; return a report on each, the oldest first.
 
@@ -65,7 +64,7 @@ async def replay_check(
         journal: the runs, such as a copy of the journal in production.
         engines: one engine for each name, built as the application builds it.
         status: check runs of that status only, such as "waiting".
-        outputs: the classes of `output=` that runs were started with.
+        outputs: the types of `output=` that runs were started with.
     """
     known = {engine.name: engine for engine in engines}
 
@@ -84,10 +83,11 @@ async def check_runs(
     find_engine: FindEngine,
     *,
     status: str | None = None,
-    outputs: Iterable[type[BaseModel]] = (),
+    outputs: Iterable[Any] = (),
 ) -> list[ReplayReport]:
     """Replay runs with the engines that `find_engine` returns for their ids and starts."""
-    models = {output.__name__: output for output in outputs}
+    found = [OutputType[Any](output, "outputs") for output in outputs]
+    models = {output.name: output for output in found}
     infos = await asyncio.to_thread(journal.runs)
     wanted = [info for info in reversed(infos) if status in (None, info.status)]
     return [await _check_run(journal, info, find_engine, models) for info in wanted]
@@ -97,7 +97,7 @@ async def _check_run(
     journal: Journal,
     info: RunInfo,
     find_engine: FindEngine,
-    models: dict[str, type[BaseModel]],
+    models: dict[str, OutputType[Any]],
 ) -> ReplayReport:
     report = functools.partial(ReplayReport, info.run_id, info.engine)
     try:
@@ -122,8 +122,8 @@ async def _check_run(
 
 
 def _find_output(
-    started: RunStarted, models: dict[str, type[BaseModel]]
-) -> type[BaseModel] | None:
+    started: RunStarted, models: dict[str, OutputType[Any]]
+) -> OutputType[Any] | None:
     if started.output is not None and started.output not in models:
         raise ConfigError(f"outputs: the run answers as {started.output}; pass it")
     return models.get(started.output or "")
@@ -133,7 +133,7 @@ async def _replay(
     engine: LoopEngine,
     started: RunStarted,
     entries: Sequence[Entry],
-    output: type[BaseModel] | None,
+    output: OutputType[Any] | None,
 ) -> None:
     """Drive an engine over recorded entries; raise `ReplayDivergence` where they differ."""
     session = _open_session(engine, entries)
@@ -183,6 +183,6 @@ class _Rehearsal(Execution):
         await self._finish_solving()
 
     async def _permit_answer(
-        self, outcome: RunOutcome, output: BaseModel | None
+        self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
         return outcome, output

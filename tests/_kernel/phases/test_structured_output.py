@@ -431,11 +431,27 @@ async def test_a_model_that_holds_itself_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "output", [dict, str, int, Kind, "Trip", Trip.model_construct(), list[Trip]]
+    "output",
+    ["Unknown", Trip.model_construct(), 7, Callable[[], int]],
 )
-def test_anything_but_a_model_class_is_refused_before_the_run(output: Any) -> None:
-    with pytest.raises(ConfigError, match="output: must be a pydantic model class"):
+def test_what_pydantic_cannot_read_is_refused_before_the_run(output: Any) -> None:
+    with pytest.raises(ConfigError, match="output: must be a type that pydantic can"):
         ReActEngine(Runtime(ScriptedProvider([]))).run_sync(TASK, output=output)
+
+
+def test_function_is_no_output() -> None:
+    with pytest.raises(ConfigError, match="output: must be a type, got the function"):
+        ReActEngine(Runtime(ScriptedProvider([]))).run_sync(TASK, output=len_of)  # type: ignore[arg-type]
+
+
+def len_of(text: str) -> int:
+    """Return a number, which makes this no type."""
+    return len(text)
+
+
+def test_text_is_no_output_since_every_run_answers_with_one() -> None:
+    with pytest.raises(ConfigError, match="output: a text is what every run answers"):
+        ReActEngine(Runtime(ScriptedProvider([]))).run_sync(TASK, output=str)
 
 
 class Fussy(BaseModel):

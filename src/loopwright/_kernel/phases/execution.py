@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NoReturn, cast
-
-from pydantic import BaseModel
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from ...errors import (
     Aborted,
@@ -26,6 +24,7 @@ from ..session.cancellation import finish_despite_cancellation
 from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
 from .human import permit_answer, take_follow_up
+from .output_type import OutputType
 from .reason import settle
 from .saga import (
     Compensation,
@@ -33,7 +32,9 @@ from .saga import (
     needs_compensation,
     restore_outcome,
 )
-from .structured_output import ask_model, read_model
+from .structured_output import ask_model
+
+T = TypeVar("T")
 
 
 class Execution:
@@ -48,7 +49,7 @@ class Execution:
     def __init__(
         self,
         cycle: Cycle,
-        output: type[BaseModel] | None,
+        output: OutputType[Any] | None,
         solve: Callable[[], Awaitable[RunOutcome]],
     ) -> None:
         self._cycle, self._session = cycle, cycle.session
@@ -134,7 +135,7 @@ class Execution:
         if self._output is None or outcome.answer is None:
             return outcome, None
         try:
-            return outcome, read_model(outcome.answer, self._output)
+            return outcome, self._output.read(outcome.answer)
         except ValueError:
             answered = self._cycle.latest.assistant(outcome.answer, origin="model")
             asked = answered.user("Give that answer as JSON.")
@@ -147,9 +148,7 @@ class Execution:
         except LoopwrightError as error:
             return build_outcome(error, outcome.answer), None
 
-    async def _ask_for_output(
-        self, asked: Conversation, output: type[BaseModel]
-    ) -> BaseModel:
+    async def _ask_for_output(self, asked: Conversation, output: OutputType[T]) -> T:
         settled = functools.partial(settle, self._cycle)
         provider = self._cycle.services.provider
         with self._cycle.scope.enter("ask"):
@@ -158,16 +157,16 @@ class Execution:
             )
 
     async def _permit_answer(
-        self, outcome: RunOutcome, output: BaseModel | None
+        self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
         """Return the outcome as gates permit it; an answer that they changed is read again."""
-        permitted = await permit_answer(self._cycle, outcome, _dump(output))
+        permitted = await permit_answer(self._cycle, outcome, self._dump(output))
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
         if permitted.answer is None:
             return permitted, None
         try:
-            return permitted, read_model(permitted.answer, self._output)
+            return permitted, self._output.read(permitted.answer)
         except ValueError as error:
             invalid = InvalidOutput(f"the gate changed the answer: {error}")
             return build_outcome(invalid, permitted.answer), None
@@ -213,9 +212,7 @@ class Execution:
         except JournalError as failure:
             return build_outcome(failure, outcome.answer)
 
-    async def _close(
-        self, outcome: RunOutcome, output: BaseModel | None
-    ) -> Result[Any]:
+    async def _close(self, outcome: RunOutcome, output: Any) -> Result[Any]:
         """Write the closing entry, and return the result."""
         session, budget = self._session, self._session.budget
         conversation = self._cycle.latest
@@ -254,14 +251,15 @@ class Execution:
         return RunSuspended(reason, pending, waited, wake_at=wake_at)
 
     def _finished(
-        self, outcome: RunOutcome, output: BaseModel | None, conversation: Conversation
+        self, outcome: RunOutcome, output: Any, conversation: Conversation
     ) -> RunFinished:
         budget, turns = self._session.budget, self._cycle.scope.turns
         return RunFinished(
-            outcome.status, outcome.stop_reason, outcome.answer, _dump(output), outcome.record_error(),
+            outcome.status, outcome.stop_reason, outcome.answer, self._dump(output), outcome.record_error(),
             budget.usage, budget.llm_calls, budget.tool_calls, turns, conversation.messages,
         )  # fmt: skip
 
-
-def _dump(output: BaseModel | None) -> Json:
-    return None if output is None else output.model_dump(mode="json", round_trip=True)
+    def _dump(self, output: Any) -> Json:
+        if self._output is None or output is None:
+            return None
+        return self._output.dump(output)

@@ -49,6 +49,7 @@ from ...tools.recovery import (
 )
 from ...tools.resolution import CallNotExecuted
 from .inference import Question, Reply
+from .output_type import OutputType
 from .structured_output import ask_model
 from .tool_call import ToolCalls, ToolOutcome
 from .unknown_outcome import OutcomeResolver, ResolvedResult, build_outcome
@@ -298,7 +299,12 @@ class RecoveryStep:
         provider = self._calls.services.provider
         try:
             return await ask_model(
-                settle, conversation, into, Sampling(), provider, "recovery"
+                settle,
+                conversation,
+                OutputType[M](into),
+                Sampling(),
+                provider,
+                "recovery",
             )
         except (AskFailed, ProviderError, LimitReached):
             return None

@@ -4,36 +4,20 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
-
-from ..._internal.options import explain
-from ...errors import AskFailed, format_error
+from ...errors import AskFailed
 from ...messages import Completion, Conversation
-from ...parsing import read_json_document
 from ...parsing.thinking import strip_thinking
 from ...providers.base import OutputSchema, Provider, Sampling
 from .inference import Question, Reply
+from .output_type import OutputType
 
-M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 MAX_REPAIRS = 2
 INSTRUCTION = (
     "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
 )
 
 Settle = Callable[[Question], Awaitable[Reply]]
-
-
-def read_model(text: str, model: type[M]) -> M:
-    """The model's instance in `text`: strict JSON, alone or in a code fence. Raises ValueError saying what is wrong."""
-    value = read_json_document(text)
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        raise ValueError(explain(error, model.__name__)) from None
-    except Exception as error:
-        raise ValueError(
-            f"{model.__name__} cannot be made of it: {format_error(error)}"
-        ) from error
 
 
 def _text_of(completion: Completion) -> str:
@@ -79,26 +63,25 @@ async def ask_text(
 async def ask_model(
     settle: Settle,
     conversation: Conversation,
-    into: type[M],
+    into: OutputType[T],
     sampling: Sampling,
     provider: Provider,
     purpose: str = "",
-) -> M:
+) -> T:
     """Return a model's reply as `into`; each repair is a separate effect.
 
     Raises `AskFailed` after the last.
     """
-    schema = into.model_json_schema()
     output: OutputSchema | None = None
     if provider.capabilities.json_schema:
-        output = OutputSchema(into.__name__, schema)
+        output = OutputSchema(into.name, into.schema)
     else:
-        encoded = json.dumps(schema, ensure_ascii=False)
+        encoded = json.dumps(into.schema, ensure_ascii=False)
         conversation = conversation.user(INSTRUCTION + encoded)
     problem, text, cut = "", "", False
     for _ in range(1 + MAX_REPAIRS):
         question = Question(
-            "ask", conversation, into=into.__name__, schema=output, sampling=sampling, provider=provider,
+            "ask", conversation, into=into.name, schema=output, sampling=sampling, provider=provider,
             purpose=purpose,
         )  # fmt: skip
         reply = await settle(question)
@@ -111,13 +94,13 @@ async def ask_model(
         replied = conversation.add(*reply.delivered).assistant(text, origin="model")
         conversation = replied.user(repair, origin="runtime")
     raise AskFailed(
-        f"no valid {into.__name__} after {MAX_REPAIRS} repairs: {problem}",
+        f"no valid {into.name} after {MAX_REPAIRS} repairs: {problem}",
         text=text,
         cut=cut,
     )
 
 
-def _read_reply(completion: Completion, text: str, into: type[M]) -> M:
+def _read_reply(completion: Completion, text: str, into: OutputType[T]) -> T:
     if completion.problem is not None and not text:
         raise ValueError(completion.problem)
-    return read_model(text, into)
+    return into.read(text)

@@ -1,0 +1,113 @@
+"""`OutputType`: a type that a model's reply is read as: its schema, its reader and its journal form."""
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.errors import (
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+)
+
+from ..._internal.options import explain
+from ...errors import ConfigError, format_error
+from ...messages import Json, JsonObject
+from ...parsing import read_json_document
+
+T = TypeVar("T")
+UNREADABLE = (
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+    TypeError,
+)
+FIELD = "value"
+"""The field of the object around a type that is none, since endpoints hold a reply to objects alone."""
+
+
+class OutputType(Generic[T]):
+    """Any type that pydantic reads: a model, a dataclass, a TypedDict, a list, a union, an enum.
+
+    Args:
+        into: the type.
+        field: what an error calls it.
+
+    Raises:
+        ConfigError: pydantic cannot read such a type, or JSON cannot describe it.
+    """
+
+    def __init__(self, into: Any, field: str = "output") -> None:
+        self.name = describe_type(into)
+        if isinstance(into, types.FunctionType):
+            raise ConfigError(f"{field}: must be a type, got the function {into!r}")
+        try:
+            self._adapter: TypeAdapter[T] = TypeAdapter(into)
+            own = self._adapter.json_schema()
+        except UNREADABLE as error:
+            raise ConfigError(
+                f"{field}: must be a type that pydantic can read, such as a model class, a dataclass or list[str], "
+                f"got {into!r}: {error}"
+            ) from None
+        is_model = isinstance(into, type) and issubclass(into, BaseModel)
+        self._is_wrapped = not is_model and own.get("type") != "object"
+        self.schema: JsonObject = _wrap(own) if self._is_wrapped else own
+
+    def read(self, text: str) -> T:
+        """Return the value in `text`: strict JSON, alone or in a code fence; raise ValueError saying what is wrong."""
+        value = read_json_document(text)
+        if self._is_wrapped and isinstance(value, dict) and set(value) == {FIELD}:
+            value = value[FIELD]
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(explain(error, self.name)) from None
+        except Exception as error:
+            raise ValueError(
+                f"{self.name} cannot be made of it: {format_error(error)}"
+            ) from error
+
+    def dump(self, value: T) -> Json:
+        """Return a value as the journal holds it."""
+        dumped = self._adapter.dump_python(value, mode="json", round_trip=True)
+        return cast("Json", dumped)
+
+    def restore(self, recorded: Json) -> T:
+        """Return the value that the journal holds; raise `ConfigError` if it is not one of this type."""
+        try:
+            return self._adapter.validate_python(recorded, by_alias=True, by_name=True)
+        except ValidationError as error:
+            raise ConfigError(
+                f"output: what the run recorded does not fit: {explain(error, self.name)}"
+            ) from None
+
+
+def _wrap(schema: Mapping[str, Json]) -> JsonObject:
+    """Return the schema of an object with one field that has `schema`; definitions stay at the top."""
+    inner = dict(schema)
+    definitions = inner.pop("$defs", None)
+    wrapped: dict[str, Json] = {
+        "type": "object",
+        "properties": {FIELD: inner},
+        "required": [FIELD],
+        "additionalProperties": False,
+    }
+    return wrapped if definitions is None else {**wrapped, "$defs": definitions}
+
+
+def describe_type(into: Any) -> str:
+    """Return the name of a type as a journal records it, which does not depend on how Python writes it."""
+    origin, inner = typing.get_origin(into), typing.get_args(into)
+    if into is ...:
+        return "..."
+    if origin is None:
+        return str(getattr(into, "__name__", type(into).__name__))
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, inner))}]"
+    if origin is typing.Annotated:
+        return describe_type(inner[0])
+    names = [describe_type(one) for one in inner]
+    if origin in {typing.Union, types.UnionType}:
+        return " | ".join(names)
+    return f"{origin.__name__}[{', '.join(names)}]"

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from loopwright.errors import ProviderError
 from loopwright.messages import Completion, Conversation, Observation, Proposal
 from loopwright.providers import (
     AnthropicProvider,
+    GeminiProvider,
     OpenAIProvider,
     OpenAIResponsesProvider,
     Request,
@@ -33,6 +35,7 @@ PROVIDERS: dict[str, Build] = {
     "deepseek": OpenAIProvider,
     "mistral": OpenAIProvider,
     "anthropic-messages": AnthropicProvider,
+    "google": GeminiProvider,
 }
 ROWS = [
     pytest.param(family, row, id=f"{family}-{number}")
@@ -78,10 +81,16 @@ def connect(
         )
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-    model = str(interaction["request"]["body"].get("model") or "model-1")
+    model = read_model_name(interaction["request"])
     return PROVIDERS[family](
         model, base_url="http://api.example/v1", api_key="k", client=client
     )
+
+
+def read_model_name(request: Row) -> str:
+    """Return the model that a recorded request names, in its body or its path."""
+    found = re.search(r"/models/([^:/]+):", request["path"])
+    return str(request["body"].get("model") or (found[1] if found else "model-1"))
 
 
 async def decode(
@@ -158,6 +167,37 @@ async def test_next_request_returns_what_the_reply_sealed(
         assert list_sealed(sent[0]["input"]) == own
         if row["endpoint"] == "openai":  # others' reasoning was recorded as text
             assert list_kinds(sent[0]["input"])[1:] == list_new_kinds(recorded, own)
+
+
+GEMINI = [
+    one
+    for one in ROWS
+    if one.values[0] == "google" and len(one.values[1]["interactions"]) > 1
+]
+
+
+@pytest.mark.parametrize(("family", "row"), GEMINI)
+async def test_next_request_of_gemini_returns_the_signatures(
+    family: str, row: Row
+) -> None:
+    for interaction in row["interactions"][:-1]:
+        response = interaction["response"]
+        if "body" not in response or "candidates" not in response["body"]:
+            continue
+        asked = Conversation.of("x")
+        completion = await connect(family, interaction, []).complete(Request(asked))
+        sent: list[Row] = []
+        again = connect(family, interaction, [], sent)
+        await again.complete(Request(answer_calls(asked, completion).user("And?")))
+
+        parts = response["body"]["candidates"][0]["content"]["parts"]
+        turns = [one for one in sent[0]["contents"] if one["role"] == "model"]
+        returned = [
+            part.get("thoughtSignature") for turn in turns for part in turn["parts"]
+        ]
+        if any(returned):
+            assert returned == [part.get("thoughtSignature") for part in parts]
+        assert list_sealed(turns) == list_sealed(parts)
 
 
 def answer_calls(asked: Conversation, completion: Completion) -> Conversation:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .context import SlidingContext as SlidingContext
     from .dialects.text_tools import TextTools as TextTools
     from .fallback import FallbackProvider as FallbackProvider
+    from .gemini.provider import GeminiProvider as GeminiProvider
     from .local import LocalProvider as LocalProvider
     from .openai.provider import OpenAIProvider as OpenAIProvider
     from .openai.quirks import Quirks as Quirks
@@ -48,6 +49,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".context": ("ContextPolicy", "SlidingContext"),
             ".dialects.text_tools": ("TextTools",),
             ".fallback": ("FallbackProvider",),
+            ".gemini.provider": ("GeminiProvider",),
             ".local": ("LocalProvider",),
             ".openai.provider": ("OpenAIProvider",),
             ".openai.quirks": ("Quirks",),

@@ -17,6 +17,11 @@ from ...messages import (
 from .heuristics import REDACTED
 from .redactor import Redactor
 
+RANDOM_FIELDS = frozenset(
+    {"signature", "thoughtSignature", "encrypted_content", "redactedContent", "data"}
+)
+"""Fields of opaque data that hold signatures and encrypted content, at all providers."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RedactedCompletion:
@@ -100,14 +105,30 @@ def _redact_opaque(redactor: Redactor, call: ToolCall) -> ToolCall:
 
 
 def is_opaque_clean(redactor: Redactor, block: JsonObject | None) -> bool:
-    """Return whether a provider's opaque data holds no registered value.
+    """Return whether a provider's opaque data holds no secret.
 
-    It is not searched for what looks like a secret: signatures and encrypted content are random
-    texts, some of which match a pattern by chance.
+    Signatures and encrypted content are searched for registered values alone: they are random texts, some of which
+    match a pattern by chance.
     """
     if block is None:
         return True
-    return redactor.registered_values.redact_value(block) is block
+    if redactor.registered_values.redact_value(block) is not block:
+        return False
+    readable = _select_readable(cast("Json", block))
+    return redactor.redact_value(readable) is readable
+
+
+def _select_readable(value: Json) -> Json:
+    """Return a value without the fields that are random by nature."""
+    if isinstance(value, list):
+        return [_select_readable(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _select_readable(inner)
+        for name, inner in value.items()
+        if name not in RANDOM_FIELDS
+    }
 
 
 def redact_completion(redactor: Redactor, completion: Completion) -> RedactedCompletion:

@@ -1,0 +1,281 @@
+"""`GeminiProvider`: models behind Google's Gemini API."""
+
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import Self
+from urllib.parse import quote
+
+from pydantic import SecretStr
+from pydantic_core import to_json
+
+from ...errors import ConfigError, ContextTooLong, ProviderError
+from ...messages import Completion, Json
+from ..base import (
+    Capabilities,
+    Delta,
+    Request,
+    Sampling,
+    take_extra_body,
+)
+from ..http.endpoint import HEADERS, Endpoint, read_key
+from ..http.response import Response
+from ..http.transport import Client, HTTPTransport, StreamingResponse
+from ..http.wire import WireError
+from .request import encode_contents, encode_tools
+from .response import ReplyAssembly, WireReply
+
+DEFAULT_URL = "https://generativelanguage.googleapis.com/v1beta"
+KEY_VARIABLE = "GEMINI_API_KEY"
+OTHER_KEY_VARIABLE = "GOOGLE_API_KEY"
+MODEL_VARIABLE = "GEMINI_MODEL"
+URL_VARIABLE = "GEMINI_BASE_URL"
+NAMES = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "max_tokens": "maxOutputTokens",
+    "stop": "stopSequences",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+# Tokens that an effort stands for before Gemini 3, which takes a level.
+BUDGETS: Mapping[str, int] = {
+    "none": 0,
+    "minimal": 512,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 24_576,
+}
+RESERVED = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
+TOO_LONG = ("exceeds the maximum number of tokens", "input token count")
+SIGNATURE_NAMES = ("thought_signature", "thought signature", "thoughtsignature")
+
+_VERSION = re.compile(r"gemini-(\d+)")
+
+
+class GeminiProvider(Endpoint):
+    """A model behind the Gemini API, `generateContent` and `streamGenerateContent`.
+
+    Source: https://ai.google.dev/api/generate-content
+
+    Signatures of thoughts return to the same host and key, byte for byte and in their places. A call that Gemini did
+    not make gets Google's documented placeholder from Gemini 3 on, which refuses a step without a signature.
+
+    Args:
+        model: its name: "gemini-3-pro-preview".
+        base_url: where the API lives, with its version; Google by default.
+        api_key: GEMINI_API_KEY or GOOGLE_API_KEY by default; only Google requires a key. An empty text sends none.
+        client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
+            each event loop has its own connections, and proxies in the environment are not used.
+        sampling: the settings that a request leaves open.
+
+    Raises:
+        ConfigError: there is no model, no key for Google, or the URL or key cannot be used.
+    """
+
+    api = "Gemini"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | SecretStr | None = None,
+        client: Client | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        url = (base_url or DEFAULT_URL).rstrip("/")
+        given, api_key = api_key, None  # so that no frame of an error shows the key
+        self._key, self._key_variable = _read_key(given), KEY_VARIABLE
+        del given
+        _check_options(model, self._key, is_google=url == DEFAULT_URL)
+        path = f"/models/{quote(model, safe='')}:"
+        headers = _build_headers(self._key)
+        self._transport = HTTPTransport(
+            url, f"{path}generateContent", headers=headers, client=client
+        )
+        self._streaming = HTTPTransport(
+            f"{url}?alt=sse",
+            f"{path}streamGenerateContent",
+            headers=headers,
+            client=client,
+        )
+        self._model, self._base_url = model, url
+        self._name = "gemini" if url == DEFAULT_URL else self._transport.host
+        self._sampling = sampling if sampling is not None else Sampling()
+        version = _VERSION.search(model)
+        self._has_levels = version is not None and int(version[1]) >= 3
+
+    @classmethod
+    def from_env(cls, model: str | None = None) -> Self:
+        """Return the provider that GEMINI_MODEL (unless `model` is given), GEMINI_BASE_URL and GEMINI_API_KEY describe."""
+        model = model or os.environ.get(MODEL_VARIABLE)
+        if not model:
+            raise ConfigError(f"model: missing; pass one, or set {MODEL_VARIABLE}")
+        return cls(model, base_url=os.environ.get(URL_VARIABLE))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the API supports."""
+        return Capabilities(json_schema=True)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; an injected client stays open."""
+        await self._streaming.aclose()
+        await super().aclose()
+
+    async def complete(self, request: Request) -> Completion:
+        """Call the model once and return its reply.
+
+        A request whose signatures are refused is sent once again without them.
+
+        Raises:
+            ContextTooLong: the conversation does not fit the model.
+            ProviderTimeout: no response in time.
+            ProviderError: no response, one that is not a Gemini reply, or a refusal.
+        """
+        async with await self._open(self._transport, request) as response:
+            return self._read_reply(await response.read())
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Call the model once and yield its reply as it arrives; the last delta carries the completion.
+
+        Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
+        """
+        async with await self._open(self._streaming, request) as response:
+            if not response.is_event_stream:
+                completion = self._read_reply(await response.read())
+                yield Delta(text=completion.text, completion=completion)
+                return
+            assembly = ReplyAssembly()
+            while (events := await response.read_events()) is not None:
+                for event in events:
+                    for delta in self._read_event(event.data, response, assembly):
+                        yield delta
+            status = response.status
+        yield Delta(completion=self._build_completion(assembly, status))
+
+    async def _open(
+        self, transport: HTTPTransport, request: Request
+    ) -> StreamingResponse:
+        """Send the request, once more without signatures if those were refused."""
+        body = self._encode(request, self.source)
+        response = await transport.open(body)
+        if response.status != 400:
+            return response
+        without = self._encode(request, None)
+        whole = await response.read_and_keep()
+        text = whole.body.decode(errors="replace").lower()
+        if without == body or not any(name in text for name in SIGNATURE_NAMES):
+            return response
+        await response.aclose()
+        return await transport.open(without)
+
+    def _read_event(
+        self, data: str, response: StreamingResponse, assembly: ReplyAssembly
+    ) -> list[Delta]:
+        chunk = WireReply.read(data)
+        if chunk is None:
+            excerpt = self._transport.excerpt(data)
+            raise ProviderError(
+                f"{self._transport.url} sent an event that is not a part of a Gemini reply: {excerpt}",
+                status=response.status,
+            )
+        if chunk.error is not None:
+            raise self._build_stream_error(data.encode(), response.status)
+        return assembly.add(chunk)
+
+    def _build_stream_error(self, body: bytes, status: int) -> ProviderError:
+        failure = WireError.read(body)
+        text = (
+            f"{self._transport.url}: {self._model} broke down in the middle of its reply: "
+            f"{self._transport.excerpt(failure.text or body)}"
+        )
+        return ProviderError(text, status=failure.status or status, retryable=True)
+
+    def _read_reply(self, response: Response) -> Completion:
+        """Return the completion of a whole reply."""
+        if not response.is_success:
+            error = self._build_error(response, response.status)
+            if any(name in str(error) for name in TOO_LONG):
+                raise ContextTooLong(str(error), status=response.status)
+            raise error
+        wire = WireReply.read(response.body)
+        if wire is None or wire.error is not None:
+            raise self._build_unreadable_error(response)
+        assembly = ReplyAssembly()
+        assembly.add(wire)
+        return self._build_completion(assembly, response.status)
+
+    def _build_completion(self, assembly: ReplyAssembly, status: int) -> Completion:
+        if assembly.refusal:
+            raise self._build_refusal(assembly.refusal, status)
+        if not assembly.finish_reason:
+            text = f"{self._transport.url}: the reply of {self._model} broke off before its end"
+            raise ProviderError(text, status=status, retryable=True)
+        return assembly.build(self.source)
+
+    def _encode(self, request: Request, source: str | None) -> bytes:
+        try:
+            messages = request.conversation.messages
+            system, contents = encode_contents(messages, source, signs=self._has_levels)
+            parts = [b'{"contents":[', contents, b"]"]
+            if system:
+                parts += [b',"systemInstruction":{"parts":[', system, b"]}"]
+            if request.tools:
+                parts += [b',"tools":', encode_tools(request.tools)]
+                if request.tool_choice == "none":
+                    parts.append(
+                        b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
+                    )
+            options = to_json(self._build_options(request))[1:-1]
+            return b"".join([*parts, b"," + options if options else b"", b"}"])
+        except ValueError as error:
+            raise ProviderError(
+                f"the request to {self._model} cannot be written as JSON: {error}"
+            ) from None
+
+    def _build_options(self, request: Request) -> dict[str, object]:
+        settings = {**self._sampling.options, **request.sampling.options}
+        extra = take_extra_body(settings, RESERVED)
+        effort = settings.pop("effort", None)
+        config: dict[str, object] = {NAMES[name]: settings[name] for name in settings}
+        if effort is not None:
+            config["thinkingConfig"] = self._build_thinking(effort)
+        if request.schema is not None:
+            config["responseMimeType"] = "application/json"
+            config["responseJsonSchema"] = request.schema.schema
+        options: dict[str, object] = {"generationConfig": config} if config else {}
+        return {**options, **extra}
+
+    def _build_thinking(self, effort: Json) -> dict[str, object]:
+        if not self._has_levels:
+            return {"thinkingBudget": BUDGETS[str(effort)]}
+        if effort == "none":
+            raise ProviderError(
+                f"Sampling.effort: {self._model} always thinks; 'minimal' is the least"
+            )
+        return {"thinkingLevel": str(effort)}
+
+
+def _read_key(given: str | SecretStr | None) -> SecretStr | None:
+    if given is None and not os.environ.get(KEY_VARIABLE, "").strip():
+        return read_key(None, OTHER_KEY_VARIABLE)
+    return read_key(given, KEY_VARIABLE)
+
+
+def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
+    return {**HEADERS} if key is None else {**HEADERS, "x-goog-api-key": key}
+
+
+def _check_options(model: str, key: SecretStr | None, *, is_google: bool) -> None:
+    if not model:
+        raise ConfigError(
+            "model: missing; pass one, like GeminiProvider('gemini-3-pro-preview')"
+        )
+    if is_google and key is None:
+        raise ConfigError(
+            f"api_key: Google requires one; set {KEY_VARIABLE} or pass api_key (or base_url for another endpoint)"
+        )

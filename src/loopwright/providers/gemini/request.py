@@ -1,0 +1,188 @@
+"""The request format of the Gemini API: contents of parts, with signatures where the model put them."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from ...attachments import Attachment
+from ...errors import ProviderError
+from ...messages import Message, Reasoning, ToolCall, ToolSpec
+
+FORM = "gemini"
+"""The `form` of opaque data that is sent back to this API."""
+PLACEHOLDER = "skip_thought_signature_validator"
+"""What stands for the signature of a call that Gemini did not make: https://ai.google.dev/gemini-api/docs/thought-signatures"""
+SIGNATURE = "thoughtSignature"
+
+Part = dict[str, JsonValue]
+
+
+@functools.cache
+def get_message_encoder(
+    source: str | None, *, signs: bool
+) -> Callable[[Message], bytes]:
+    """Return the encoder of the model's own messages at an endpoint; messages cache their bytes by encoder."""
+
+    def encode(message: Message) -> bytes:
+        return to_json(
+            {"role": "model", "parts": build_reply_parts(message, source, signs=signs)}
+        )
+
+    return encode
+
+
+def encode_contents(
+    messages: Sequence[Message], source: str | None, *, signs: bool
+) -> tuple[bytes, bytes]:
+    """Return the system parts and the contents as items of JSON arrays; results of one turn are one content.
+
+    With `source=None` no opaque data is sent; with `signs` the first call of a step that has no signature gets the
+    documented placeholder.
+    """
+    encode = get_message_encoder(source, signs=signs)
+    names = {call.id: call for message in messages for call in message.calls}
+    system: list[bytes] = []
+    contents: list[bytes] = []
+    results: list[Part] = []
+    for message in messages:
+        if message.role == "tool":
+            results.append(_build_result(message, names.get(message.call_id)))
+            continue
+        contents += _take_results(results)
+        if message.role == "system":
+            system.append(to_json({"text": message.content}))
+        elif message.role == "user":
+            contents.append(to_json({"role": "user", "parts": _build_parts(message)}))
+        elif message.content.strip() or message.calls:
+            contents.append(message.encoded(encode))
+    contents += _take_results(results)
+    return b",".join(system), b",".join(contents)
+
+
+def _take_results(results: list[Part]) -> list[bytes]:
+    if not results:
+        return []
+    content = to_json({"role": "user", "parts": results})
+    results.clear()
+    return [content]
+
+
+def _build_result(message: Message, call: ToolCall | None) -> Part:
+    name = call.name if call is not None else "unknown"
+    response: Part = {"name": name, "response": {"result": message.content}}
+    if call is not None and _has_id(call):
+        response["id"] = call.id
+    return {"functionResponse": response}
+
+
+def _has_id(call: ToolCall) -> bool:
+    return call.form == FORM and bool((call.block or {}).get("id"))
+
+
+def _build_parts(message: Message) -> list[Part]:
+    parts = [_build_attachment(sent) for sent in message.attachments]
+    if message.content or not parts:
+        parts.append({"text": message.content})
+    return parts
+
+
+def _build_attachment(sent: Attachment) -> Part:
+    if not sent.media_type:
+        raise ProviderError(
+            f"attachment {sent.name or sent.url!r}: the Gemini API wants its media type"
+        )
+    if sent.url:
+        return {"fileData": {"mimeType": sent.media_type, "fileUri": sent.url}}
+    return {"inlineData": {"mimeType": sent.media_type, "data": sent.data}}
+
+
+def build_reply_parts(
+    message: Message, source: str | None, *, signs: bool
+) -> list[Part]:
+    """Return the parts of a reply in their order: marks of text, opaque parts and calls, as they came."""
+    text, parts = message.content, list[Part]()
+    calls = list(message.calls)
+    own = [thought for thought in message.reasoning if belongs_to(thought, source)]
+    marks = [thought for thought in own if "text_length" in (thought.block or {})]
+    for place, thought in enumerate(own):
+        parts += _take_calls_at(place, calls, source)
+        if thought is not (marks[-1] if marks else None):
+            part, text = _read_mark(thought, text)
+        else:
+            part, text = {**_sign(thought), "text": text}, ""
+        parts += [part] if part else []
+    if text.strip():
+        parts.append({"text": text})
+    parts += [_build_call(call, source) for call in calls]
+    if signs:
+        _sign_first_call(parts)
+    return parts
+
+
+def belongs_to(opaque: Reasoning | ToolCall, source: str | None) -> bool:
+    """Return whether opaque data came from this API at this source."""
+    is_ours = opaque.form == FORM and opaque.source == source
+    return is_ours and opaque.block is not None
+
+
+def _read_mark(thought: Reasoning, text: str) -> tuple[Part, str]:
+    """Return the part that a mark stands for, and the text behind it; an unsigned thought is not sent back."""
+    block = dict(thought.block or {})
+    length = block.pop("text_length", None)
+    if isinstance(length, int):
+        return {**block, "text": text[:length]}, text[length:]
+    if block.get("thought") and SIGNATURE not in block:
+        return {}, text
+    return block, text
+
+
+def _sign(thought: Reasoning) -> Part:
+    signature = (thought.block or {}).get(SIGNATURE)
+    return {SIGNATURE: signature} if signature else {}
+
+
+def _take_calls_at(place: int, calls: list[ToolCall], source: str | None) -> list[Part]:
+    taken: list[Part] = []
+    while calls and belongs_to(calls[0], source):
+        after = (calls[0].block or {}).get("after")
+        if not isinstance(after, int) or after > place:
+            break
+        taken.append(_build_call(calls.pop(0), source))
+    return taken
+
+
+def _build_call(call: ToolCall, source: str | None) -> Part:
+    written: Part = {"name": call.name, "args": dict(call.arguments)}
+    block = call.block or {}
+    if _has_id(call):
+        written["id"] = call.id
+    part: Part = {"functionCall": written}
+    if belongs_to(call, source) and block.get(SIGNATURE):
+        part[SIGNATURE] = block[SIGNATURE]
+    return part
+
+
+def _sign_first_call(parts: list[Part]) -> None:
+    for part in parts:
+        if "functionCall" in part:
+            part.setdefault(SIGNATURE, PLACEHOLDER)
+            return
+
+
+def encode_tool(spec: ToolSpec) -> bytes:
+    """Encode the description of a tool."""
+    return to_json(
+        {
+            "name": spec.name,
+            "description": spec.description,
+            "parametersJsonSchema": spec.schema,
+        }
+    )
+
+
+def encode_tools(specs: Iterable[ToolSpec]) -> bytes:
+    """Encode the descriptions of tools."""
+    functions = b",".join([spec.encoded(encode_tool) for spec in specs])
+    return b'[{"functionDeclarations":[' + functions + b"]}]"

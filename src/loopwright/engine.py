@@ -362,8 +362,8 @@ class LoopEngine(Options):
         created, redact = services.clock.wall(), services.redactor.redact_text
         header = RunHeader(
             run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
-            tags={name: redact(value) for name, value in check_tags(tags).items()},
-            thread=redact(check_thread(thread)), app_version=services.app_version,
+            tags={name: redact(value) for name, value in check_tags(tags).items()}, app_version=services.app_version,
+            thread=redact(check_thread(thread)),
         )  # fmt: skip
         claim = services.journal.create(header)
         session = Session(services, claim, owner, Replay(), deps)
@@ -375,7 +375,7 @@ class LoopEngine(Options):
         started = RunStarted(
             self.name, options, opaque, conversation.messages, to_jsonable_python(services.limits), model,
             deps is not None, saga, __version__, created, session.delimiter, label, services.app_version,
-            tags=dict(header.tags), thread=header.thread, journal_id=session.journal_id, sampling=sampling.options,
+            dict(header.tags), header.thread, "", session.journal_id, sampling.options, model is not None,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session

@@ -99,7 +99,7 @@ async def test_the_same_request_is_answered_the_same_without_the_model(
         await replaying.complete(ask("a")),
     ] == said[::-1]
     assert (replaying.name, replaying.model, replaying.capabilities) == (
-        "scripted", "script", Capabilities(json_schema=True)
+        "scripted", "script", Capabilities(json_schema=True, schema_with_tools=True)
     )  # fmt: skip
     assert replaying.left == 0
 
@@ -762,6 +762,7 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
                     "native_tools": True,
                     "json_schema": True,
                     "stop": True,
+                    "schema_with_tools": True,
                 },
             }
         ],

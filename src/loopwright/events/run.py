@@ -118,7 +118,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
     `app_version` is that of the application's code, `Runtime(app_version=...)`; `tags`, `thread` and `agent` are what the
     application said of the run. `journal_id` begins the idempotency keys of its calls. `sampling` is
-    what `run(..., sampling=)` was given.
+    what `run(..., sampling=)` was given. With `answer_schema` the requests that the answer may come from have the schema
+    of `output`.
     """
 
     engine: Annotated[str, public(log="")]
@@ -141,6 +142,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
     journal_id: str = ""
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    answer_schema: bool = False
 
     def summary(self) -> str:
         given = {

@@ -106,11 +106,14 @@ class Capabilities:
         native_tools: it accepts tool schemas and returns calls; without it, wrap the provider in `TextTools`.
         json_schema: its reply can be constrained to a JSON schema (`Request.schema`).
         stop: it honours `Sampling.stop`.
+        schema_with_tools: it holds to a schema also in a request that offers tools; without it, the schema of an
+            answer is offered as one more tool.
     """
 
     native_tools: bool = True
     json_schema: bool = False
     stop: bool = True
+    schema_with_tools: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,6 +92,7 @@ class FallbackProvider:
             native_tools=all(one.native_tools for one in supported),
             json_schema=all(one.json_schema for one in supported),
             stop=all(one.stop for one in supported),
+            schema_with_tools=all(one.schema_with_tools for one in supported),
         )
 
     @property

@@ -37,7 +37,9 @@ class ScriptedProvider:
         script: Script | Callable[[Request], Line],
         *,
         model: str = "script",
-        capabilities: Capabilities = Capabilities(json_schema=True),
+        capabilities: Capabilities = Capabilities(
+            json_schema=True, schema_with_tools=True
+        ),
     ) -> None:
         self._answer = script if callable(script) else None
         self._lines = [] if callable(script) else list(script)

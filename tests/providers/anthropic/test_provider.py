@@ -554,7 +554,7 @@ def test_anthropic_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (provider.name, provider.model) == ("anthropic", "claude-sonnet-4-5")
     assert provider.capabilities == Capabilities(
-        native_tools=True, json_schema=True, stop=True
+        native_tools=True, json_schema=True, stop=True, schema_with_tools=True
     )
     assert (
         repr(provider)

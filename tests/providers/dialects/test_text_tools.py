@@ -133,7 +133,7 @@ async def test_the_wrapper_is_the_wrapped_provider_with_tool_calls() -> None:
 
     assert (wrapped.name, wrapped.model) == ("tiny", "tiny-1")
     assert wrapped.capabilities == Capabilities(
-        native_tools=True, json_schema=True, stop=True
+        native_tools=True, json_schema=True, stop=True, schema_with_tools=True
     )
     with pytest.raises(ProviderError, match="no reply left"):
         await wrapped.complete(ASKED)

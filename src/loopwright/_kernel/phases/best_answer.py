@@ -5,7 +5,7 @@ from ...limits import Limits
 from ...messages import Conversation
 from .cycle import Cycle
 from .inference import Question
-from .reason import settle
+from .reason import expect_output, settle
 
 BEST_ANSWER = "There are no more steps left. Do not call any tool. Give your best final answer now, from what you know."
 UNASKED_LIMITS = ("timeout", "max_cost")
@@ -23,7 +23,8 @@ async def ask_best_answer(cycle: Cycle, conversation: Conversation) -> str:
         budget.reserved_used |= reserved
         asked = conversation.user(BEST_ANSWER, origin="runtime")
         question = Question("best_answer", asked, reserved=reserved)
-        completion = (await settle(cycle, question)).completion
+        expected = expect_output(cycle, question)
+        completion = (await settle(cycle, expected)).completion
         if completion.answer is None or completion.is_cut:
             raise Unreadable(
                 completion.problem

@@ -18,6 +18,7 @@ from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
 from ...providers.base import Provider, Request, check_size, stream_deltas
 from ...providers.context import BYTES_PER_TOKEN
+from ...providers.final_tool import enforce_schema
 from ...resilience.circuit_breaker import BreakerPass, CircuitBreaker
 from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
@@ -52,7 +53,8 @@ class ModelCall:
         earlier: int = 0,
     ) -> None:
         self._session, self._key = session, key
-        self._provider, self._request = provider, request
+        self._provider = provider
+        self._asked, self._request = enforce_schema(provider, request)
         self._retries = session.services.retry_budget(provider)
         name = f"{provider.name}/{provider.model}"
         self._breaker: CircuitBreaker = session.services.breakers.get(
@@ -160,7 +162,7 @@ class ModelCall:
         session = self._session
         await session.writer.ensure_held()
         if not session.delta_watchers:
-            return await self._provider.complete(self._request)
+            return await self._asked.complete(self._request)
         reply: Completion | None = None
         shown = ReplyStream(
             session.secrets.redactor,
@@ -168,7 +170,7 @@ class ModelCall:
             self._wait.failed + 1,
             session.delta_watchers,
         )
-        stream = stream_deltas(self._provider, self._request)
+        stream = stream_deltas(self._asked, self._request)
         async with contextlib.aclosing(stream) as deltas:
             async for delta in deltas:
                 shown.receive(delta)

@@ -15,6 +15,7 @@ from ..._internal.options import explain
 from ...errors import ConfigError, format_error
 from ...messages import Json, JsonObject
 from ...parsing import read_json_document
+from ...providers.base import OutputSchema
 
 T = TypeVar("T")
 UNREADABLE = (
@@ -53,6 +54,10 @@ class OutputType(Generic[T]):
         is_model = isinstance(into, type) and issubclass(into, BaseModel)
         self._is_wrapped = not is_model and own.get("type") != "object"
         self.schema: JsonObject = _wrap(own) if self._is_wrapped else own
+
+    def as_schema(self) -> OutputSchema:
+        """Return the schema for a request, by the name that the journal has."""
+        return OutputSchema(self.name, self.schema)
 
     def read(self, text: str) -> T:
         """Return the value in `text`: strict JSON, alone or in a code fence; raise ValueError saying what is wrong."""

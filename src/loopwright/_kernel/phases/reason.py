@@ -9,11 +9,14 @@ from .inference import Question, Reply
 from .overrides import make_overrides
 
 CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
+ANSWERING = ("", "reason")
+"""The purposes of a question that the run's answer may be the reply to."""
 MAX_REPAIRS = 3  # how often in a row an unreadable reply goes back to the model
 
 
 async def reason(cycle: Cycle, question: Question) -> Proposal:
     """Return the model's proposal; an unreadable reply goes back to it with the reason."""
+    question = expect_output(cycle, question)
     conversation = question.conversation
     await cycle.renew_tools()
     cycle.keep(conversation)
@@ -41,6 +44,17 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
     raise Unreadable(
         f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}"
     )
+
+
+def expect_output(cycle: Cycle, question: Question) -> Question:
+    """Return a question whose answer is the run's, with the schema of the output that the caller wants.
+
+    A branch, a child and a call for a purpose of its own ask for something else.
+    """
+    schema = cycle.session.answer_schema
+    if schema is None or cycle.scope.path or question.purpose not in ANSWERING:
+        return question
+    return dataclasses.replace(question, into=schema.name, schema=schema)
 
 
 async def settle(cycle: Cycle, question: Question) -> Reply:

@@ -74,7 +74,7 @@ async def ask_model(
     """
     output: OutputSchema | None = None
     if provider.capabilities.json_schema:
-        output = OutputSchema(into.name, into.schema)
+        output = into.as_schema()
     else:
         encoded = json.dumps(into.schema, ensure_ascii=False)
         conversation = conversation.user(INSTRUCTION + encoded)

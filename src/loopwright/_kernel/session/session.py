@@ -17,7 +17,7 @@ from ...journals.base import Claim
 from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...limits import Budget
 from ...messages import Observation
-from ...providers.base import Delta, Sampling
+from ...providers.base import Delta, OutputSchema, Sampling
 from ...tools.base import Tool
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
@@ -44,6 +44,9 @@ SUSPEND_REASON: ContextVar[Literal["cancelled", "released"]] = ContextVar(
 
 class Session:
     """One run that this process works on: its state, and the collaborators of its phases."""
+
+    answer_schema: OutputSchema | None = None
+    """What the run's answer must fit, where its requests have that from the first on."""
 
     def __init__(
         self,

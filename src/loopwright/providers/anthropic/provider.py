@@ -153,7 +153,8 @@ class AnthropicProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the model supports, by its quirks."""
-        return Capabilities(json_schema=self._quirks.json_schema)
+        able = self._quirks.json_schema
+        return Capabilities(json_schema=able, schema_with_tools=able)
 
     async def complete(self, request: Request) -> Completion:
         """Call the model once and return its reply.

@@ -1,7 +1,7 @@
 """Text dialects: how models without native tool calls are told about tools, and how their text is parsed."""
 
 from ...parsing.arguments import Signature
-from .dialect import Dialect, Parsed
+from .dialect import Dialect, Parsed, TypedDialect
 from .json import JsonDialect
 from .react import ReActDialect
 from .streaming import StreamingDialect, StreamParser
@@ -15,5 +15,6 @@ __all__ = [
     "Signature",
     "StreamParser",
     "StreamingDialect",
+    "TypedDialect",
     "XmlDialect",
 ]

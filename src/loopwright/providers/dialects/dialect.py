@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ...messages import ToolCall
 from ...parsing.arguments import Signature
@@ -50,4 +50,13 @@ class Dialect(Protocol):
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
         """Return the content of `text`; never raise."""
+        ...
+
+
+@runtime_checkable
+class TypedDialect(Protocol):
+    """A dialect in which an answer that must fit a schema is JSON, and not a text."""
+
+    def parse_typed(self, text: str, tools: Sequence[Signature]) -> Parsed:
+        """Return the content of `text`, with an answer of any type as JSON; never raise."""
         ...

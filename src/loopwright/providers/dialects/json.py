@@ -1,7 +1,7 @@
 """The JSON dialect: the reply is constrained to a JSON schema with a branch for each tool and one for the answer."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
@@ -29,7 +29,7 @@ Its result comes back as {{"observation": "..."}}. When you know the answer:
 Tools:
 {tools}""",
     tool="- {name}({schema}): {description}",
-    answer_schema="The final answer must be JSON, written as a string, that fits this schema: {schema}",
+    answer_schema="The `action_input` of the final answer must be JSON that fits this schema: {schema}",
 )
 
 FINAL = "final_answer"
@@ -58,7 +58,8 @@ class JsonDialect:
         if not request.tools:
             return dataclasses.replace(request, conversation=plain)
         instructions = build_instructions(self.prompts, request, format_parameters)
-        schema = build_reply_schema(self._list_offered(request))
+        answer = None if request.schema is None else request.schema.schema
+        schema = build_reply_schema(self._list_offered(request), answer)
         return Request(
             plain.with_system(instructions),
             sampling=request.sampling,
@@ -89,8 +90,20 @@ class JsonDialect:
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:
         """Return the call or answer in `text`, or what is wrong with it."""
+        return self._parse(text, tools, _read_text_answer)
+
+    def parse_typed(self, text: str, tools: Sequence[Signature]) -> Parsed:
+        """Return the call or answer in `text`, the answer as JSON, or what is wrong with it."""
+        return self._parse(text, tools, _read_typed_answer)
+
+    def _parse(
+        self,
+        text: str,
+        tools: Sequence[Signature],
+        read_answer: Callable[[dict[str, Json]], str],
+    ) -> Parsed:
         try:
-            return _read_reply(_find_object(text), tools)
+            return _read_reply(_find_object(text), tools, read_answer)
         except ValueError as error:
             return Parsed("", (), None, f"{error} {_explain_form(tools)}")
 
@@ -155,14 +168,22 @@ def find_called_tools(conversation: Conversation) -> set[str]:
     return names
 
 
-def build_reply_schema(tools: Iterable[ToolSpec]) -> JsonObject:
-    """Return the schema of a reply: a branch for each tool, with its arguments, and one for the final answer."""
+def build_reply_schema(
+    tools: Iterable[ToolSpec], answer: JsonObject | None = None
+) -> JsonObject:
+    """Return the schema of a reply: a branch for each tool, with its arguments, and one for the final answer.
+
+    The final answer is a text, or fits `answer`.
+    """
     definitions: dict[str, Json] = {}
     branches: list[Json] = []
     for tool in tools:
         arguments = _build_arguments_schema(tool, definitions)
         branches.append(_build_branch(tool.name, arguments))
-    schema: dict[str, Json] = _build_branch(FINAL, {"type": "string", "minLength": 1})
+    final: dict[str, Json] = {"type": "string", "minLength": 1}
+    if answer is not None:
+        final = _move_definitions(answer, f"{FINAL}.", definitions)
+    schema: dict[str, Json] = _build_branch(FINAL, final)
     if branches:
         branches.append(schema)
         schema = {"anyOf": branches}
@@ -189,15 +210,21 @@ def _build_arguments_schema(
 ) -> dict[str, Json]:
     """Return the schema of a tool's arguments, its definitions moved to the top under the tool's name."""
     prefix = f"{tool.name.replace(' ', '_')}."
-    own = {
-        keyword: _prefix_references(value, prefix)
-        for keyword, value in tool.schema.items()
-    }
+    own = _move_definitions(tool.schema, prefix, definitions)
+    return {"type": "object", **own, "additionalProperties": False}
+
+
+def _move_definitions(
+    schema: JsonObject, prefix: str, definitions: dict[str, Json]
+) -> dict[str, Json]:
+    """Return a schema without its definitions, which get the prefix and become those of the whole."""
+    renamed = _prefix_references(dict(schema), prefix)
+    own = renamed if isinstance(renamed, dict) else {}
     moved = own.pop("$defs", None)
     if isinstance(moved, dict):
         for name, definition in moved.items():
             definitions[prefix + name] = definition
-    return {"type": "object", **own, "additionalProperties": False}
+    return own
 
 
 def _prefix_references(schema: Json, prefix: str) -> Json:
@@ -235,7 +262,11 @@ def _is_inline_code(before: str) -> bool:
     return before.endswith("`") and not before.endswith("```")
 
 
-def _read_reply(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
+def _read_reply(
+    reply: dict[str, Json],
+    tools: Sequence[Signature],
+    read_answer: Callable[[dict[str, Json]], str],
+) -> Parsed:
     unknown = sorted(reply.keys() - KEYS)
     if unknown:
         raise ValueError(
@@ -248,7 +279,7 @@ def _read_reply(reply: dict[str, Json], tools: Sequence[Signature]) -> Parsed:
         )
     name = read_name(action, tools)
     if _is_final(name, tools):
-        return Parsed(thought, (), _read_answer(reply), None)
+        return Parsed(thought, (), read_answer(reply), None)
     if not name or "answer" in reply:
         raise ValueError(
             "`action` must be the name of one tool, with its arguments in `action_input`."
@@ -263,9 +294,19 @@ def _is_final(name: str, tools: Sequence[Signature]) -> bool:
     return name.casefold() == FINAL and find_tool(name, tools) is None
 
 
-def _read_answer(reply: dict[str, Json]) -> str:
+def _get_answer(reply: dict[str, Json]) -> Json:
     answers = [reply[key] for key in ("action_input", "answer") if key in reply]
-    answer = answers[0] if len(answers) == 1 else None
+    return answers[0] if len(answers) == 1 else None
+
+
+def _read_typed_answer(reply: dict[str, Json]) -> str:
+    """Return an answer that has a schema: JSON, or a text with that JSON."""
+    answer = _get_answer(reply)
+    return _read_text_answer(reply) if isinstance(answer, str) else compact_json(answer)
+
+
+def _read_text_answer(reply: dict[str, Json]) -> str:
+    answer = _get_answer(reply)
     if not isinstance(answer, str) or not answer.strip():
         raise ValueError(
             "The `action_input` of the final answer must be a string that is not empty."

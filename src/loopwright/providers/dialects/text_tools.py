@@ -11,7 +11,7 @@ from ...messages import Completion, Conversation, Message
 from ...parsing.thinking import strip_thinking
 from ..base import Capabilities, Delta, Provider, Request, stream_deltas
 from ..fallback import close_all, get_secrets
-from .dialect import Dialect, Parsed
+from .dialect import Dialect, Parsed, TypedDialect
 from .json import JsonDialect
 from .react import ReActDialect
 from .streaming import HoldingParser, PlainParser, StreamingDialect, StreamParser
@@ -70,8 +70,10 @@ class TextTools:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the wrapped provider supports, and tool calls."""
-        return dataclasses.replace(self._provider.capabilities, native_tools=True)
+        """What the wrapped provider supports, and tool calls; the schema of an answer is part of the dialect."""
+        return dataclasses.replace(
+            self._provider.capabilities, native_tools=True, schema_with_tools=True
+        )
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -134,8 +136,10 @@ class TextTools:
         if completion.problem is not None:
             return completion
         text = strip_thinking(_get_text(completion))
-        parsed = self.dialect.parse(text, request.tools)
-        return _apply(parsed, completion, text, request)
+        parse = self.dialect.parse
+        if request.schema is not None and isinstance(self.dialect, TypedDialect):
+            parse = self.dialect.parse_typed
+        return _apply(parse(text, request.tools), completion, text, request)
 
     def _read_marked_answer(
         self, completion: Completion, request: Request

@@ -113,6 +113,7 @@ class OpenAIProvider(Endpoint):
             native_tools=quirks.native_tools,
             json_schema=quirks.json_schema,
             stop=quirks.stop,
+            schema_with_tools=quirks.schema_with_tools,
         )
 
     async def complete(self, request: Request) -> Completion:

@@ -16,6 +16,8 @@ class Quirks:
         max_tokens_field: the name of the field for `Sampling.max_tokens`.
         native_tools: it accepts tool schemas and returns calls.
         json_schema: it accepts `response_format` with a JSON schema.
+        schema_with_tools: it also does so in a request that offers tools. Many that constrain the tokens of a reply
+            refuse it, or make no call then.
         strict_schema: it accepts `strict` in that schema.
         stop: it accepts stop sequences.
         parallel_tool_calls: sent with the tools, unless it is `None`. llama.cpp makes several calls in one turn only if
@@ -36,6 +38,7 @@ class Quirks:
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     native_tools: bool = True
     json_schema: bool = False
+    schema_with_tools: bool = False
     strict_schema: bool = True
     stop: bool = True
     parallel_tool_calls: bool | None = None
@@ -77,6 +80,7 @@ DEFAULT = Quirks()
 OPENAI = Quirks(
     max_tokens_field="max_completion_tokens",
     json_schema=True,
+    schema_with_tools=True,
     stream_usage=True,
     attachments=BOTH,
     top_k=False,

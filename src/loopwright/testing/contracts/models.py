@@ -19,13 +19,15 @@ DOWN = ProviderError(f"the model is down {ERROR}")
 
 def polite(request: Request) -> Line:
     """The sensible next thing to say, whatever the engine asks."""
-    if request.schema is not None:
-        return json.dumps(instance(request.schema.schema))
     messages = request.conversation.messages
     asked = messages[-1].content
-    if request.tools and request.tool_choice == "auto":
-        called = any(message.calls for message in messages)
-        return "blue" if called else [call("look", what="sky"), call("put", what="cup")]
+    may_call = request.tools and request.tool_choice == "auto"
+    if may_call and not any(message.calls for message in messages):
+        return [call("look", what="sky"), call("put", what="cup")]
+    if request.schema is not None:
+        return json.dumps(instance(request.schema.schema))
+    if may_call:
+        return "blue"
     _, marked, schema = asked.partition("It must fit this JSON schema:\n")
     if marked:
         return json.dumps(instance(json.loads(schema)))

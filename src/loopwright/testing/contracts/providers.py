@@ -106,7 +106,11 @@ class ProviderContract:
                 Request(LOOKED, (LOOK,)),
                 Request(LOOKED, (LOOK,), tool_choice="none"),
             ]
-        return [*asked, Request(QUESTION, schema=COLOUR)] if able.json_schema else asked
+        if able.json_schema:
+            asked.append(Request(QUESTION, schema=COLOUR))
+        if able.schema_with_tools:
+            asked.append(Request(LOOKED, (LOOK,), schema=COLOUR))
+        return asked
 
     @run_in_loop
     async def test_it_says_who_it_is_and_what_it_can_do(self) -> None:

@@ -114,7 +114,8 @@ class OpenAIResponsesProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the endpoint supports, by its quirks; the API has no stop sequences."""
-        return Capabilities(json_schema=self._quirks.json_schema, stop=False)
+        able = self._quirks.json_schema
+        return Capabilities(json_schema=able, stop=False, schema_with_tools=able)
 
     async def complete(self, request: Request) -> Completion:
         """Call the model once and return its reply.

@@ -99,7 +99,7 @@ def test_every_limit_can_be_lifted() -> None:
 def test_the_defaults_are_those_of_the_design() -> None:
     assert Limits() == Limits(
         max_iterations=25, max_llm_calls=60, max_tool_calls=200, max_tokens=100_000, max_cost=None, timeout=300,
-        tool_timeout=30, max_concurrent_tools=5, max_output_chars=50_000, context_tokens=32_000, best_effort=True,
+        tool_timeout=30, max_concurrent_tools=5, max_output_chars=50_000, context_tokens=None, best_effort=True,
     )  # fmt: skip
 
 

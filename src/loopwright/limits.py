@@ -1,12 +1,17 @@
 """Limits, what a run may use, and Budget, what it has used."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from pydantic import Field
 
 from ._internal.options import Options
 from .errors import LimitReached
 from .messages import Usage
+
+MIN_BEST_ANSWER = 1_024  # tokens
+MIN_OUTPUT = 16  # tokens; the Responses API takes no less
 
 
 class Limits(Options):
@@ -16,7 +21,7 @@ class Limits(Options):
         max_iterations: turns of one loop; nested loops are counted separately.
         max_llm_calls: model calls, however many attempts each takes; one is reserved for the best-effort answer.
         max_tool_calls: tool calls that reached a tool.
-        max_tokens: input and output tokens of all model calls.
+        max_tokens: input and output tokens of all model calls; what is left of them bounds each reply.
         max_cost: cost of the model calls, as reported by providers or computed from `Runtime(prices=...)`.
         timeout: the whole run, without the time it waits for a person or is not running.
         tool_timeout: one tool call.
@@ -25,7 +30,8 @@ class Limits(Options):
             suspended, and resumed later.
         max_concurrent_tools: concurrent tool calls of one run.
         max_output_chars: length of a tool result that a model reads.
-        context_tokens: size of the conversation that a model reads, estimated.
+        context_tokens: size of the conversation that a model reads, estimated; `None` is the model's own, as far as it
+            is known, else 32,000.
         best_effort: whether a run at a limit makes one more call, without tools, for its best answer.
     """
 
@@ -40,7 +46,7 @@ class Limits(Options):
     max_provider_wait: float | None = Field(default=120.0, ge=0)
     max_concurrent_tools: int | None = Field(default=5, ge=1)
     max_output_chars: int | None = Field(default=50_000, ge=1)
-    context_tokens: int | None = Field(default=32_000, ge=1)
+    context_tokens: int | None = Field(default=None, ge=1)
     best_effort: bool = True
 
 
@@ -53,6 +59,29 @@ class Budget:
     tool_calls: int = 0
     usage: Usage = Usage()
     reserved_used: bool = False
+    in_flight: list[int] = dataclasses.field(default_factory=list[int])
+    """The input tokens, estimated, of the model calls that are under way."""
+
+    @contextlib.contextmanager
+    def open_call(self, tokens: int) -> Iterator[None]:
+        """Count a model call with so many input tokens as under way."""
+        self.in_flight.append(tokens)
+        try:
+            yield
+        finally:
+            self.in_flight.remove(tokens)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """How long the reply to one of the calls under way may be: an equal share of what is left.
+
+        It is 16 at least, and 1,024 once the best answer was asked for.
+        """
+        if self.limits.max_tokens is None:
+            return None
+        left = self.limits.max_tokens - self.usage.total_tokens - sum(self.in_flight)
+        room = MIN_BEST_ANSWER if self.reserved_used else MIN_OUTPUT
+        return max(left // max(len(self.in_flight), 1), room)
 
     @property
     def reserved_calls(self) -> int:

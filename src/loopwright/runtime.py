@@ -105,7 +105,7 @@ class Runtime(Services):
             breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
             context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock,
             on_unknown=on_unknown, lease=lease, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={},
-            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
+            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, token_meters={},
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=_check_version(app_version))  # fmt: skip
         object.__setattr__(self, "_owned_provider", owned)  # of a frozen class
 

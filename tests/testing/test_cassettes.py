@@ -99,7 +99,7 @@ async def test_the_same_request_is_answered_the_same_without_the_model(
         await replaying.complete(ask("a")),
     ] == said[::-1]
     assert (replaying.name, replaying.model, replaying.capabilities) == (
-        "scripted", "script", Capabilities(json_schema=True, schema_with_tools=True)
+        "scripted", "script", Capabilities(json_schema=True, schema_with_tools=True, max_output_tokens=4_096)
     )  # fmt: skip
     assert replaying.left == 0
 
@@ -763,6 +763,8 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
                     "json_schema": True,
                     "stop": True,
                     "schema_with_tools": True,
+                    "context_tokens": None,
+                    "max_output_tokens": 4096,
                 },
             }
         ],

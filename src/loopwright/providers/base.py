@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import ProviderError
 from ..messages import Completion, Conversation, Json, JsonObject, ToolCall, ToolSpec
@@ -108,12 +108,16 @@ class Capabilities:
         stop: it honours `Sampling.stop`.
         schema_with_tools: it holds to a schema also in a request that offers tools; without it, the schema of an
             answer is offered as one more tool.
+        context_tokens: tokens of a request and its reply together; `None` where that is not known.
+        max_output_tokens: tokens of the longest reply that it gives by itself.
     """
 
     native_tools: bool = True
     json_schema: bool = False
     stop: bool = True
     schema_with_tools: bool = False
+    context_tokens: int | None = None
+    max_output_tokens: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +216,15 @@ class Provider(Protocol):
             ProviderTimeout: no reply in time.
             ProviderError: any other failure, with `retryable` and `retry_after` set. Nothing else may be raised.
         """
+        ...
+
+
+@runtime_checkable
+class CountingProvider(Protocol):
+    """A provider that can count the tokens of a request; those of any other are estimated from what replies report."""
+
+    async def count(self, request: Request) -> int:
+        """Return how many input tokens a request has; raise `ProviderError` if that cannot be told."""
         ...
 
 

@@ -4,11 +4,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..messages import Conversation, Message, estimate_size
+from pydantic_core import to_json
+
+from ..messages import Conversation, Message, ToolSpec, estimate_size
+from .base import Request
 
 BYTES_PER_TOKEN = (
     4  # a common estimate for English and JSON, used where the provider has not counted
 )
+LEARNABLE_BYTES = 1_000  # of a shorter request, what surrounds it decides
+MIN_RATIO, MAX_RATIO = 1 / 8, 1.0  # tokens a byte; anything else was not counted
 MASK = "[an earlier result, left out to save space]"
 
 
@@ -26,6 +31,36 @@ class ContextPolicy(Protocol):
 def estimate_tokens(conversation: Conversation) -> int:
     """Return roughly how many tokens a conversation has."""
     return conversation.size // BYTES_PER_TOKEN
+
+
+def measure_request(request: Request) -> int:
+    """Return about how many bytes a request sends: the conversation and the tools."""
+    tools = sum(len(spec.encoded(encode_tool)) for spec in request.tools)
+    return request.conversation.size + tools
+
+
+class TokenMeter:
+    """How many tokens the requests to one model have: estimated, by what its replies reported so far."""
+
+    def __init__(self) -> None:
+        self._tokens, self._bytes = 1.0, float(BYTES_PER_TOKEN)
+        self.refuses_caps = False
+        """Whether the endpoint refused a request for its `max_tokens`."""
+
+    def estimate(self, size: int) -> int:
+        """Return about how many tokens a request of `size` bytes has."""
+        return int(size * self._tokens / self._bytes)
+
+    def bytes_for(self, tokens: int) -> int:
+        """Return about how many bytes fit into `tokens` tokens."""
+        return int(tokens * self._bytes / self._tokens)
+
+    def learn(self, size: int, tokens: int | None) -> None:
+        """Take in that a request of `size` bytes had `tokens` tokens; a figure that cannot be one is left out."""
+        if tokens is None or size < LEARNABLE_BYTES:
+            return
+        if MIN_RATIO <= tokens / size <= MAX_RATIO:
+            self._tokens, self._bytes = float(tokens), float(size)
 
 
 def group_turns(messages: Sequence[Message]) -> list[list[Message]]:
@@ -92,3 +127,8 @@ def _find_required(turns: list[list[Message]]) -> set[int]:
 
 def _measure(turn: list[Message]) -> int:
     return sum(map(estimate_size, turn))
+
+
+def encode_tool(spec: ToolSpec) -> bytes:
+    """Return about what is sent of a tool."""
+    return to_json([spec.name, spec.description, spec.schema])

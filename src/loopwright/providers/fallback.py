@@ -93,6 +93,8 @@ class FallbackProvider:
             json_schema=all(one.json_schema for one in supported),
             stop=all(one.stop for one in supported),
             schema_with_tools=all(one.schema_with_tools for one in supported),
+            context_tokens=_find_least(one.context_tokens for one in supported),
+            max_output_tokens=_find_least(one.max_output_tokens for one in supported),
         )
 
     @property
@@ -311,3 +313,9 @@ def check_provider(field: str, provider: object) -> None:
         raise ConfigError(
             f"{field}: must be a provider, such as OpenAIProvider('gpt-4.1-mini'), got {provider!r}"
         )
+
+
+def _find_least(sizes: Iterable[int | None]) -> int | None:
+    """Return the least of sizes; `None` if one is not known."""
+    known = [*sizes]
+    return None if None in known else min(filter(None, known))

@@ -164,8 +164,13 @@ def redact_recorded(request: Rendered) -> Rendered:
 
 
 def hash_request(request: Rendered) -> str:
-    """Return the SHA-256 (hex) of a rendered request."""
-    return hashlib.sha256(canonical_json(request)).hexdigest()
+    """Return the SHA-256 (hex) of a rendered request, whatever the bound of its reply: what a run has left decides that."""
+    compared = dict(request)
+    sampling = compared.pop("sampling", {})
+    if isinstance(sampling, dict):
+        unbounded = {name: sampling[name] for name in sampling if name != "max_tokens"}
+        compared |= {"sampling": unbounded} if unbounded else {}
+    return hashlib.sha256(canonical_json(compared)).hexdigest()
 
 
 def _render_message(message: Message) -> dict[str, object]:

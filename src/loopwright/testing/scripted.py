@@ -38,7 +38,7 @@ class ScriptedProvider:
         *,
         model: str = "script",
         capabilities: Capabilities = Capabilities(
-            json_schema=True, schema_with_tools=True
+            json_schema=True, schema_with_tools=True, max_output_tokens=4_096
         ),
     ) -> None:
         self._answer = script if callable(script) else None

@@ -554,7 +554,12 @@ def test_anthropic_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (provider.name, provider.model) == ("anthropic", "claude-sonnet-4-5")
     assert provider.capabilities == Capabilities(
-        native_tools=True, json_schema=True, stop=True, schema_with_tools=True
+        native_tools=True,
+        json_schema=True,
+        stop=True,
+        schema_with_tools=True,
+        context_tokens=200_000,
+        max_output_tokens=8192,
     )
     assert (
         repr(provider)

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field, JsonValue
 from loopwright.attachments import Attachment
 from loopwright.errors import ProviderError
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
-from loopwright.providers import Capabilities, OutputSchema, Request, Sampling
+from loopwright.providers import OutputSchema, Request, Sampling
 from loopwright.providers.anthropic import AnthropicProvider, MessagesQuirks
 from loopwright.providers.anthropic.request import encode_turns
-from messages_server import KEY, Answer, exchange, said, text
+from messages_server import KEY, Answer, exchange, said, serving, text
 
 ADD = ToolSpec(
     "add",
@@ -672,7 +672,8 @@ async def test_a_choice_between_models_is_sent_as_any_of_them() -> None:
 async def test_a_model_that_takes_no_schema_is_not_asked() -> None:
     provider = AnthropicProvider("claude-3-opus", base_url="http://localhost:9")
 
-    assert provider.capabilities == Capabilities(json_schema=False)
+    assert not provider.capabilities.json_schema
+    assert not provider.capabilities.schema_with_tools
     with pytest.raises(ProviderError, match="takes no JSON schema"):
         await provider.complete(
             Request(Conversation.of("x"), schema=OutputSchema("n", {}))
@@ -791,3 +792,24 @@ def check_calls(messages: list[Any]) -> None:
         assert not kinds[-1].endswith("thinking")
         seen |= expected
     assert not expected
+
+
+async def test_the_tokens_of_a_request_are_counted_by_the_endpoint() -> None:
+    request = Request(Conversation.of("Hello", system="Be brief."), (ADD,))
+    async with serving(Answer.json({"input_tokens": 27})) as server:
+        provider = AnthropicProvider("claude-opus-4-5", base_url=server.url)
+        assert await provider.count(request) == 27
+        await provider.aclose()
+    [asked_for] = server.asked
+    assert "/v1/messages/count_tokens" in asked_for.line
+    body: Any = asked_for.body
+    assert sorted(body) == ["messages", "model", "system", "tools"]
+
+
+async def test_a_count_that_does_not_come_is_a_provider_error() -> None:
+    refused = Answer.json({"error": {"message": "not here"}}, 404)
+    async with serving(refused) as server:
+        provider = AnthropicProvider("claude-opus-4-5", base_url=server.url)
+        with pytest.raises(ProviderError, match="not here"):
+            await provider.count(Request(Conversation.of("Hello")))
+        await provider.aclose()

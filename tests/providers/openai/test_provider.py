@@ -947,7 +947,12 @@ def test_openai_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (provider.name, provider.model) == ("openai", "gpt-4.1-mini")
     assert provider.capabilities == Capabilities(
-        native_tools=True, json_schema=True, stop=True, schema_with_tools=True
+        native_tools=True,
+        json_schema=True,
+        stop=True,
+        schema_with_tools=True,
+        context_tokens=1_047_576,
+        max_output_tokens=32_768,
     )
 
 

@@ -7,10 +7,9 @@ import json
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from ...errors import ContextTooLong, LimitReached, ProviderError
+from ...errors import LimitReached, ProviderError
 from ...events.effect_key import call_key
 from ...events.effects import (
-    AttemptFailed,
     DriftNoticed,
     LimitHit,
     ModelFailed,
@@ -21,14 +20,13 @@ from ...events.run import ErrorRecord
 from ...labels import Label, highest
 from ...messages import Completion, Conversation, Message, canonical_json
 from ...providers.base import OutputSchema, Provider, Request, Sampling
-from ...providers.context import estimate_tokens
 from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import describe_question
 from ..session.scope import fingerprint
 from ..session.services import Services
 from ..session.session import Session
-from .model_call import ModelCall
+from .fitted_call import FittedCall
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +145,7 @@ class Inference:
         before = session.active.seconds()
         asked = question.conversation.add(*delivered)
         try:
-            completion = await self._ask_within_context(key, question, asked)
+            completion = await self._call(key, question).complete(asked)
         except LimitReached as error:
             raise session.refuse(key, error, question.verb) from None
         except ProviderError as error:
@@ -162,6 +160,19 @@ class Inference:
         session.budget.usage += completion.usage
         seconds = round(session.active.seconds() - before, 6)
         return self._record_reply(key, completion, seconds)
+
+    def _call(self, key: str, question: Question) -> FittedCall:
+        provider, limits = self._provider_of(question), self._services.limits
+        request = Request(
+            question.conversation,
+            self._services.tools.specs,
+            "auto" if question.tools else "none",
+            question.sampling,
+            question.schema,
+            as_text=question.verb == "ask",
+            timeout=limits.model_timeout,
+        )
+        return FittedCall(self._session, self._services, key, provider, request)
 
     def _record_reply(
         self, key: str, completion: Completion, seconds: float
@@ -180,42 +191,6 @@ class Inference:
             reply = without_surrogates(reply)
             session.writer.record(key, ModelReplied(reply, seconds, withheld, waited))
         return reply
-
-    async def _ask_within_context(
-        self, key: str, question: Question, asked: Conversation
-    ) -> Completion:
-        """Send what fits; if the model finds it too long, send half of it, once."""
-        context, limit = self._services.context, self._services.limits.context_tokens
-        fitted = asked if limit is None else context.fit(asked, limit)
-        call = self._call(key, question, fitted)
-        try:
-            return await call.complete()
-        except ContextTooLong as error:
-            smaller = context.fit(fitted, estimate_tokens(fitted) // 2)
-            if smaller == fitted:
-                raise
-            redacted = redact_error(self._session.secrets.redactor, error)
-            failed = AttemptFailed(1, ErrorRecord.of(redacted), 0.0)
-            self._session.writer.record(key, failed)
-        return await self._call(key, question, smaller, earlier=1).complete()
-
-    def _call(
-        self, key: str, question: Question, fitted: Conversation, *, earlier: int = 0
-    ) -> ModelCall:
-        """Return the call of a model; `earlier` attempts of it failed in this process."""
-        mentions_tools = question.tools or any(m.calls for m in fitted.messages)
-        specs = self._services.tools.specs if mentions_tools else ()
-        request = Request(
-            fitted,
-            specs,
-            "auto" if question.tools else "none",
-            question.sampling,
-            question.schema,
-            as_text=question.verb == "ask",
-            timeout=self._services.limits.model_timeout,
-        )
-        provider = self._provider_of(question)
-        return ModelCall(self._session, key, provider, request, earlier)
 
     def _replay(
         self,

@@ -17,7 +17,7 @@ from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
 from ...providers.base import Provider, Request, check_size, stream_deltas
-from ...providers.context import BYTES_PER_TOKEN
+from ...providers.context import BYTES_PER_TOKEN, measure_request
 from ...providers.final_tool import enforce_schema
 from ...resilience.circuit_breaker import BreakerPass, CircuitBreaker
 from ...resilience.timeouts import shorter
@@ -180,6 +180,8 @@ class ModelCall:
     def _with_usage(self, reply: Completion) -> Completion:
         """Return the reply with its usage, estimated if the provider did not tell it, and its cost."""
         usage = reply.usage
+        meter = self._session.services.token_meter(self._provider)
+        meter.learn(measure_request(self._request), usage.input_tokens)
         if usage.input_tokens is None or usage.output_tokens is None:
             usage = self._estimate(reply)
         services, limits = self._session.services, self._session.services.limits
@@ -197,7 +199,8 @@ class ModelCall:
         usage = reply.usage
         sent, received = usage.input_tokens, usage.output_tokens
         if sent is None:
-            sent = self._request.conversation.size // BYTES_PER_TOKEN
+            meter = self._session.services.token_meter(self._provider)
+            sent = meter.estimate(measure_request(self._request))
         if received is None:
             characters = len(reply.text or reply.answer or "")
             characters += sum(len(thought.text) for thought in reply.reasoning)

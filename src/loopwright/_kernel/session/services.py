@@ -20,7 +20,7 @@ from ...journals.base import Journal
 from ...labels import Classifier
 from ...limits import Limits
 from ...providers.base import Provider, Sampling
-from ...providers.context import ContextPolicy
+from ...providers.context import ContextPolicy, TokenMeter
 from ...providers.prices import Prices
 from ...resilience.circuit_breaker import CircuitBreakers
 from ...resilience.retry_budget import RetryBudget
@@ -54,6 +54,7 @@ class Services:
     threads: WorkerThreads
     prices: Prices
     retry_budgets: dict[str, RetryBudget]
+    token_meters: dict[str, TokenMeter]
     redactor: Redactor
     user: User | None
     classifier: Classifier | None
@@ -89,6 +90,11 @@ class Services:
         if budget is None:
             budget = self.retry_budgets.setdefault(name, RetryBudget(clock=self.clock))
         return budget
+
+    def token_meter(self, provider: Provider) -> TokenMeter:
+        """Return the token meter of one provider and model."""
+        name = f"{provider.name}/{provider.model}"
+        return self.token_meters.setdefault(name, TokenMeter())
 
     @classmethod
     def __get_pydantic_core_schema__(

@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ...errors import ConfigError, ProviderError
 from ...messages import Completion, Json, JsonObject, Message, ToolSpec
@@ -25,8 +25,9 @@ from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
+from ..model_sizes import find_size
 from .request import build_format, can_think, encode_tool, encode_turns, mark_cached
-from .response import WireReply, read_status
+from .response import WireCount, WireReply, read_status
 from .stream import ReplyAssembly, WireEvent
 
 DEFAULT_URL = "https://api.anthropic.com"
@@ -37,6 +38,8 @@ MIN_BUDGET = 1024  # tokens; the API refuses less
 # Tokens that an effort stands for where a model knows budgets alone.
 BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 24_576}
 RESERVED = frozenset({"model", "messages", "tools", "stream", "system"})
+COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+"""The fields of a request that its tokens are counted of."""
 UNKNOWN = ("presence_penalty", "frequency_penalty")
 MIN_TOP_P = 0.95  # beside thinking; the API refuses less
 NEWEST = [99]  # the version of a model without a number in its name
@@ -132,6 +135,12 @@ class AnthropicProvider(Endpoint):
         self._transport = HTTPTransport(
             url, path, headers=_build_headers(self._key), client=client
         )
+        self._counter = HTTPTransport(
+            url,
+            f"{path}/count_tokens",
+            headers=_build_headers(self._key),
+            client=client,
+        )
         self._model = model
         self._base_url = self._transport.url.removesuffix(path)
         self._name = "anthropic" if is_anthropic else self._transport.host
@@ -154,7 +163,13 @@ class AnthropicProvider(Endpoint):
     def capabilities(self) -> Capabilities:
         """What the model supports, by its quirks."""
         able = self._quirks.json_schema
-        return Capabilities(json_schema=able, schema_with_tools=able)
+        thinking = self._thinking if isinstance(self._thinking, int) else 0
+        return Capabilities(
+            json_schema=able,
+            schema_with_tools=able,
+            context_tokens=find_size(self._model).context,
+            max_output_tokens=self._max_tokens + thinking,
+        )
 
     async def complete(self, request: Request) -> Completion:
         """Call the model once and return its reply.
@@ -165,6 +180,21 @@ class AnthropicProvider(Endpoint):
             ProviderError: no response, one that is not a Messages reply, or a refusal.
         """
         return self._read_reply(await self._transport.post(self._encode(request)))
+
+    async def count(self, request: Request) -> int:
+        """Return how many input tokens a request has, as the endpoint counts them (`/v1/messages/count_tokens`)."""
+        whole = from_json(self._encode(request))
+        counted = {name: whole[name] for name in COUNTED if name in whole}
+        response = await self._counter.post(to_json(counted))
+        wire = WireCount.read(response.body) if response.is_success else None
+        if wire is None:
+            raise self._build_error(response, response.status)
+        return wire.input_tokens
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; an injected client stays open."""
+        await self._counter.aclose()
+        await super().aclose()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Call the model once; the last delta carries the completion, equal to what `complete` would have returned.

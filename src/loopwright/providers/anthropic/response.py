@@ -4,7 +4,7 @@ import functools
 import json
 from typing import Any, Self
 
-from pydantic import ConfigDict, JsonValue, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from ...messages import (
     Completion,
@@ -128,6 +128,20 @@ class WireStopDetails(Wire):
     """The model's explanation of a refusal."""
 
     explanation: str | None = None
+
+
+class WireCount(Wire):
+    """How many tokens a request has."""
+
+    input_tokens: int = Field(ge=0)
+
+    @classmethod
+    def read(cls, body: bytes) -> Self | None:
+        """Return the count in these bytes, or `None` if there is none."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError:
+            return None
 
 
 class WireReply(Wire):

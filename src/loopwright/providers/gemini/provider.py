@@ -22,6 +22,7 @@ from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
+from ..model_sizes import find_size
 from .request import encode_contents, encode_tools
 from .response import ReplyAssembly, WireReply
 
@@ -119,7 +120,12 @@ class GeminiProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the API supports."""
-        return Capabilities(json_schema=True)
+        size = find_size(self._model)
+        return Capabilities(
+            json_schema=True,
+            context_tokens=size.context,
+            max_output_tokens=size.output,
+        )
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; an injected client stays open."""

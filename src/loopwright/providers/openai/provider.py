@@ -22,6 +22,7 @@ from ..http.response import Response
 from ..http.sse import ServerEvent
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
+from ..model_sizes import find_size
 from .quirks import Quirks as Quirks
 from .request import (
     encode_schema,
@@ -108,12 +109,14 @@ class OpenAIProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the endpoint supports, by its quirks."""
-        quirks = self._quirks
+        quirks, size = self._quirks, find_size(self._model)
         return Capabilities(
             native_tools=quirks.native_tools,
             json_schema=quirks.json_schema,
             stop=quirks.stop,
             schema_with_tools=quirks.schema_with_tools,
+            context_tokens=size.context,
+            max_output_tokens=size.output,
         )
 
     async def complete(self, request: Request) -> Completion:

@@ -22,6 +22,7 @@ from ...http.response import Response
 from ...http.sse import ServerEvent
 from ...http.transport import Client, HTTPTransport, StreamingResponse
 from ...http.wire import WireError
+from ...model_sizes import find_size
 from ..provider import DEFAULT_URL, END_OF_STREAM, build_headers
 from .quirks import ResponsesQuirks
 from .request import (
@@ -115,7 +116,14 @@ class OpenAIResponsesProvider(Endpoint):
     def capabilities(self) -> Capabilities:
         """What the endpoint supports, by its quirks; the API has no stop sequences."""
         able = self._quirks.json_schema
-        return Capabilities(json_schema=able, stop=False, schema_with_tools=able)
+        size = find_size(self._model)
+        return Capabilities(
+            json_schema=able,
+            stop=False,
+            schema_with_tools=able,
+            context_tokens=size.context,
+            max_output_tokens=size.output,
+        )
 
     async def complete(self, request: Request) -> Completion:
         """Call the model once and return its reply.

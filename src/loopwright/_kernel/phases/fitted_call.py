@@ -1,0 +1,156 @@
+"""FittedCall: a model call whose request fits the model's context, and its reply what is left of the run's tokens."""
+
+import dataclasses
+import re
+
+from ..._internal.log import logger
+from ...errors import ContextTooLong, ProviderError
+from ...events.effects import AttemptFailed
+from ...events.run import ErrorRecord
+from ...messages import Completion, Conversation
+from ...providers.base import CountingProvider, Provider, Request
+from ...providers.context import BYTES_PER_TOKEN, measure_request
+from ...security.redaction.errors import redact_error
+from ..session.services import Services
+from ..session.session import Session
+from .model_call import ModelCall
+
+UNKNOWN_CONTEXT = (
+    32_000  # tokens of a conversation, for a model whose context is not known
+)
+UNKNOWN_OUTPUT = 4_096  # tokens of a reply, of an endpoint that refuses larger bounds
+BAD_REQUEST = (400, 422)
+ABOUT_TOKENS = re.compile(r"tokens|context.{0,20}length|maximum", re.IGNORECASE)
+
+
+class FittedCall:
+    """One model call: shortens the conversation, counts or estimates its tokens, bounds the reply.
+
+    Args:
+        request: what is asked; its tools are left out of a conversation that neither may nor does call any.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        services: Services,
+        key: str,
+        provider: Provider,
+        request: Request,
+    ) -> None:
+        self._session, self._services, self._key = session, services, key
+        self._provider, self._request = provider, request
+        self._meter = services.token_meter(provider)
+        self._failed = 0
+        """Attempts that failed in this process and were made again with another request."""
+
+    async def complete(self, asked: Conversation) -> Completion:
+        """Send what fits; if the model finds it too long, send half of it, once."""
+        request = await self._fit(self._prepare(asked))
+        try:
+            return await self._ask(request)
+        except ContextTooLong as error:
+            size = request.conversation.size // BYTES_PER_TOKEN
+            smaller = self._services.context.fit(request.conversation, size // 2)
+            if smaller == request.conversation:
+                raise
+            self._record_failed(error)
+        return await self._ask(self._prepare(smaller))
+
+    def _prepare(self, conversation: Conversation) -> Request:
+        request = dataclasses.replace(self._request, conversation=conversation)
+        if request.tool_choice == "auto" or any(m.calls for m in conversation):
+            return request
+        return dataclasses.replace(request, tools=())
+
+    async def _fit(self, request: Request) -> Request:
+        """Return the request with as much of its conversation as the model reads."""
+        limit = self._find_limit(request)
+        fitted = self._shorten(request, limit)
+        provider = self._provider
+        if not isinstance(provider, CountingProvider):
+            return fitted
+        if 2 * self._meter.estimate(measure_request(fitted)) > limit:
+            await self._count(provider, fitted)
+            return self._shorten(request, limit)
+        return fitted
+
+    def _find_limit(self, request: Request) -> int:
+        """Return the tokens that a request may have: by the limits, else by what the model's context leaves."""
+        limit = self._services.limits.context_tokens
+        if limit is not None:
+            return limit
+        able = self._provider.capabilities
+        if able.context_tokens is None:
+            return UNKNOWN_CONTEXT
+        reply = request.sampling.max_tokens or able.max_output_tokens or 0
+        return able.context_tokens - min(reply, able.context_tokens // 3)
+
+    def _shorten(self, request: Request, limit: int) -> Request:
+        asked, services = request.conversation, self._services
+        room = self._meter.bytes_for(limit)
+        if (
+            services.limits.context_tokens is None
+        ):  # then the limit is that of all that is sent
+            room -= measure_request(request) - asked.size
+        fitted = services.context.fit(asked, max(room // BYTES_PER_TOKEN, 1))
+        if fitted is asked:
+            return request
+        return dataclasses.replace(request, conversation=fitted)
+
+    async def _count(self, provider: CountingProvider, request: Request) -> None:
+        """Learn how many tokens a request has from its provider; without a count, the estimate stays."""
+        try:
+            tokens = await provider.count(request)
+        except ProviderError as error:
+            redacted = redact_error(self._session.secrets.redactor, error)
+            logger().warning("tokens_not_counted", reason=str(redacted))
+            return
+        self._meter.learn(measure_request(request), tokens)
+
+    async def _ask(self, request: Request) -> Completion:
+        """Ask with a bound of the reply; an endpoint that refuses the bound is asked without it, now and later."""
+        budget = self._session.budget
+        with budget.open_call(self._meter.estimate(measure_request(request))):
+            bounded = self._bound(request)
+            try:
+                return await self._call(bounded).complete()
+            except ProviderError as error:
+                if bounded is request or not _is_about_tokens(error):
+                    raise
+                self._meter.refuses_caps = True
+                self._record_failed(error)
+            return await self._call(self._bound(request)).complete()
+
+    def _bound(self, request: Request) -> Request:
+        """Return the request with a bound of its reply, where the run has fewer tokens left than it may take."""
+        left = self._session.budget.output_tokens
+        max_output = request.sampling.max_tokens or self._find_max_output()
+        if left is None or (max_output is not None and max_output <= left):
+            return request
+        sampling = dataclasses.replace(request.sampling, max_tokens=left)
+        return dataclasses.replace(request, sampling=sampling)
+
+    def _find_max_output(self) -> int | None:
+        max_output = self._provider.capabilities.max_output_tokens
+        if max_output is None and self._meter.refuses_caps:
+            return UNKNOWN_OUTPUT
+        return max_output
+
+    def _call(self, request: Request) -> ModelCall:
+        return ModelCall(
+            self._session, self._key, self._provider, request, self._failed
+        )
+
+    def _record_failed(self, error: ProviderError) -> None:
+        self._failed += 1
+        redacted = redact_error(self._session.secrets.redactor, error)
+        failed = AttemptFailed(self._failed, ErrorRecord.of(redacted), 0.0)
+        self._session.writer.record(self._key, failed)
+
+
+def _is_about_tokens(error: ProviderError) -> bool:
+    """Whether an endpoint refused a request for its size, or for that of the reply that it may bring."""
+    if isinstance(error, ContextTooLong):
+        return True
+    return error.status in BAD_REQUEST and bool(ABOUT_TOKENS.search(str(error)))

@@ -1,0 +1,64 @@
+"""The sizes of known models: tokens of the context, and tokens of the longest reply."""
+
+import re
+from typing import NamedTuple
+
+NOT_IN_NAME = re.compile(r"[^a-z0-9.]+")
+
+
+class ModelSize(NamedTuple):
+    """How many tokens a model takes and gives; `None` where that is not known.
+
+    Args:
+        context: of a request and its reply together.
+        output: of the longest reply, with the thinking.
+    """
+
+    context: int | None = None
+    output: int | None = None
+
+
+UNKNOWN = ModelSize()
+# By what a model's name begins with, behind the names of vendors and regions; the longest match counts. As published
+# by the vendors (platform.openai.com/docs/models, platform.claude.com/docs, ai.google.dev/gemini-api/docs/models) in
+# 2026; a model that is larger than its family here is used below its size.
+SIZES = {
+    "gpt-5": ModelSize(400_000, 128_000),
+    "gpt-5-chat": ModelSize(128_000, 16_384),
+    "gpt-4.1": ModelSize(1_047_576, 32_768),
+    "gpt-4o": ModelSize(128_000, 16_384),
+    "gpt-4-turbo": ModelSize(128_000, 4_096),
+    "gpt-3.5-turbo": ModelSize(16_385, 4_096),
+    "gpt-oss": ModelSize(131_072),
+    "o1": ModelSize(200_000, 100_000),
+    "o3": ModelSize(200_000, 100_000),
+    "o4-mini": ModelSize(200_000, 100_000),
+    "claude": ModelSize(200_000),
+    "claude-3": ModelSize(200_000, 4_096),
+    "claude-3-5": ModelSize(200_000, 8_192),
+    "claude-3-7": ModelSize(200_000, 64_000),
+    "claude-opus-4": ModelSize(200_000, 32_000),
+    "claude-opus-4-5": ModelSize(200_000, 64_000),
+    "claude-opus-4-6": ModelSize(1_000_000, 128_000),
+    "claude-opus-5": ModelSize(1_000_000, 128_000),
+    "claude-sonnet-4": ModelSize(200_000, 64_000),
+    "claude-haiku-4-5": ModelSize(200_000, 64_000),
+    "gemini-1.5": ModelSize(1_048_576, 8_192),
+    "gemini-2.0": ModelSize(1_048_576, 8_192),
+    "gemini-2.5": ModelSize(1_048_576, 65_536),
+    "gemini-3": ModelSize(1_048_576, 65_536),
+    "llama-3.1": ModelSize(131_072),
+    "llama-3.3": ModelSize(131_072),
+}
+
+
+def find_size(model: str) -> ModelSize:
+    """Return the size of a model: "openai/gpt-4.1-mini" and "us.anthropic.claude-opus-4-5-20251101-v1:0" are known."""
+    name = f"-{NOT_IN_NAME.sub('-', model.lower().replace('anthropic.', '-'))}-"
+    found = [known for known in SIZES if _begins(name, known)]
+    return SIZES[max(found, key=len)] if found else UNKNOWN
+
+
+def _begins(name: str, known: str) -> bool:
+    """Return whether a part of a name begins with a known one; "gpt-5" is also the family of "gpt-5.1"."""
+    return re.search(rf"-{re.escape(known)}(?![0-9a-z])", name) is not None

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from pydantic import Field
 
@@ -63,7 +63,7 @@ class Budget:
     """The input tokens, estimated, of the model calls that are under way."""
 
     @contextlib.contextmanager
-    def open_call(self, tokens: int) -> Iterator[None]:
+    def open_call(self, tokens: int) -> Generator[None]:
         """Count a model call with so many input tokens as under way."""
         self.in_flight.append(tokens)
         try:

@@ -98,7 +98,7 @@ def test_a_run_is_shown_as_a_timeline_with_numbers_to_fork_at(invoke: Invoke) ->
         "1           run      r1",
         "1           engine   react",
         "1           task     What is the capital of France?",
-        "3  0        model    scripted/capital, turn 1: 0.0 s, about 11 + 10 tokens",
+        "3  0        model    scripted/capital, turn 1: 0.0 s, about 51 + 10 tokens",
         "3  0        thought  Let me see.",
         '4  0#0      call     capital(country="France") [allowed]',
         "6  0#0      result   Paris",
@@ -106,7 +106,7 @@ def test_a_run_is_shown_as_a_timeline_with_numbers_to_fork_at(invoke: Invoke) ->
         "8  1        reply    It is Paris.",
         "9           answer   It is Paris.",
         "9           end      completed: answered",
-        "9           usage    2 model calls, 1 tool call, about 21 + 15 tokens",
+        "9           usage    2 model calls, 1 tool call, about 61 + 15 tokens",
     ]
     shown = invoke("show", "r3").stdout.splitlines()
     assert shown.pop(-3).startswith("  until 20")

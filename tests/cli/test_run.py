@@ -28,14 +28,14 @@ def test_the_answer_is_alone_on_stdout_and_progress_is_a_line_for_each_event(
         "run      r1",
         "engine   react",
         "task     What is the capital of France?",
-        "model    scripted/capital, turn 1: 0.0 s, about 11 + 10 tokens",
+        "model    scripted/capital, turn 1: 0.0 s, about 51 + 10 tokens",
         "thought  Let me see.",
         'call     capital(country="France") [allowed]',
         "result   Paris",
         "model    scripted/capital, turn 2: 0.0 s, 10 + 5 tokens",
         "reply    It is Paris.",
         "end      completed: answered",
-        "usage    2 model calls, 1 tool call, about 21 + 15 tokens",
+        "usage    2 model calls, 1 tool call, about 61 + 15 tokens",
     ]
 
 
@@ -62,7 +62,7 @@ def test_json_is_the_whole_result(invoke: Invoke) -> None:
         "llm_calls": 2,
         "tool_calls": 1,
         "usage": {
-            "input_tokens": 21,
+            "input_tokens": 61,
             "output_tokens": 15,
             "cached_tokens": None,
             "cache_write_tokens": None,

@@ -67,7 +67,7 @@ def test_json_is_the_whole_result(invoke: Invoke) -> None:
             "cached_tokens": None,
             "cache_write_tokens": None,
             "reasoning_tokens": None,
-            "cost": 21 + 2 * 15.0,
+            "cost": 61 + 2 * 15.0,
             "estimated": True,
         },
         "facts": [],

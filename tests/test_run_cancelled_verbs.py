@@ -13,7 +13,10 @@ from loopwright.errors import PhaseError
 from loopwright.testing import ScriptedProvider
 
 Body = Callable[[Run], Awaitable[object]]
-REPLACEMENTS = "use run.gather in place of TaskGroup"
+REPLACEMENTS = (
+    "Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and wait_for, and use "
+    "run.gather in place of TaskGroup"
+)
 
 
 @tool(effect="read")

@@ -182,6 +182,13 @@ def is_transient(status: int | None) -> bool:
     return status is not None and (status in TRANSIENT_STATUSES or status >= 500)
 
 
+class TimedOut(LoopwrightError, TimeoutError):
+    """Raised by `Run.timeout` when its work took too long; nothing of that work is under way any more.
+
+    Catch it to go another way, or give the work more time.
+    """
+
+
 class ProviderError(LoopwrightError):
     """Raised when a model call fails; a retryable failure was already retried.
 

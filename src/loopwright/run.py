@@ -1,11 +1,10 @@
 """The one door: everything a strategy does passes a verb of `Run`, and every verb leaves entries in the journal."""
 
-import asyncio
 import functools
 import hashlib
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
 
@@ -15,13 +14,14 @@ from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
 from ._kernel.phases.child_run import delegate, guards_of_child
 from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer, wrap_error
+from ._kernel.phases.gather import BranchWork, gather
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.inference import Question
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.reason import reason, settle
-from ._kernel.phases.sleep import parse_wake, sleep
+from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
-from ._kernel.session.branches import Branches, combine_waits
+from ._kernel.phases.timeout import limit_time
 from ._kernel.session.scope import EngineUsage, Scope
 from ._kernel.session.session import Session
 from .errors import (
@@ -247,66 +247,17 @@ class Run:
         hold up its siblings; if one of them raises, its question is cancelled. Branches share nothing but what they
         return.
         """
-        if max_concurrency is not None and max_concurrency < 1:
-            raise ConfigError(
-                f"max_concurrency must be at least 1, got {max_concurrency}"
-            )
-        effects = self._session.replay.effects
-        with self._scope.enter("gather"):
-            key = self._scope.next_key()
-            if effects.outcome(key) or effects.intent(key):
-                raise self._session.signals.diverge_from(key, "gather")
-            branches = [
-                _open_branch(self._cycle, f"{key}.{index}")
-                for index in range(len(works))
-            ]
-            settled = await asyncio.gather(
-                *self._start_branches(works, branches, max_concurrency),
-                return_exceptions=True,
-            )
-            waiting = [
-                halted for branch in branches if (halted := _close_branch(branch))
-            ]
-            results = self._results_of(settled, key)
-            if waiting:  # also if the branch swallowed it
-                raise self._park_branches(waiting, key)
-            return results
+        return await gather(self._cycle, [*map(_bind, works)], max_concurrency)
 
-    def _start_branches(
-        self,
-        works: tuple[Callable[["Run"], Awaitable[T]], ...],
-        branches: list[Cycle],
-        max_concurrency: int | None,
-    ) -> list[Coroutine[Any, Any, T]]:
-        begun = sum(branch.scope.is_replaying() for branch in branches)
-        places = Branches(
-            self._session.replay_end,
-            begun,
-            len(branches) - begun,
-            max_concurrency or len(branches),
-        )
-        return [
-            _work(work, branch, places)
-            for work, branch in zip(works, branches, strict=True)
-        ]
+    async def timeout(
+        self, seconds: float | timedelta, work: Callable[["Run"], Awaitable[T]]
+    ) -> T:
+        """Do a work in a branch of its own; raise `TimedOut` when it takes longer than `seconds` of active time.
 
-    def _results_of(self, settled: list[T | BaseException], key: str) -> list[T]:
-        """Return the results of branches; raise the first error that is not a wait."""
-        results: list[T] = []
-        for outcome in settled:
-            if not isinstance(outcome, BaseException):
-                results.append(outcome)
-            elif not isinstance(outcome, Suspended):
-                self._session.cancel_questions(key)
-                raise outcome
-        return results
-
-    def _park_branches(self, waiting: list[Suspended], key: str) -> LoopwrightError:
-        """Return the error that ends a gather some of whose branches wait."""
-        if self._scope.is_replaying():
-            expected = "effects after it"
-            return self._session.signals.diverge(key, expected, "a gather that waits")
-        return self._scope.halt(combine_waits(waiting))
+        Whether it was in time is recorded, so a resumed run goes the same way. A call that was under way gets the
+        outcome `timed_out`. Time in which the run sleeps, waits for a person or a provider does not count.
+        """
+        return await limit_time(self._cycle, parse_seconds(seconds), _bind(work))
 
     async def delegate(self, engine: Strategy, task: str | Conversation) -> Result:
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
@@ -411,37 +362,9 @@ async def _run_child(
     return outcome, child
 
 
-def _open_branch(cycle: Cycle, path: str) -> Cycle:
-    engine: Any = cycle.engine
-    branch = open_cycle(
-        cycle.session,
-        engine,
-        cycle.latest,
-        path=path,
-        guards=cycle.guards,
-        usage=cycle.scope.engine_usage,
-        delivered=cycle.scope.delivered,
-    )
-    branch.scope.inherit(cycle.scope)
-    return branch
-
-
-def _close_branch(branch: Cycle) -> Suspended | None:
-    """Refuse further verbs of a branch; return what it waits for."""
-    halted = branch.scope.halted
-    branch.scope.halted = PhaseError(
-        "this branch is over: use the run that gathered it"
-    )
-    return halted if isinstance(halted, Suspended) else None
-
-
-async def _work(
-    work: Callable[[Run], Awaitable[T]], branch: Cycle, places: Branches
-) -> T:
-    async with places.place(begun=branch.scope.is_replaying()):
-        result = await work(Run(branch))
-        branch.scope.check_cancelled()
-        return result
+def _bind(work: Callable[[Run], Awaitable[T]]) -> BranchWork[T]:
+    """Return a work that is given the phases of its branch, and does it with the `Run` of them."""
+    return lambda branch: work(Run(branch))
 
 
 async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> RunOutcome:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .branches import TimeoutFired as TimeoutFired
+    from .branches import TimeoutSet as TimeoutSet
     from .control import CommandReceived as CommandReceived
     from .control import Declassified as Declassified
     from .control import FollowedUp as FollowedUp
@@ -61,6 +63,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".branches": ("TimeoutFired", "TimeoutSet"),
             ".control": (
                 "CommandReceived",
                 "Declassified",

@@ -23,6 +23,7 @@ class EffectKey:
     - `2.0.1#3~1` is its substitute: the call that recovery step 1 makes.
     - `2.0.1#3~1m0` is model call 0 of that recovery step.
     - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
+    - `timeout:2` is the time that the branch `2.0` of effect 2 has, `fired:2` says that it was over.
 
     The empty key is that of an entry about the run as a whole.
     """
@@ -135,6 +136,16 @@ def side_key(kind: str, path: str, number: int) -> str:
 def patch_key(path: str, name: str) -> str:
     """Return the key of a scope's decision about a patch."""
     return f"patch:{path}:{name}"
+
+
+def timeout_key(effect: str) -> str:
+    """Return the key at which the time of a branch is recorded."""
+    return f"timeout:{effect}"
+
+
+def fired_key(effect: str) -> str:
+    """Return the key at which it is recorded that the time of a branch was over."""
+    return f"fired:{effect}"
 
 
 def undo_key(call: str) -> str:

@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 
 from ..errors import JournalError
 from ..messages import JsonObject
+from .branches import BranchEvent
 from .control import ControlEvent
 from .describe import DescribedEvent, format_value
 from .effects import EffectEvent
@@ -26,7 +27,9 @@ class UnknownEvent(DescribedEvent, heading="newer"):
         return format_value(self.body)
 
 
-Event: TypeAlias = RunEvent | ControlEvent | EffectEvent | RecoveryEvent | UnknownEvent
+Event: TypeAlias = (
+    RunEvent | ControlEvent | EffectEvent | BranchEvent | RecoveryEvent | UnknownEvent
+)
 
 
 EVENT_VERSION = 1

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
+from ...events.branches import TimeoutSet
 from ...events.control import FollowedUp
 from ...events.effect_key import EffectKey, call_key
 from ...events.effects import (
@@ -38,10 +39,12 @@ Outcome: TypeAlias = (
 Intent: TypeAlias = (
     ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet
 )
-SideEvent: TypeAlias = FactNoted | ClockRead | PatchDecided | FollowedUp | LimitHit
+SideEvent: TypeAlias = (
+    FactNoted | ClockRead | PatchDecided | FollowedUp | LimitHit | TimeoutSet
+)
 OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
 INTENTS: tuple[type[Any], ...] = Intent.__args__
-NOTED = (FactNoted, ClockRead, PatchDecided, FollowedUp)
+NOTED = (FactNoted, ClockRead, PatchDecided, FollowedUp, TimeoutSet)
 OWN_STARTED = (EffectStarted, ChildStarted)
 OWN_FINISHED = (EffectFinished, ChildFinished)
 Readers: TypeAlias = dict[type[Any], Callable[[Entry, Any], None]]

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
+from ...events.branches import TimeoutFired
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, is_inside
 from ...events.effects import ChildFinished, ChildStarted, GateDecided, ToolStarted
@@ -27,12 +28,16 @@ class Scopes:
         """The scopes of child engines, and of engines that answer a call, that had ended."""
         self._opened: set[str] = {""}
         """The paths that are scopes: of the root, of branches and of child engines, not of a gather."""
+        self.cut: list[str] = []
+        """The effects whose branches were cut off, by a time-out."""
         self._begun: set[tuple[Verb, str]] = set()
         """The proposals whose calls were decided (`gate`), or started or ended (`act`)."""
 
     def add(self, entry: Entry) -> None:
         """Note the position of an entry; one that is not about an effect has none."""
         key, event = EffectKey.parse(entry.key), entry.event
+        if isinstance(event, TimeoutFired):
+            self.cut.append(key.place)
         # A withdrawn question had its place before, and nothing happens there.
         if not key.is_effect or isinstance(event, QuestionWithdrawn):
             return

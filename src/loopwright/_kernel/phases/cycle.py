@@ -280,10 +280,15 @@ class Cycle:
             for each in decisions
         ]
         try:
-            settled = await asyncio.gather(*calls, return_exceptions=True)
-        except asyncio.CancelledError:  # an abort: all calls have ended
-            self._keep_turn(_observed(decisions, [_ended(call) for call in calls]))
-            raise
+            settled: list[Observation | BaseException | None] = [
+                *await asyncio.gather(*calls, return_exceptions=True)
+            ]
+        except asyncio.CancelledError:  # all calls have ended: an abort, or a time-out
+            settled = [_ended(call) for call in calls]
+            is_cut = self.session.signals.cuts.is_cut(self.scope.path)
+            if not is_cut or None in settled:
+                self._keep_turn(_observed(decisions, settled))
+                raise
         observed = _observed(decisions, settled)
         for outcome in settled:
             if isinstance(outcome, BaseException):
@@ -392,7 +397,7 @@ class Cycle:
         return await self.clearance.decide_own(call, "write", state)
 
 
-def _ended(call: asyncio.Future[Observation]) -> object:
+def _ended(call: asyncio.Future[Observation]) -> Observation | BaseException | None:
     return None if call.cancelled() else call.exception() or call.result()
 
 

@@ -30,9 +30,8 @@ def parse_wake(seconds: float | timedelta | None, until: datetime | None) -> Wak
         )
     if until is not None:
         return _wake_at(until)
-    if isinstance(seconds, timedelta):
-        seconds = seconds.total_seconds()
-    return _wake_after(seconds)
+    length = parse_seconds(seconds)
+    return lambda now: now + length
 
 
 def _wake_at(until: object) -> Wake:
@@ -45,14 +44,16 @@ def _wake_at(until: object) -> Wake:
     return lambda now: wake_at
 
 
-def _wake_after(seconds: object) -> Wake:
+def parse_seconds(seconds: object) -> float:
+    """Return a length of time in seconds; raise `ConfigError`."""
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds <= MAX_SECONDS:  # type: ignore[operator]
         raise ConfigError(
             f"seconds: must be a number from 0 to {MAX_SECONDS:g}, got {seconds!r:.80}"
         )
-    length = float(seconds)  # type: ignore[arg-type]
-    return lambda now: now + length
+    return float(seconds)  # type: ignore[arg-type]
 
 
 async def sleep(cycle: Cycle, wake: Wake) -> None:

@@ -379,11 +379,12 @@ class ToolCalls:
                     self._call(tool, permit, keywords, timeout), timeout
                 )
             except asyncio.CancelledError:
-                if not session.signals.aborting:
+                status = session.signals.interruption(permit.key)
+                if status is None:
                     raise
                 seconds = session.active.seconds() - before
                 text = f"{tool.name} {INTERRUPTED}"
-                return ToolOutcome("cancelled", text, seconds), None
+                return ToolOutcome(status, text, seconds), None
         if ended.error is not None:
             session.signals.check_fatal(ended.error)
         seconds = session.active.seconds() - before

@@ -1,6 +1,7 @@
 """Hold back all that is live until a resumed run has replayed what its journal holds."""
 
 import asyncio
+from collections.abc import Callable
 
 from ...errors import JournalError, LoopwrightError
 from ...events.effect_key import EffectKey
@@ -35,11 +36,16 @@ class ReplayEnd:
         self._progress: tuple[int, ...] = ()
         self._idle_polls = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._watchers: dict[str, Callable[[str], None]] = {}
         if not self.is_reached:
             writer.begin_replay()
 
     async def reach(self, key: str) -> None:
         """Wait before something new at `key` until the replay has ended; raise `ReplayDivergence`."""
+        self._signals.cuts.check(key)
+        for effect, watcher in list(self._watchers.items()):
+            if key.startswith(f"{effect}."):
+                watcher(key)
         if self.is_reached:
             return
         if self._replay.scopes.has_entry(key):
@@ -54,6 +60,14 @@ class ReplayEnd:
             self._waiting.pop(key, None)
         if self._signals.fatal is not None:
             raise self._signals.fatal
+
+    def watch(self, effect: str, watcher: Callable[[str], None]) -> None:
+        """Call `watcher` with the key of whatever new comes up in the branches of an effect."""
+        self._watchers[effect] = watcher
+
+    def unwatch(self, effect: str) -> None:
+        """Watch an effect no longer."""
+        self._watchers.pop(effect, None)
 
     def meet(self, key: str) -> None:
         """Note that the code came to an effect: whether it is the recorded one is known then."""

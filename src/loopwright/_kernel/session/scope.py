@@ -24,8 +24,8 @@ from .signals import ABANDONED_BRANCH
 
 CANCELLED_VERB = (
     "{} was cancelled by the engine, which then continued: which of the two was faster is not recorded, so the run "
-    "could not be resumed. Bound time with Limits or @tool(timeout=...) in place of asyncio.timeout and wait_for, and "
-    "use run.gather in place of TaskGroup"
+    "could not be resumed. Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and "
+    "wait_for, and use run.gather in place of TaskGroup"
 )
 
 
@@ -136,6 +136,7 @@ class Scope:
         That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there
         and the question was withdrawn: then it waits again, whatever was sent since.
         """
+        self.session.signals.cuts.check(key)
         if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
         self.session.signals.check_gap(key, found)
@@ -155,6 +156,7 @@ class Scope:
         """
         if self.verb:
             self._refuse_second(verb)
+        self._check_cut(recorded)
         signal = self.session.signals.fatal or self.halted
         ending = self.session.signals.ending
         if signal is None and ending is not None and not recorded:
@@ -183,6 +185,11 @@ class Scope:
             and known.verb == "best_answer"
         )
 
+    def _check_cut(self, recorded: bool) -> None:
+        """Raise `CancelledError` where a branch that was cut off has replayed all that it had done."""
+        if not (recorded or self.is_replaying()):
+            self.session.signals.cuts.check(self.path)
+
     def _refuse_second(self, verb: str) -> None:
         if self.verb:
             raise PhaseError(
@@ -210,7 +217,7 @@ class Scope:
 
     def check_cancelled(self) -> None:
         """Raise `PhaseError`, which ends the run, if the engine cancelled one of its verbs and continued."""
-        if self._cancelled is None:
+        if self._cancelled is None or self.session.signals.cuts.is_cut(self.path):
             return
         verb, task = self._cancelled
         if self._is_stopping(task):

@@ -1,10 +1,11 @@
 """Hold the signals that keep a run from beginning anything new."""
 
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
 from ..durability.description import describe_recorded
 from ..durability.replay import Replay
+from .cuts import Cuts
 
 ABANDONED_BRANCH = "waiting for a person in a branch that was abandoned: the gather around it has ended"
 
@@ -24,6 +25,7 @@ class Signals:
             None if hit is None else LimitReached(hit.limit, hit.detail)
         )
         self.aborting = False
+        self.cuts = Cuts(replay.scopes.cut)
         self._replay, self._is_new = replay, replay.started is None
 
     def check(self, *, begun: bool = False) -> None:
@@ -37,6 +39,12 @@ class Signals:
         may_continue = begun and isinstance(found, LimitReached)
         if not may_continue:
             raise found
+
+    def interruption(self, key: str) -> Literal["cancelled", "timed_out"] | None:
+        """Return the status of a call that the run itself cancelled; `None` where the host did."""
+        if self.aborting:
+            return "cancelled"
+        return "timed_out" if self.cuts.is_cut(key) else None
 
     def check_fatal(self, error: BaseException) -> None:
         """Raise an error that kept a tool from being called: the run's own, not the tool's."""
@@ -60,7 +68,11 @@ class Signals:
         return self.diverge(key, expected, found)
 
     def check_gap(self, key: str, found: str) -> None:
-        """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope."""
+        """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope.
+
+        In a branch that was cut off, raise the cancellation that it was cut off with.
+        """
+        self.cuts.check(key)
         if self._is_new:
             return
         if self._replay.scopes.has_outcome_after(key):

@@ -1,0 +1,108 @@
+"""Do several works at once, each in a branch of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+from ...errors import ConfigError, LoopwrightError, PhaseError, Suspended
+from ..session.branches import Branches, combine_waits
+from ..session.scope import Scope
+from .cycle import Cycle
+
+T = TypeVar("T")
+BranchWork: TypeAlias = Callable[[Cycle], Awaitable[T]]
+"""What a branch does, given its phases."""
+
+
+async def gather(
+    cycle: Cycle, works: Sequence[BranchWork[T]], max_concurrency: int | None
+) -> list[T]:
+    """Do works at once; return their results in order, or raise the first error once all have ended."""
+    check_concurrency(max_concurrency)
+    with cycle.scope.enter("gather"):
+        key = open_key(cycle, "gather")
+        branches = [open_branch(cycle, f"{key}.{index}") for index in range(len(works))]
+        begun = sum(branch.scope.is_replaying() for branch in branches)
+        bound = max_concurrency or len(works)
+        new = len(works) - begun
+        places = Branches(cycle.session.replay_end, begun, new, bound)
+        settled = await asyncio.gather(
+            *(
+                _do_in_turn(work, branch, places)
+                for work, branch in zip(works, branches, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        return read_results(cycle, key, branches, settled)
+
+
+def check_concurrency(max_concurrency: int | None) -> None:
+    """Raise `ConfigError` for a number of branches that lets none run."""
+    if max_concurrency is not None and max_concurrency < 1:
+        raise ConfigError(f"max_concurrency must be at least 1, got {max_concurrency}")
+
+
+def open_key(cycle: Cycle, verb: str) -> str:
+    """Return the key of a verb that has branches; raise if something else is recorded there."""
+    key, effects = cycle.scope.next_key(), cycle.session.replay.effects
+    if effects.outcome(key) or effects.intent(key):
+        raise cycle.session.signals.diverge_from(key, verb)
+    return key
+
+
+def open_branch(cycle: Cycle, path: str) -> Cycle:
+    """Return the phases of a branch, in a scope with that path."""
+    outer = cycle.scope
+    scope = Scope(cycle.session, path, outer.engine_usage, outer.delivered)
+    scope.inherit(outer)
+    return Cycle(
+        scope, cycle.engine, cycle.latest, cycle.guards, cycle.run_child
+    )  # fmt: skip
+
+
+async def _do_in_turn(work: BranchWork[T], branch: Cycle, places: Branches) -> T:
+    """Do the work of a branch once it has a place."""
+    async with places.place(begun=branch.scope.is_replaying()):
+        return await do_work(work, branch)
+
+
+async def do_work(work: BranchWork[T], branch: Cycle) -> T:
+    """Do the work of a branch; refuse one that cancelled a verb of its own and continued."""
+    result = await work(branch)
+    branch.scope.check_cancelled()
+    return result
+
+
+def read_results(
+    cycle: Cycle, key: str, branches: Sequence[Cycle], settled: list[T | BaseException]
+) -> list[T]:
+    """Return the results of branches; raise the first error that is not a wait, else a wait."""
+    waiting = [halted for branch in branches if (halted := close_branch(branch))]
+    results: list[T] = []
+    for outcome in settled:
+        if not isinstance(outcome, BaseException):
+            results.append(outcome)
+        elif not isinstance(outcome, Suspended):
+            cycle.session.cancel_questions(key)
+            raise outcome
+    if waiting:  # also if the branch swallowed it
+        raise park_branches(cycle, waiting, key)
+    return results
+
+
+def close_branch(branch: Cycle) -> Suspended | None:
+    """Refuse further verbs of a branch; return what it waits for."""
+    halted = branch.scope.halted
+    branch.scope.halted = PhaseError(
+        "this branch is over: use the run that gathered it"
+    )
+    return halted if isinstance(halted, Suspended) else None
+
+
+def park_branches(cycle: Cycle, waiting: list[Suspended], key: str) -> LoopwrightError:
+    """Return the error that ends a verb some of whose branches wait."""
+    if cycle.scope.is_replaying():
+        expected = "effects after it"
+        found = "branches that wait"
+        return cycle.session.signals.diverge(key, expected, found)
+    return cycle.scope.halt(combine_waits(waiting))

@@ -11,9 +11,11 @@ import pytest
 from function_engine import FunctionEngine
 from journal_positions import cut_after, kinds
 from loopwright import (
+    Completion,
     ConfigError,
     MemoryJournal,
     ReplayDivergence,
+    Request,
     Result,
     Run,
     Runtime,
@@ -51,13 +53,20 @@ async def pay(seconds: float) -> str:
     return "paid"
 
 
+class SlowProvider(ScriptedProvider):
+    """Takes its time for one question."""
+
+    async def complete(self, request: Request) -> Completion:
+        if request.conversation.messages[-1].content == "slow":
+            await asyncio.sleep(LONG)
+        return await super().complete(request)
+
+
 def runtime(journal: MemoryJournal | None = None, **options: Any) -> Runtime:
     def answer(request: Any) -> str:
         return str(request.conversation.messages[-1].content).upper()
 
-    return Runtime(
-        ScriptedProvider(answer), tools=[wait, pay], journal=journal, **options
-    )
+    return Runtime(SlowProvider(answer), tools=[wait, pay], journal=journal, **options)
 
 
 def engine(body: Body, journal: MemoryJournal | None = None, **options: Any) -> Any:
@@ -74,6 +83,10 @@ async def ask_and_wait(run: Run) -> str:
     first = await run.ask("one")
     await run.call(ToolCall("wait", {"seconds": LONG}))
     return first + await run.ask("never")
+
+
+async def ask_slowly(run: Run) -> str:
+    return await run.ask("one") + await run.ask("slow")
 
 
 def within(seconds: float, work: Callable[[Run], Awaitable[str]]) -> Body:
@@ -164,7 +177,7 @@ async def with_an_effect(run: Run) -> str:
 
 
 WORKS = (
-    ask_and_wait, swallow, clean_up, spread, several, nested, with_a_child, with_an_effect,
+    ask_and_wait, swallow, clean_up, spread, several, nested, with_a_child, with_an_effect, ask_slowly,
 )  # fmt: skip
 
 
@@ -337,6 +350,21 @@ async def test_an_effect_recorded_in_place_of_the_work_is_a_divergence() -> None
     cut = crashed(entries, cut_after(entries, "model_replied", 2))
     with pytest.raises(ReplayDivergence, match="now: timeout"):
         await engine(within(LONG, ask_and_wait), cut).resume("r")
+
+
+async def test_a_call_that_a_person_ordered_waits_for_no_work_that_was_cut_off() -> (
+    None
+):
+    _, entries = await run_whole(within(SHORT, ask_slowly))
+    cut = crashed(entries, cut_after(entries, "timeout_fired"))
+    again = engine(within(SHORT, ask_slowly), cut)
+    await again.runtime.control("r").override("wait", {"seconds": 0.0})
+    result = await again.resume("r")
+
+    assert result.status == "completed"
+    assert str(result.answer).startswith("TimedOut ")
+    calls = [entry.key for entry in cut.read("r") if entry.kind == "tool_started"]
+    assert calls == ["1#0"]
 
 
 @pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), True, "5"])

@@ -28,6 +28,10 @@ class Cuts:
         """Whether a key, or the path of a scope, is inside a branch that was cut off."""
         return place.startswith(self._prefixes)
 
+    def leave_out(self, places: Iterable[str]) -> set[str]:
+        """Return the places that are in no branch that was cut off."""
+        return {place for place in places if not self.is_cut(place)}
+
     def check(self, place: str) -> None:
         """Raise `CancelledError` at a place inside a branch that was cut off."""
         if self.is_cut(place):

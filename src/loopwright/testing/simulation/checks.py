@@ -4,11 +4,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...errors import JournalError
+from ...events.branches import TimeoutFired
+from ...events.effect_key import EffectKey, fired_key
 from ...events.effects import (
     AttemptFailed,
+    ChildStarted,
+    EffectStarted,
     LimitHit,
     ModelReplied,
     ModelRequested,
+    SleepSet,
     ToolFinished,
     ToolStarted,
 )
@@ -19,6 +24,7 @@ from ...result import Result
 from .world import World
 
 OUTCOMES = (ModelReplied, ToolFinished)
+INTENTS = (ModelRequested, ToolStarted, EffectStarted, SleepSet, ChildStarted)
 
 
 def find_problems(world: World) -> list[str]:
@@ -53,6 +59,7 @@ def _check_run(world: World, run_id: str) -> Iterator[str]:
     if seq != len(entries):
         yield f"{entries[-1].kind} follows its end"
     yield from _check_outcomes(entries)
+    yield from _check_cuts(entries)
     yield from _check_budget(world, entries, end)
     yield from _check_result(world.results.get(run_id), end)
 
@@ -77,6 +84,21 @@ def _check_outcomes(entries: list[Entry]) -> Iterator[str]:
     for (key, kind), count in outcomes.items():
         if count > 1:
             yield f"{key} has {count} entries {kind}"
+
+
+def _check_cuts(entries: list[Entry]) -> Iterator[str]:
+    """Say what began in a branch whose time was over."""
+    cut: set[str] = set()
+    for entry in entries:
+        if isinstance(entry.event, TimeoutFired):
+            if entry.key in cut:
+                yield f"{entry.key} is recorded twice"
+            cut.add(entry.key)
+        elif isinstance(entry.event, INTENTS):
+            place = EffectKey.parse(entry.key)
+            for around in place.around:
+                if fired_key(around.text) in cut:
+                    yield f"{entry.key} has an entry {entry.kind} after its time was over"
 
 
 def _check_budget(
@@ -157,7 +179,9 @@ def _depends_on_time(entry: Entry) -> bool:
         return event.status not in ("ok", "error", "denied", "rejected")
     if isinstance(event, RunFinished):
         return event.status == "limit"  # which branch meets it first is a race
-    return isinstance(event, (LimitHit, AttemptFailed, UnknownOutcomeResolved))
+    return isinstance(
+        event, (LimitHit, AttemptFailed, UnknownOutcomeResolved, TimeoutFired)
+    )
 
 
 def _read_end(world: World, run_id: str) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from ...engines.react import ReActEngine
 from ...engines.reflexion import ReflexionEngine
 from ...engines.self_ask import SelfAskEngine
 from ...engines.tree_of_thoughts import TreeOfThoughtsEngine
-from ...errors import AskFailed, Denied, ProviderError, Unreadable
+from ...errors import AskFailed, Denied, ProviderError, TimedOut, Unreadable
 from ...limits import Limits
 from ...messages import Conversation, ToolCall
 from ...run import Run
@@ -86,7 +86,7 @@ async def do_steps(place: Place) -> list[str]:
         step, seed = place.source.choice(STEPS), place.source.randrange(1 << 30)
         try:
             words.append(await step(place.inside(str(number), seed)))
-        except (AskFailed, Denied, ProviderError, Unreadable) as error:
+        except (AskFailed, Denied, ProviderError, TimedOut, Unreadable) as error:
             words.append(type(error).__name__)
     return words
 
@@ -156,6 +156,18 @@ async def _sleep(place: Place) -> str:
     return "slept"
 
 
+async def _timeout(place: Place) -> str:
+    if place.depth >= MAX_DEPTH:
+        return await _ask(place)
+    seconds = place.source.choice((0.2, 1.0, 3.0, 10.0, 100.0))
+    seed = place.source.randrange(1 << 30)
+
+    def work(run: Run) -> Awaitable[list[str]]:
+        return do_steps(place.inside("t", seed, run=run))
+
+    return " ".join(await place.run.timeout(seconds, work))
+
+
 async def _permit(place: Place) -> str:
     await place.run.permit("plan", {"what": place.name})
     return "permitted"
@@ -170,7 +182,7 @@ async def _side(place: Place) -> str:
 Drawn: TypeAlias = Callable[[Place], Awaitable[str]]
 STEPS: tuple[Drawn, ...] = (
     _ask, _ask, _grade, _loop, _loop, _call, _call, _call, _gather, _gather, _delegate, _ask_user, _effect, _permit,
-    _side, _sleep,
+    _side, _sleep, _timeout, _timeout,
 )  # fmt: skip
 CHILDREN: tuple[Any, ...] = (ReActEngine, ChainOfThoughtEngine)
 BUILT_IN: tuple[Factory, ...] = (

@@ -28,7 +28,7 @@ class Cuts:
         """Whether a key, or the path of a scope, is inside a branch that was cut off."""
         return place.startswith(self._prefixes)
 
-    def leave_out(self, places: Iterable[str]) -> set[str]:
+    def exclude(self, places: Iterable[str]) -> set[str]:
         """Return the places that are in no branch that was cut off."""
         return {place for place in places if not self.is_cut(place)}
 

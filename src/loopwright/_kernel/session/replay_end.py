@@ -31,7 +31,7 @@ class ReplayEnd:
         self._replay, self._signals, self._writer = replay, signals, writer
         self.is_reached = self._is_ending = replay.started is None
         self._branches = 1
-        self._unmet = signals.cuts.leave_out(replay.unfinished_places())
+        self._unmet = signals.cuts.exclude(replay.unfinished_places())
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._progress: tuple[int, ...] = ()
         self._idle_polls = 0

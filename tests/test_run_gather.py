@@ -331,7 +331,7 @@ async def test_a_reply_that_cannot_be_used_is_never_returned_as_text_now_or_on_r
 
     async def body(run: Run) -> object:
         try:
-            return await run.ask("what?")
+            return await run.ask("what?", again=False)
         except AskFailed as error:
             caught.append(error)
         return await run.ask("again?")
@@ -350,7 +350,7 @@ async def test_an_engine_that_does_not_catch_it_ends_without_an_answer() -> None
     async def body(run: Run) -> object:
         return await run.ask("what?")
 
-    result, _ = await whole(body, [CUT])
+    result, _ = await whole(body, [CUT, CUT])
 
     assert (result.status, result.stop_reason, result.answer) == (
         "failed",

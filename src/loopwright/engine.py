@@ -32,7 +32,7 @@ from .errors import ConfigError, PhaseError
 from .events.effects import FactNoted
 from .events.entry import Entry
 from .events.lifecycle import read_start
-from .events.run import RunFinished, RunParked, RunResumed, RunStarted
+from .events.run import REVISION, RunFinished, RunParked, RunResumed, RunStarted
 from .handle import RunHandle
 from .journals.base import RunHeader, check_run_id
 from .journals.listing import check_tags, check_thread
@@ -375,7 +375,7 @@ class LoopEngine(Options):
         started = RunStarted(
             self.name, options, opaque, conversation.messages, to_jsonable_python(services.limits), model,
             deps is not None, saga, __version__, created, session.delimiter, label, services.app_version,
-            dict(header.tags), header.thread, "", session.journal_id, sampling.options, model is not None,
+            dict(header.tags), header.thread, "", session.journal_id, sampling.options, REVISION,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session

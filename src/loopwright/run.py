@@ -188,6 +188,7 @@ class Run:
         sampling: Sampling = ...,
         provider: str | None = None,
         purpose: str = ...,
+        again: bool = ...,
     ) -> str: ...
     @overload
     async def ask(
@@ -207,8 +208,12 @@ class Run:
         sampling: Sampling = Sampling(),
         provider: str | None = None,
         purpose: str = "",
+        again: bool = True,
     ) -> Any:
         """Call a model outside the conversation: a planner, a judge, a critic.
+
+        A text that is blank, or was cut at the limit of output tokens, is asked for once `again`; one that is cut still
+        raises `AskFailed`.
 
         With another type as `into` (a pydantic model, a dataclass, `list[str]`) the reply is read strictly and repaired
         at most twice; then `AskFailed`.
@@ -220,14 +225,13 @@ class Run:
         settled = functools.partial(settle, self._cycle)
         with self._scope.enter("ask"):
             if into is str:
-                return await ask_text(settled, conversation, sampling, chosen, purpose)
+                again = again and self._session.revision >= 1
+                return await ask_text(
+                    settled, conversation, sampling, chosen, purpose, again
+                )
+            wanted = OutputType[Any](into, "into")
             return await ask_model(
-                settled,
-                conversation,
-                OutputType[Any](into, "into"),
-                sampling,
-                chosen,
-                purpose,
+                settled, conversation, wanted, sampling, chosen, purpose
             )
 
     def _choose_provider(self, name: str | None) -> Provider:

@@ -778,7 +778,7 @@ async def test_without_a_first_answer_the_run_fails_with_its_reason() -> None:
 
 async def test_a_first_answer_that_was_cut_is_none() -> None:
     cut = Completion("Dra", answer="Dra", finish_reason="length")
-    result = await run(engine([cut]))
+    result = await run(engine([cut, cut]))
 
     assert (result.answer, result.status, result.stop_reason) == (
         None,

@@ -328,7 +328,8 @@ async def test_the_fallback_keeps_its_own_model_and_tools() -> None:
 async def test_a_fallback_that_does_not_complete_leaves_the_best_answer_so_far(
     line: Any,
 ) -> None:
-    with_parts = runtime([LOOK, line, "blue, I think"])
+    lines = [line] if isinstance(line, ProviderError) else [line, line]
+    with_parts = runtime([LOOK, *lines, "blue, I think"])
     result = await ReActEngine(
         with_parts, max_iterations=1, fallback=Other(with_parts)
     ).run("What colour?", run_id="r")
@@ -338,7 +339,7 @@ async def test_a_fallback_that_does_not_complete_leaves_the_best_answer_so_far(
         "max_iterations",
         "blue, I think",
     )
-    assert ("tool", "sky is blue") in asked(with_parts)[2]
+    assert ("tool", "sky is blue") in asked(with_parts)[-1]
     assert facts(with_parts) == [BACKED_OFF]
 
 

@@ -17,7 +17,13 @@ from ..errors import (
     Unreadable,
 )
 from ..messages import Conversation
-from ..parsing.answers import AnswerType, read_answer, read_closing_answer
+from ..parsing.answers import (
+    AnswerType,
+    read_answer,
+    read_closing_answer,
+    read_equal_numbers,
+    read_options,
+)
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .self_consistency import Vote
@@ -47,6 +53,19 @@ class Example:
     question: str
     reasoning: str
     answer: str
+
+
+@dataclasses.dataclass(frozen=True)
+class AmbiguousAnswer:
+    """Fact: asked twice for the answer, the model named several; the first of the last reply was taken.
+
+    Args:
+        taken: the answer.
+        named: all that the reply names, in order.
+    """
+
+    taken: str
+    named: tuple[str, ...]
 
 
 @dataclasses.dataclass
@@ -228,9 +247,11 @@ class ChainOfThoughtEngine(LoopEngine):
                 prompt, into=self.answer, sampling=sampling, purpose="extract"
             )
             return found.model_dump_json(by_alias=True)
-        for _ in range(2):
+        for attempt in range(2):
             text, is_cut = await _reply(run, prompt, temperature, "extract")
             answer = None if is_cut else read_answer(text, self.answer)
+            if answer is None and not is_cut:
+                answer = self._choose_option(run, text, is_last=attempt == 1)
             if answer is not None:
                 return answer
             if text.strip():
@@ -239,6 +260,18 @@ class ChainOfThoughtEngine(LoopEngine):
         raise Unreadable(
             f"asked twice for the answer, the model did not reply with {self._wanted}"
         )
+
+    def _choose_option(self, run: Run, text: str, *, is_last: bool) -> str | None:
+        """Return the number that a reply gives in several forms; of the last reply, the first answer of those it names."""
+        number = read_equal_numbers(text) if self.answer == "number" else None
+        options = read_options(text, self.answer) if is_last else []
+        is_ambiguous = number is None and len(options) > 1
+        is_chosen = number is not None or is_ambiguous
+        if not is_chosen or not run.patched("chain-of-thought.options"):
+            return None
+        if is_ambiguous:
+            run.note(AmbiguousAnswer(options[0], tuple(options)))
+        return number or options[0]
 
     def _read_ending(self, path: ReasoningPath) -> str | None:
         """Return the answer that complete reasoning ends with.
@@ -296,7 +329,9 @@ async def _reply(
     """Return the model's reply, and whether the token limit truncated it."""
     sampling = Sampling(temperature=temperature)
     try:
-        text = await run.ask(conversation, sampling=sampling, purpose=purpose)
+        text = await run.ask(
+            conversation, sampling=sampling, purpose=purpose, again=False
+        )
         return text, False
     except AskFailed as failure:
         if not failure.cut:

@@ -242,11 +242,15 @@ class CriticEngine(LoopEngine):
         sampling = UNTIL_EVIDENCE if self._looks_up(run) else Sampling()
         if not is_concluding:
             return await run.ask(
-                talk, sampling=sampling, provider=self.critic, purpose="critique"
+                talk,
+                sampling=sampling,
+                provider=self.critic,
+                purpose="critique",
+                again=False,
             )
         provider = self.reviser or self.critic
         return await run.ask(
-            talk, sampling=sampling, provider=provider, purpose="revise"
+            talk, sampling=sampling, provider=provider, purpose="revise", again=False
         )
 
     async def _open_critique(

@@ -201,7 +201,9 @@ class ModelJudge:
         try:
             if self.form == "json":
                 return await self._ask_for_json(run, conversation)
-            text = await run.ask(conversation, provider=self.provider, purpose="judge")
+            text = await run.ask(
+                conversation, provider=self.provider, purpose="judge", again=False
+            )
         except AskFailed as error:
             return Evaluation(
                 False, feedback=f"The judge's verdict could not be read: {error}"
@@ -296,7 +298,10 @@ class SelfTests:
         prompt = prompts.fill("write", task=trajectory.task, max_tests=self.max_tests)
         try:
             reply = await run.ask(
-                run.conversation.user(prompt), provider=self.provider, purpose="tests"
+                run.conversation.user(prompt),
+                provider=self.provider,
+                purpose="tests",
+                again=False,
             )
             return read_tests(reply, self.max_tests)
         except AskFailed:

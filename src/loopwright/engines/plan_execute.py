@@ -368,7 +368,10 @@ async def _reply(
 ) -> tuple[str, bool]:
     """Return the model's reply, and whether it was truncated."""
     try:
-        return await run.ask(conversation, provider=provider, purpose=purpose), False
+        reply = await run.ask(
+            conversation, provider=provider, purpose=purpose, again=False
+        )
+        return reply, False
     except AskFailed as failed:
         return failed.text, failed.cut
 

@@ -215,6 +215,7 @@ class ReflexionEngine(LoopEngine):
                 run.conversation.user(prompt),
                 provider=self.reflector,
                 purpose="reflect",
+                again=False,
             )
         text = text.strip()
         if text:

@@ -211,7 +211,10 @@ class SelfAskEngine(LoopEngine):
         """Return the next follow-ups, at most `remaining`, or the final answer."""
         try:
             reply = await run.ask(
-                conversation, sampling=UNTIL_INTERMEDIATE_ANSWER, purpose="follow_up"
+                conversation,
+                sampling=UNTIL_INTERMEDIATE_ANSWER,
+                purpose="follow_up",
+                again=False,
             )
             reading = read_follow_ups(reply)
         except AskFailed as failure:
@@ -326,6 +329,7 @@ class SelfAskEngine(LoopEngine):
                 sampling=UNTIL_NEXT_LINE,
                 provider=self.answerer,
                 purpose="sub_answer",
+                again=False,
             )
             answer = read_sub_answer(reply)
         if not answer:
@@ -336,7 +340,8 @@ class SelfAskEngine(LoopEngine):
         """Ask for the final answer by the paper's marker; `None` if the reply has none."""
         prompt = conversation.user(self.prompts.fill("final"))
         with contextlib.suppress(AskFailed):
-            return read_final_answer(await run.ask(prompt, purpose="answer"))
+            reply = await run.ask(prompt, purpose="answer", again=False)
+            return read_final_answer(reply)
         return None
 
 

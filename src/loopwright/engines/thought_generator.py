@@ -120,6 +120,7 @@ class Sampler:
                 sampling=Sampling(temperature=self._temperature),
                 provider=self.provider,
                 purpose=self.purpose,
+                again=False,
             )
         except AskFailed:
             return None

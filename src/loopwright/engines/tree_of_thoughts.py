@@ -315,7 +315,8 @@ class TreeOfThoughtsEngine(LoopEngine):
         )
         answer = ""
         with contextlib.suppress(AskFailed):
-            answer = _read_answer(await search.run.ask(prompt, purpose="answer"))
+            reply = await search.run.ask(prompt, purpose="answer", again=False)
+            answer = _read_answer(reply)
         if answer:
             return answer
         return _read_answer(await search.run.best_answer(self._reasoning(search)))

@@ -108,6 +108,14 @@ class Question:
         return f"{self.key}@{digest}" if digest else self.key
 
 
+REVISION = 1
+"""The rules by which the phases of a new run work.
+
+1: requests have the schema of `output` from the first on; a promise without a call, and a blank or cut text, is asked
+once again.
+"""
+
+
 @dataclasses.dataclass(frozen=True)
 class RunStarted(DescribedEvent, heading="engine", level="info"):
     """The first entry of a run: everything that is needed to start its engine again.
@@ -118,8 +126,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
     `app_version` is that of the application's code, `Runtime(app_version=...)`; `tags`, `thread` and `agent` are what the
     application said of the run. `journal_id` begins the idempotency keys of its calls. `sampling` is
-    what `run(..., sampling=)` was given. With `answer_schema` the requests that the answer may come from have the schema
-    of `output`.
+    what `run(..., sampling=)` was given. `revision` says by which rules its phases work (`REVISION`), so that a run is
+    resumed as it was begun.
     """
 
     engine: Annotated[str, public(log="")]
@@ -142,7 +150,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
     journal_id: str = ""
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
-    answer_schema: bool = False
+    revision: int = 0
 
     def summary(self) -> str:
         given = {

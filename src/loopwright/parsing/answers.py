@@ -131,6 +131,35 @@ def read_answer(reply: str, kind: AnswerType) -> str | None:
     return read(_strip_markup(announced.value))
 
 
+def read_options(reply: str, kind: AnswerType) -> list[str]:
+    """Return the answers of a kind that a reply names, in order; equal numbers count once, however
+    they are written.
+
+    Text and JSON have none: they are never ambiguous.
+    """
+    if not isinstance(kind, str) or kind == "text":
+        return []
+    if kind == "number":
+        named = [found.digits for found in _find_numbers(reply) if found.digits]
+        by_value = {canonicalize_answer(one, kind): one for one in reversed(named)}
+        return sorted(by_value.values(), key=named.index)
+    found = itertools.islice(_OPTIONS[kind].finditer(reply), MAX_CANDIDATES)
+    options = dict.fromkeys(match[1].upper() for match in found)
+    return [one.lower() if kind == "yes_no" else one for one in options]
+
+
+def read_equal_numbers(reply: str) -> str | None:
+    """Return the number that a reply gives several times, in any form ("$1,000, i.e. 1000.00");
+    `None` if they differ.
+    """
+    numbers = _find_numbers(reply)
+    options = read_options(reply, "number")
+    if len(numbers) < 2 or len(options) != 1:
+        return None
+    is_doubted = _DOUBT_BEFORE.search(_get_context(reply, numbers[0].start))
+    return None if is_doubted else options[0]
+
+
 def read_closing_answer(reasoning: str, kind: AnswerType) -> str | None:
     """Return the answer that a text ends with, behind "Final answer:" or "the answer is"; `None`
     without one.
@@ -348,6 +377,10 @@ def _read_text(text: str) -> str | None:
     return text or None
 
 
+_OPTIONS: dict[AnswerKind, re.Pattern[str]] = {
+    "letter": _LETTER,
+    "yes_no": _YES_NO,
+}
 _READERS: dict[AnswerKind, Callable[[str], str | None]] = {
     "text": _read_text,
     "number": _read_number,

@@ -16,6 +16,8 @@ PHRASES = {
 TOKENIZER = Tokenizer(PHRASES)
 # A plan's executor may be told to end a step so; it is an answer where the reply has no other.
 EXTENDED_TOKENIZER = Tokenizer({**PHRASES, "result": "step result"})
+INVENTED = "invented_observation"
+"""The flag of a reply with an observation that the model made up."""
 NO_ACTION = {"none", "n/a"}
 MIN_CUT_STOP_WORD = 4  # letters of "Observation" that a server may leave behind when it cuts at the stop sequence
 ANSWERS = ("answer", "result")
@@ -103,7 +105,7 @@ def read_reply(text: str) -> ParsedReply:
     for index, token in enumerate(tokenized.tokens):
         if token.kind == "observation":
             before = TokenizedText(tokenized.tokens[:index])
-            flags = ("invented_observation",)
+            flags = (INVENTED,)
             return ParsedReply(text[: token.start], before, flags)
     return ParsedReply(text, tokenized, ())
 

@@ -1,11 +1,14 @@
 """Context policies: which part of a long conversation the next model call sees."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from pydantic_core import to_json
 
+from ..errors import ContextTooLong, ProviderError
 from ..messages import Conversation, Message, ToolSpec, estimate_size
 from .base import Request
 
@@ -14,6 +17,9 @@ BYTES_PER_TOKEN = (
 )
 LEARNABLE_BYTES = 1_000  # of a shorter request, what surrounds it decides
 MIN_RATIO, MAX_RATIO = 1 / 8, 1.0  # tokens a byte; anything else was not counted
+UNKNOWN_OUTPUT = 4_096  # tokens of a reply, of an endpoint that refuses larger bounds
+BAD_REQUEST = (400, 422)
+_ABOUT_TOKENS = re.compile(r"tokens|context.{0,20}length|maximum", re.IGNORECASE)
 MASK = "[an earlier result, left out to save space]"
 
 
@@ -55,12 +61,25 @@ class TokenMeter:
         """Return about how many bytes fit into `tokens` tokens."""
         return int(tokens * self._bytes / self._tokens)
 
+    def max_reply(self, known: int | None) -> float:
+        """Return how many tokens a reply may have without a bound, of which `known` are those by settings or model."""
+        if known is not None:
+            return known
+        return UNKNOWN_OUTPUT if self.refuses_caps else math.inf
+
     def learn(self, size: int, tokens: int | None) -> None:
         """Take in that a request of `size` bytes had `tokens` tokens; a figure that cannot be one is left out."""
         if tokens is None or size < LEARNABLE_BYTES:
             return
         if MIN_RATIO <= tokens / size <= MAX_RATIO:
             self._tokens, self._bytes = float(tokens), float(size)
+
+
+def is_about_tokens(error: ProviderError) -> bool:
+    """Whether an endpoint refused a request for its size, or for that of the reply that it may bring."""
+    if isinstance(error, ContextTooLong):
+        return True
+    return error.status in BAD_REQUEST and bool(_ABOUT_TOKENS.search(str(error)))
 
 
 def group_turns(messages: Sequence[Message]) -> list[list[Message]]:

@@ -218,7 +218,7 @@ def forget_answer_schemas(patched: pytest.MonkeyPatch) -> None:
     started = module.RunStarted
 
     def begin(*arguments: Any, **options: Any) -> Any:
-        return dataclasses.replace(started(*arguments, **options), answer_schema=False)
+        return dataclasses.replace(started(*arguments, **options), revision=0)
 
     patched.setattr(module, "RunStarted", begin)
     patched.setattr(reason, "expect_output", lambda cycle, question: question)

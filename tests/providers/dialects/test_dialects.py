@@ -199,10 +199,12 @@ def test_react_reads(text: str, parsed: Parsed) -> None:
         ("Action Input: a", "neither an action"),
         ("FINAL_ANSWER:   ", "final answer is empty"),
         ("Final Answer:\nThought: x", "final answer is empty"),
-        ("Action: Finish[]", "final answer is empty"),
         ("Action:", "name of one tool alone"),
         ("Action: I will search for it", "name of one tool alone"),
-        ("Action: search(query)", "name of one tool alone"),
+        ("Action: fly(query)", "name of one tool alone"),
+        ("Action: search(", "bracket of search\\( is never closed"),
+        ("Action: write_file(a.txt", "bracket of write_file\\( is never closed"),
+        ("Action: write_file[a.txt", "bracket of write_file\\[ is never closed"),
         (
             "Action: search\n",
             "call of search has no input. Write a JSON object .* search: query \\(string, required\\)",
@@ -210,7 +212,6 @@ def test_react_reads(text: str, parsed: Parsed) -> None:
         ('Action: search\n{"query": "a"}', "must stand behind `Action Input:`"),
         ("Action: search[", "bracket of search\\[ is never closed"),
         ("Action: search[a\nThought: b]", "bracket of search\\[ is never closed"),
-        ("Action: search[a [b]", "bracket of search\\[ is never closed"),
         ('Action: write_file[{"path": "]"', "input of write_file cannot be read"),
         (
             'Action: write_file[{"path": "p"} more]',
@@ -276,7 +277,7 @@ def test_react_gives_a_problem_that_says_what_to_do(text: str, problem: str) -> 
             "Research Tool; or, if you know the answer, write `Action: Finish[the answer]`.",
         ),
         (
-            "Action: Finish[]",
+            "Final Answer:",
             "The final answer is empty. Write `Action: Finish[the answer]`.",
         ),
         (

@@ -54,8 +54,7 @@ class Execution:
     ) -> None:
         self._cycle, self._session = cycle, cycle.session
         self._output, self._solve = output, solve
-        started = self._session.replay.started
-        if output is not None and (started is None or started.answer_schema):
+        if output is not None and self._session.revision >= 1:
             self._session.answer_schema = output.as_schema()
         self.is_closing = False
         """Whether the engine has ended: an abort comes too late."""

@@ -1,7 +1,6 @@
 """FittedCall: a model call whose request fits the model's context, and its reply what is left of the run's tokens."""
 
 import dataclasses
-import re
 
 from ..._internal.log import logger
 from ...errors import ContextTooLong, ProviderError
@@ -9,7 +8,7 @@ from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Conversation
 from ...providers.base import CountingProvider, Provider, Request
-from ...providers.context import BYTES_PER_TOKEN, measure_request
+from ...providers.context import BYTES_PER_TOKEN, is_about_tokens, measure_request
 from ...security.redaction.errors import redact_error
 from ..session.services import Services
 from ..session.session import Session
@@ -18,9 +17,6 @@ from .model_call import ModelCall
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
 )
-UNKNOWN_OUTPUT = 4_096  # tokens of a reply, of an endpoint that refuses larger bounds
-BAD_REQUEST = (400, 422)
-ABOUT_TOKENS = re.compile(r"tokens|context.{0,20}length|maximum", re.IGNORECASE)
 
 
 class FittedCall:
@@ -83,7 +79,7 @@ class FittedCall:
         able = self._provider.capabilities
         if able.context_tokens is None:
             return UNKNOWN_CONTEXT
-        reply = request.sampling.max_tokens or able.max_output_tokens or 0
+        reply = self._find_bound(request) or 0
         return able.context_tokens - min(reply, able.context_tokens // 3)
 
     def _shorten(self, request: Request, limit: int) -> Request:
@@ -94,8 +90,6 @@ class FittedCall:
         ):  # then the limit is that of all that is sent
             room -= measure_request(request) - asked.size
         fitted = services.context.fit(asked, max(room // BYTES_PER_TOKEN, 1))
-        if fitted is asked:
-            return request
         return dataclasses.replace(request, conversation=fitted)
 
     async def _count(self, provider: CountingProvider, request: Request) -> None:
@@ -116,7 +110,7 @@ class FittedCall:
             try:
                 return await self._call(bounded).complete()
             except ProviderError as error:
-                if bounded is request or not _is_about_tokens(error):
+                if bounded is request or not is_about_tokens(error):
                     raise
                 self._meter.refuses_caps = True
                 self._record_failed(error)
@@ -125,17 +119,16 @@ class FittedCall:
     def _bound(self, request: Request) -> Request:
         """Return the request with a bound of its reply, where the run has fewer tokens left than it may take."""
         left = self._session.budget.output_tokens
-        max_output = request.sampling.max_tokens or self._find_max_output()
-        if left is None or (max_output is not None and max_output <= left):
+        bound = self._find_bound(request)
+        if left is None or self._meter.max_reply(bound) <= left:
             return request
         sampling = dataclasses.replace(request.sampling, max_tokens=left)
         return dataclasses.replace(request, sampling=sampling)
 
-    def _find_max_output(self) -> int | None:
-        max_output = self._provider.capabilities.max_output_tokens
-        if max_output is None and self._meter.refuses_caps:
-            return UNKNOWN_OUTPUT
-        return max_output
+    def _find_bound(self, request: Request) -> int | None:
+        """Return how many tokens a reply may have by its settings, else by its model."""
+        settings, able = request.sampling, self._provider.capabilities
+        return settings.max_tokens or able.max_output_tokens
 
     def _call(self, request: Request) -> ModelCall:
         return ModelCall(
@@ -147,10 +140,3 @@ class FittedCall:
         redacted = redact_error(self._session.secrets.redactor, error)
         failed = AttemptFailed(self._failed, ErrorRecord.of(redacted), 0.0)
         self._session.writer.record(self._key, failed)
-
-
-def _is_about_tokens(error: ProviderError) -> bool:
-    """Whether an endpoint refused a request for its size, or for that of the reply that it may bring."""
-    if isinstance(error, ContextTooLong):
-        return True
-    return error.status in BAD_REQUEST and bool(ABOUT_TOKENS.search(str(error)))

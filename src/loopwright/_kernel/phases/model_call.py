@@ -19,6 +19,7 @@ from ...messages import Completion, Usage
 from ...providers.base import Provider, Request, check_size, stream_deltas
 from ...providers.context import BYTES_PER_TOKEN, measure_request
 from ...providers.final_tool import enforce_schema
+from ...providers.recovered_calls import recover_call
 from ...resilience.circuit_breaker import BreakerPass, CircuitBreaker
 from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
@@ -116,6 +117,7 @@ class ModelCall:
                 kind = type(reply).__name__
                 raise TypeError(f"complete() returned {kind}, not a Completion")
             check_size(self._provider, reply)
+            reply = recover_call(reply, self._request)
             breaker.success(ticket, changed)
             reported = True
         except ProviderError as error:

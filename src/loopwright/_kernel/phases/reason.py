@@ -4,10 +4,12 @@ import dataclasses
 
 from ...errors import Unreadable
 from ...messages import Message, Proposal
+from ...parsing.promises import is_promise
 from .cycle import Cycle
 from .inference import Question, Reply
 from .overrides import make_overrides
 
+ACT = "You said what you are going to do, and called no tool. Call it now, or give the final answer."
 CUT = "The reply reached the limit of output tokens and was cut. Say it more briefly."
 ANSWERING = ("", "reason")
 """The purposes of a question that the run's answer may be the reply to."""
@@ -23,12 +25,16 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
     asked = conversation
     delivered: tuple[Message, ...] = ()
     problem: str | None = None
+    may_call = question.tools and len(cycle.services.tools) > 0
+    has_promised = cycle.session.revision < 1 or not may_call
     for _ in range(1 + MAX_REPAIRS):
         again = dataclasses.replace(question, conversation=asked)
         reply = await settle(cycle, again)
         delivered += reply.delivered
         completion = reply.completion
         problem = completion.problem or (CUT if completion.is_cut else None)
+        if not has_promised and is_promise(completion.answer or ""):
+            problem, has_promised = problem or ACT, True
         if problem is None:
             if completion.answer is not None:
                 cycle.keep(conversation.add(*delivered))

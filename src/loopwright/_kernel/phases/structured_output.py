@@ -13,6 +13,8 @@ from .output_type import OutputType
 
 T = TypeVar("T")
 MAX_REPAIRS = 2
+BLANK_TEXT = "Your reply was empty. Reply with the text."
+CUT_TEXT = "Your reply reached the limit of length and was cut. Write it again, whole and in fewer words."
 INSTRUCTION = (
     "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
 )
@@ -32,32 +34,40 @@ async def ask_text(
     sampling: Sampling,
     provider: Provider,
     purpose: str = "",
+    again: bool = False,
 ) -> str:
-    """Return a model's plain reply, which is never repaired.
+    """Return a model's plain reply; with `again` a blank or cut one is asked for once more.
 
     Raises `AskFailed` for a reply that cannot be used, or was cut.
     """
     question = Question(
-        "ask",
-        conversation,
-        into="str",
-        sampling=sampling,
-        provider=provider,
-        purpose=purpose,
-    )
+        "ask", conversation, into="str", sampling=sampling, provider=provider, purpose=purpose
+    )  # fmt: skip
     reply = await settle(question)
     completion = reply.completion
     text = _text_of(completion)
-    cut = completion.is_cut
-    problem = completion.problem
-    if problem is None and completion.calls:
-        problem = "it called a tool instead of answering"
-    if problem is None and cut:
-        problem = "the reply reached the limit of output tokens"
+    is_usable = text.strip() != "" and not completion.is_cut
+    if again and completion.problem is None and not is_usable:
+        hint = CUT_TEXT if completion.is_cut else BLANK_TEXT
+        replied = conversation.add(*reply.delivered).assistant(text, origin="model")
+        asked = replied.user(hint, origin="runtime")
+        return await ask_text(settle, asked, sampling, provider, purpose)
+    problem = _find_problem(completion)
     if problem is not None:
         model = f"{provider.name}/{provider.model}"
-        raise AskFailed(f"{model}: {problem}", text=text, cut=cut)
+        raise AskFailed(f"{model}: {problem}", text=text, cut=completion.is_cut)
     return text
+
+
+def _find_problem(completion: Completion) -> str | None:
+    """Return why a reply is not a text that can be used."""
+    if completion.problem is not None:
+        return completion.problem
+    if completion.calls:
+        return "it called a tool instead of answering"
+    if completion.is_cut:
+        return "the reply reached the limit of output tokens"
+    return None
 
 
 async def ask_model(

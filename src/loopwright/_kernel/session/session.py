@@ -11,7 +11,7 @@ from ...errors import LimitReached, LoopwrightError
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey
 from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
-from ...events.run import Question
+from ...events.run import REVISION, Question
 from ...gates.base import Permit
 from ...journals.base import Claim
 from ...journals.owner import ACTIVE_TOKENS, Owner
@@ -103,6 +103,12 @@ class Session:
             self.sensitivity, self.active,
         )  # fmt: skip
         self.command_log = self.intake.log
+
+    @property
+    def revision(self) -> int:
+        """The rules by which its phases work."""
+        started = self.replay.started
+        return REVISION if started is None else started.revision
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

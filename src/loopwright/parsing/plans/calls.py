@@ -103,11 +103,7 @@ def read_call_arguments(
 
     Raises ValueError naming the tool and its parameters.
     """
-    body = text.strip()
-    if body.startswith(("{", *FENCE_STARTS)):
-        arguments = _read_object_arguments(body, tool)
-    else:
-        arguments = _read_listed_arguments(body, tool)
+    arguments = read_written_arguments(text, tool)
     missing = [name for name in get_required(tool) if name not in arguments]
     if missing:
         raise ValueError(
@@ -117,6 +113,18 @@ def read_call_arguments(
         name: _fill_parameter(name, value, tool, results)
         for name, value in arguments.items()
     }
+
+
+def read_written_arguments(text: str, tool: Signature) -> JsonObject:
+    """Return the arguments between the brackets of a call as they are written; references stay
+    texts.
+
+    Raises ValueError naming the tool and its parameters.
+    """
+    body = text.strip()
+    if body.startswith(("{", *FENCE_STARTS)):
+        return _read_object_arguments(body, tool)
+    return _read_listed_arguments(body, tool)
 
 
 def _read_object_arguments(body: str, tool: Signature) -> JsonObject:

@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from ...messages import Completion, Conversation, Message
+from ...parsing.bare_calls import unwrap_reply
+from ...parsing.react_text import INVENTED
 from ...parsing.thinking import strip_thinking
 from ..base import Capabilities, Delta, Provider, Request, stream_deltas
 from ..fallback import close_all, get_secrets
 from .dialect import Dialect, Parsed, TypedDialect
 from .json import JsonDialect
+from .near_forms import read_near_form
 from .react import ReActDialect
 from .streaming import HoldingParser, PlainParser, StreamingDialect, StreamParser
 from .think_block import ThinkBlock
@@ -139,7 +142,23 @@ class TextTools:
         parse = self.dialect.parse
         if request.schema is not None and isinstance(self.dialect, TypedDialect):
             parse = self.dialect.parse_typed
-        return _apply(parse(text, request.tools), completion, text, request)
+        parsed = parse(text, request.tools)
+        if self._is_strange(parsed, text, request):
+            is_answer = parsed.answer is not None
+            near = read_near_form(self.dialect, text, request, calls_only=is_answer)
+            parsed = parsed if near is None else near
+        return _apply(parsed, completion, text, request)
+
+    def _is_strange(self, parsed: Parsed, text: str, request: Request) -> bool:
+        """Return whether a reply may mean a call or an answer in another form than that of the dialect."""
+        if request.tool_choice == "none" or parsed.calls or INVENTED in parsed.flags:
+            return False
+        if parsed.answer is not None:
+            return "{" in parsed.answer
+        # By the rules for its own tags, a dialect with tags knows best what is quoted.
+        return (
+            not isinstance(self.dialect, XmlDialect) or unwrap_reply(text) is not None
+        )
 
     def _read_marked_answer(
         self, completion: Completion, request: Request

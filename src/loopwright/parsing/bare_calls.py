@@ -1,0 +1,111 @@
+"""Calls that a model writes bare: JSON of a registered tool, behind a sentence or in a code fence."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..messages import Json, JsonObject, ToolCall
+from .arguments import Signature, find_tool, get_parameters
+from .fences import FENCE_STARTS, find_fences, read_fence
+from .json_text import as_object, read_object
+
+NAMES = ("name", "tool", "tool_name", "function", "action")
+ARGUMENTS = ("arguments", "args", "parameters", "input", "action_input")
+OTHER_KEYS = {"id", "type", "thought"}
+SCHEMA_KEYWORDS = {"type", "properties"}
+MAX_STARTS = (
+    20  # braces at the start of a line, from the first, that may begin the call
+)
+MAX_LEAD = 200  # characters before a call that may say that it is an example
+_LINE_START = re.compile(r"^[ \t]*+\{|[:.!?\u2026][ \t]++\{", re.MULTILINE)
+_EXAMPLE = re.compile(
+    r"\b(?:examples?|e\.g\.|for instance|such as|sample|format|template|syntax|looks? like|would|could|schema|config\w*)",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"</?+[A-Za-z][\w:-]{0,40}+(?:\s[^<>]{0,200}+)?+/?+>")
+
+
+class BareCall(NamedTuple):
+    """A call, the text before it, and the JSON as it was written."""
+
+    thought: str
+    call: ToolCall
+    written: str
+
+
+def unwrap_reply(text: str) -> str | None:
+    """Return what one code fence around a whole reply holds; `None` if there is none around it."""
+    body = text.strip()
+    if not body.startswith(FENCE_STARTS):
+        return None
+    try:
+        contents, end = read_fence(body)
+    except ValueError:
+        return None
+    return None if body[end:].strip() else contents
+
+
+def strip_tags(text: str) -> str | None:
+    """Return a reply without its XML tags; `None` if it has none."""
+    stripped = _TAG.sub("", text)
+    return None if stripped == text else stripped
+
+
+def read_bare_call(text: str, tools: Sequence[Signature]) -> BareCall | None:
+    """Return the call of a registered tool that a reply ends with; `None` without one.
+
+    It is one JSON object with the name and the arguments, behind a sentence or in a code fence. What the text before it
+    calls an example, what stands between backticks, and a tool's own schema do not count.
+    """
+    body = text.strip()
+    fences, unclosed = find_fences(body)
+    if unclosed is not None:
+        return None
+    if fences and fences[-1][1] == len(body):
+        start = fences[-1][0]
+        contents = unwrap_reply(body[start:])
+        return _read(body[:start], (contents or "").strip(), tools)
+    for found in list(_LINE_START.finditer(body))[:MAX_STARTS]:
+        start = found.end() - 1
+        read = _read(body[:start], body[start:], tools)
+        if read is not None:
+            return read
+    return None
+
+
+def _read(before: str, written: str, tools: Sequence[Signature]) -> BareCall | None:
+    try:
+        found, end = read_object(written)
+    except ValueError:
+        return None
+    if written[end:].strip() or _EXAMPLE.search(before[-MAX_LEAD:]):
+        return None
+    call = _read_call(found, tools)
+    return None if call is None else BareCall(before.strip(), call, written[:end])
+
+
+def _read_call(written: dict[str, Json], tools: Sequence[Signature]) -> ToolCall | None:
+    wrapped = written.get("function")
+    if isinstance(wrapped, dict):
+        written = wrapped
+    if written.keys() - OTHER_KEYS - {*NAMES, *ARGUMENTS}:
+        return None
+    names = [written[key] for key in NAMES if key in written]
+    arguments = [written[key] for key in ARGUMENTS if key in written]
+    if len(names) != 1 or len(arguments) != 1 or not isinstance(names[0], str):
+        return None
+    tool = find_tool(names[0].strip(), tools)
+    value = arguments[0]
+    if tool is None or not isinstance(value, dict) or _is_schema(value, tool):
+        return None
+    return ToolCall(tool.name, value)
+
+
+def _is_schema(value: JsonObject, tool: Signature) -> bool:
+    """Return whether JSON describes a tool's arguments rather than gives them."""
+    if get_parameters(tool).keys() >= SCHEMA_KEYWORDS or not value:
+        return False
+    is_described = value.keys() >= SCHEMA_KEYWORDS and value["type"] == "object"
+    return is_described or all(
+        {"type"} <= as_object(inner).keys() for inner in value.values()
+    )

@@ -28,6 +28,12 @@ os.environ.pop(
 )  # else each process that a test starts compiles the package anew
 
 
+for _variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+    # A proxy outside of this machine would be asked for what the servers of the tests are to answer.
+    os.environ.pop(_variable, None)
+    os.environ.pop(_variable.upper(), None)
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays: without that each full collection goes through it, for a second of anybody's test."""
     gc.collect()

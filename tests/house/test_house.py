@@ -122,6 +122,7 @@ def test_a_package_is_imported_in_one_file_only() -> None:
             f"src/loopwright/{name}.py:1"
             for name in (
                 "gates/opa",
+                "providers/http/proxies",
                 "providers/http/transport",
                 "toolboxes/ssrf_guard",
                 "toolboxes/web",

@@ -94,8 +94,8 @@ class AnthropicProvider(Endpoint):
         base_url: where the API lives, with or without "/v1"; Anthropic by default.
         api_key: ANTHROPIC_API_KEY by default; only Anthropic requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs, an `anthropic-beta` header); it is not
-            closed here. Without one, each event loop has its own connections, and proxies in the environment are not
-            used.
+            closed here. Without one, each event loop has its own connections, which honour the proxies of the
+            environment.
         sampling: the settings that a request leaves open.
         max_tokens: upper bound of the output tokens if neither the request nor `sampling` sets one.
         thinking: how much the model may think before it answers. A number is a budget in tokens, added to `max_tokens`;

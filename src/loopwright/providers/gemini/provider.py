@@ -69,7 +69,7 @@ class GeminiProvider(Endpoint):
         base_url: where the API lives, with its version; Google by default.
         api_key: GEMINI_API_KEY or GOOGLE_API_KEY by default; only Google requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
-            each event loop has its own connections, and proxies in the environment are not used.
+            each event loop has its own connections, which honour the proxies of the environment.
         sampling: the settings that a request leaves open.
 
     Raises:

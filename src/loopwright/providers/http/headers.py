@@ -1,6 +1,6 @@
 """Request headers whose secret values no attribute, repr, error or log shows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from pydantic import SecretStr
@@ -14,9 +14,9 @@ HeaderPairs: TypeAlias = list[tuple[bytes, bytes]]
 
 
 def conceal_headers(
-    headers: Mapping[str, str | SecretStr],
+    headers: Mapping[str, str | SecretStr], others: Iterable[SecretStr] = ()
 ) -> tuple[Callable[[bytes], HeaderPairs], Callable[[str], str]]:
-    """Return two functions: one lists the headers for a body, the other hides their secret values in a text.
+    """Return two functions: one lists the headers for a body, the other hides their secret values, and others, in a text.
 
     The values live in closures only, so that no attribute of a transport holds them.
 
@@ -32,7 +32,9 @@ def conceal_headers(
         (name.encode("ascii"), _reveal(value).encode("ascii"))
         for name, value in headers.items()
     ]
-    secrets = _list_secrets(headers)
+    secrets = _list_secrets(
+        {**headers, **{str(i): one for i, one in enumerate(others)}}
+    )
 
     def list_headers(body: bytes) -> HeaderPairs:
         return [*pairs, (b"content-length", b"%d" % len(body))]

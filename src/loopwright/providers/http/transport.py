@@ -1,8 +1,9 @@
-"""The HTTP transport: it posts bytes and returns a response, whole or streamed; only this module imports httpx."""
+"""The HTTP transport: it posts bytes and returns a response, whole or streamed."""
 
 import asyncio
 import contextlib
 import functools
+import os
 import ssl
 from collections.abc import (
     AsyncGenerator,
@@ -23,6 +24,7 @@ from pydantic import SecretStr
 from ...errors import ConfigError, ProviderError, ProviderTimeout
 from .connections import ConnectionStack
 from .headers import conceal_headers
+from .proxies import ProxyClient, find_proxy, list_secrets
 from .response import Response
 from .sse import EventReader, ServerEvent
 
@@ -39,6 +41,8 @@ MAX_SECRET = 1_000  # characters of a secret that an excerpt may cut through
 USAGE_TIMEOUT = 5.0  # seconds to wait for the usage and end marker of a complete reply
 FINISH_TIMEOUT = 0.25  # seconds to wait for the end of a stream after its last event
 
+TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
 Client: TypeAlias = httpx.AsyncClient
 
 TIMEOUTS = (httpcore.TimeoutException, httpx.TimeoutException)
@@ -53,9 +57,13 @@ FAILURES = (
 )
 
 
-@functools.cache
 def _tls() -> ssl.SSLContext:
     """Return one context for all connections, since creating it takes 17 ms; it honours SSL_CERT_FILE and SSL_CERT_DIR."""
+    return _build_tls(*(os.environ.get(name, "") for name in TLS_VARIABLES))
+
+
+@functools.cache
+def _build_tls(*_files: str) -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
@@ -194,9 +202,10 @@ class HTTPTransport:
     """Posts to one URL, over its own connections or over an injected client.
 
     Its own connections are kept alive, one set for each running event loop, and are closed by `aclose` or at the end of
-    `asyncio.run`. They use no proxy from the environment and follow no redirect. For proxies, client certificates or
-    other timeouts inject an `httpx.AsyncClient`. It is used as it is and never closed here, except that httpx's default
-    timeout of 5 s is replaced by the timeout of this transport, since models think longer than that.
+    `asyncio.run`. They honour HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY as they were when the transport was made,
+    and follow no redirect. For client certificates or other timeouts inject an `httpx.AsyncClient`. It is used as it is
+    and never closed here, except that httpx's default timeout of 5 s is replaced by the timeout of this transport, since
+    models think longer than that.
 
     Args:
         base_url: where the API lives; its query is kept.
@@ -223,7 +232,10 @@ class HTTPTransport:
         url = _parse_url(base_url, path)
         self.url = str(url.copy_with(query=None))
         self.host = url.netloc.decode()
-        concealed = conceal_headers({"host": self.host, **headers})
+        self._proxy = find_proxy(url) if client is None else None
+        concealed = conceal_headers(
+            {"host": self.host, **headers}, list_secrets(self._proxy)
+        )
         self._headers, self._hide_secrets = concealed
         self._target = url
         self._wire = httpcore.URL(
@@ -231,12 +243,12 @@ class HTTPTransport:
         )
         self._client = client
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None)
-        has_default = client is not None and client.timeout == httpx.Timeout(5.0)
+        has_default = client is None or client.timeout == httpx.Timeout(5.0)
         self._timeout = limits if has_default else httpx.USE_CLIENT_DEFAULT
         self._extensions = {"timeout": limits.as_dict()}
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ConnectionStack] = (
-            WeakKeyDictionary()
-        )
+        self._loops: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, ConnectionStack | ProxyClient
+        ] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"HTTPTransport({self.url!r})"
@@ -282,11 +294,7 @@ class HTTPTransport:
         the body was read to its end, and closed otherwise.
         """
         try:
-            response = await (
-                self._exchange(body)
-                if self._client is None
-                else self._exchange_by_client(self._client, body)
-            )
+            response = await self._send(body)
         except FAILURES as error:
             failure = self.to_provider_error(error)
         else:
@@ -303,7 +311,7 @@ class HTTPTransport:
         if isinstance(error, TIMEOUTS):
             text = f"{self.url} gave no answer in time: {kind}"
             return ProviderTimeout(text, retryable=True)
-        is_untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
+        is_untrusted = _has_cause(error, ssl.SSLCertVerificationError)
         reason = ": ".join(filter(None, (kind, self.excerpt(str(error)))))
         text = f"the connection to {self.url} failed: {reason}"
         return ProviderError(text, retryable=not is_untrusted)
@@ -319,6 +327,15 @@ class HTTPTransport:
         status = response.status
         text = f"{self.url} redirects to {target} (status {status}), which is not followed: correct base_url"
         return ProviderError(text, status=status)
+
+    async def _send(self, body: bytes) -> StreamingResponse:
+        """Send a request by the client that was given, through the proxy, or by a connection of its own."""
+        if self._client is not None:
+            return await self._exchange_by_client(self._client, body)
+        connections = await self._find_connections()
+        if isinstance(connections, ProxyClient):
+            return await self._exchange_by_client(connections.client, body)
+        return await self._exchange(connections, body)
 
     async def _exchange_by_client(
         self, client: Client, body: bytes
@@ -342,8 +359,9 @@ class HTTPTransport:
             self, response.status_code, headers, response.aiter_bytes(), close
         )
 
-    async def _exchange(self, body: bytes) -> StreamingResponse:
-        connections = await self._find_connections()
+    async def _exchange(
+        self, connections: ConnectionStack, body: bytes
+    ) -> StreamingResponse:
         connection = await connections.acquire()
         request = httpcore.Request(
             b"POST",
@@ -369,22 +387,36 @@ class HTTPTransport:
             self, response.status, headers, _decode_body(response), close
         )
 
-    async def _find_connections(self) -> ConnectionStack:
+    async def _find_connections(self) -> ConnectionStack | ProxyClient:
         """Return the connections of the running event loop, and forget those of loops that are closed."""
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
             self._forget_closed_loops()
-            tls = _tls() if self._wire.scheme == b"https" else None
-            found = self._loops[loop] = ConnectionStack(self._wire.origin, tls)
+            found = self._loops[loop] = self._build_connections()
             await found.start()
         return found
+
+    def _build_connections(self) -> ConnectionStack | ProxyClient:
+        if self._proxy is not None:
+            return ProxyClient(self._proxy, _tls())
+        tls = _tls() if self._wire.scheme == b"https" else None
+        return ConnectionStack(self._wire.origin, tls)
 
     def _forget_closed_loops(self) -> None:
         references = list(self._loops.keyrefs())  # other threads may add their loops
         for loop in [reference() for reference in references]:
             if loop is not None and loop.is_closed():
                 self._loops.pop(loop, None)
+
+
+def _has_cause(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Return whether an error, or what it was raised from, is of a kind; httpx wraps those of httpcore."""
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 async def _repeat(body: bytes) -> AsyncGenerator[bytes]:

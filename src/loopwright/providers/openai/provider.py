@@ -52,7 +52,7 @@ class OpenAIProvider(Endpoint):
         api_key: by default the value of the variable that the quirks name, which is OPENAI_API_KEY for an unknown
             endpoint; only OpenAI requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
-            each event loop has its own connections, and proxies in the environment are not used.
+            each event loop has its own connections, which honour the proxies of the environment.
         sampling: the settings that a request leaves open.
         quirks: how the endpoint differs from others; guessed from the URL by default.
 

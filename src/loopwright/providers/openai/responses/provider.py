@@ -65,7 +65,7 @@ class OpenAIResponsesProvider(Endpoint):
         base_url: where the API lives, with its version; OpenAI by default.
         api_key: OPENAI_API_KEY by default; only OpenAI requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
-            each event loop has its own connections, and proxies in the environment are not used.
+            each event loop has its own connections, which honour the proxies of the environment.
         sampling: the settings that a request leaves open.
         quirks: how the model and the endpoint differ from others; guessed from the model's name by default.
 

@@ -15,7 +15,7 @@ from loopwright.testing import ScriptedProvider
 Body = Callable[[Run], Awaitable[object]]
 REPLACEMENTS = (
     "Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and wait_for, and use "
-    "run.gather in place of TaskGroup"
+    "run.gather or run.as_completed in place of TaskGroup"
 )
 
 

@@ -27,11 +27,13 @@ if TYPE_CHECKING:  # typing has defaults of type variables from Python 3.13 on
 
     Output = TypeVar("Output", default=Any, covariant=True)
     Model = TypeVar("Model", default=Any)
+    Value = TypeVar("Value", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
     Output = TypeVar("Output", covariant=True)
     Model = TypeVar("Model")
+    Value = TypeVar("Value", covariant=True)
 T = TypeVar("T")
 NO_OUTPUT: Any = None
 
@@ -57,6 +59,21 @@ class RunOutcome:
     def record_error(self) -> ErrorRecord | None:
         """Return the error as a journal keeps it; `None` if there is none."""
         return None if self.error is None else ErrorRecord.of(self.error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished(Generic[Value]):
+    """The outcome of one of the works of `Run.as_completed`.
+
+    Args:
+        index: the place of the work among all, in the order in which they were begun.
+        value: what it returned; `None` if it raised an error.
+        error: what it raised, or `None`.
+    """
+
+    index: int
+    value: Value
+    error: Exception | None = None
 
 
 REASONS: tuple[tuple[type[LoopwrightError], Status, StopReason], ...] = (

@@ -4,14 +4,16 @@ import functools
 import hashlib
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, overload
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from ._kernel.phases import side_effects
 from ._kernel.phases.approvals import Guard
 from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
 from ._kernel.phases.child_run import delegate, guards_of_child
+from ._kernel.phases.completions import BranchGroup
 from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.gather import BranchWork, gather
@@ -40,6 +42,7 @@ from .gates.base import Cleared
 from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
 from .providers.base import Provider
 from .providers.base import Sampling as Sampling
+from .result import Finished as Finished
 from .result import Result, RunOutcome, build_outcome
 
 T = TypeVar("T")
@@ -253,6 +256,20 @@ class Run:
         """
         return await gather(self._cycle, [*map(_bind, works)], max_concurrency)
 
+    def as_completed(
+        self,
+        *works: Callable[["Run"], Awaitable[T]],
+        max_concurrency: int | None = None,
+    ) -> "Completions[T]":
+        """Do works at once, each in a branch of its own, and get each outcome when there is one.
+
+        `async with run.as_completed(*works) as done: async for finished in done: ...`. The order is recorded, so a resumed
+        run gets them in the same one. Verbs of this run are allowed in between, and `done.start(work)` begins one more.
+        Leaving the block cuts off the works that are under way, and what they had begun is accounted for. A work that
+        waits for a person is given when it has ended.
+        """
+        return Completions(BranchGroup(self._cycle, max_concurrency), works)
+
     async def timeout(
         self, seconds: float | timedelta, work: Callable[["Run"], Awaitable[T]]
     ) -> T:
@@ -325,6 +342,45 @@ class Run:
         Gates see it as a call of `name` with the effect "write"; nothing runs. Raises `Denied`; waits if a gate asks.
         """
         await side_effects.permit(self._cycle, name, arguments)
+
+
+class Completions(Generic[T]):
+    """The works of `Run.as_completed`: an async context, and an iterator of their outcomes."""
+
+    def __init__(
+        self,
+        group: BranchGroup[T],
+        works: Sequence[Callable[[Run], Awaitable[T]]],
+    ) -> None:
+        self._group, self._works = group, works
+
+    def start(self, work: Callable[[Run], Awaitable[T]]) -> int:
+        """Begin one more work; return its index."""
+        return self._group.start(_bind(work))
+
+    async def __aenter__(self) -> "Completions[T]":
+        """Begin the works."""
+        self._group.open()
+        for work in self._works:
+            self.start(work)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Cut off the works that are under way, or wait for them where the run waits."""
+        await self._group.close(error)
+
+    def __aiter__(self) -> "Completions[T]":
+        """Return itself: an outcome is given once."""
+        return self
+
+    async def __anext__(self) -> Finished[T]:
+        """Return the outcome of the work that ended next."""
+        return await self._group.next()
 
 
 def open_cycle(

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .branches import BranchDelivered as BranchDelivered
+    from .branches import BranchesClosed as BranchesClosed
+    from .branches import BranchesOpened as BranchesOpened
     from .branches import TimeoutFired as TimeoutFired
     from .branches import TimeoutSet as TimeoutSet
     from .control import CommandReceived as CommandReceived
@@ -63,7 +66,13 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            ".branches": ("TimeoutFired", "TimeoutSet"),
+            ".branches": (
+                "BranchDelivered",
+                "BranchesClosed",
+                "BranchesOpened",
+                "TimeoutFired",
+                "TimeoutSet",
+            ),
             ".control": (
                 "CommandReceived",
                 "Declassified",

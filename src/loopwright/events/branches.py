@@ -27,4 +27,32 @@ class TimeoutFired(DescribedEvent, heading="timed out", level="warning"):
         return f"after {self.seconds:g} s"
 
 
-BranchEvent: TypeAlias = TimeoutSet | TimeoutFired
+@dataclasses.dataclass(frozen=True)
+class BranchesOpened(DescribedEvent, heading="branches", level="debug"):
+    """The engine began branches of which it is given each when that has ended."""
+
+    def summary(self) -> str:
+        return "each is given when it has ended"
+
+
+@dataclasses.dataclass(frozen=True)
+class BranchDelivered(DescribedEvent, heading="branch", level="debug"):
+    """The engine was given the outcome of a branch, by its `index`: nothing new begins in it."""
+
+    index: Annotated[int, PUBLIC]
+
+    def summary(self) -> str:
+        return f"{self.index} has ended"
+
+
+@dataclasses.dataclass(frozen=True)
+class BranchesClosed(DescribedEvent, heading="branches", level="info"):
+    """The engine left its branches before all had ended: nothing new begins in them."""
+
+    def summary(self) -> str:
+        return "the engine continues without the others"
+
+
+BranchEvent: TypeAlias = (
+    TimeoutSet | TimeoutFired | BranchesOpened | BranchDelivered | BranchesClosed
+)

@@ -23,6 +23,8 @@ class EffectKey:
     - `2.0.1#3~1` is its substitute: the call that recovery step 1 makes.
     - `2.0.1#3~1m0` is model call 0 of that recovery step.
     - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
+    - `open:2` says that the branches of effect 2 are given as they end, `done:2.0` which of them was the first, and
+      `closed:2` that the others were left.
     - `timeout:2` is the time that the branch `2.0` of effect 2 has, `fired:2` says that it was over.
 
     The empty key is that of an entry about the run as a whole.
@@ -146,6 +148,21 @@ def timeout_key(effect: str) -> str:
 def fired_key(effect: str) -> str:
     """Return the key at which it is recorded that the time of a branch was over."""
     return f"fired:{effect}"
+
+
+def opened_key(effect: str) -> str:
+    """Return the key at which it is recorded that branches began which are given as they end."""
+    return f"open:{effect}"
+
+
+def done_key(effect: str, number: int) -> str:
+    """Return the key of the delivery of that number: which of the branches ended."""
+    return f"done:{effect}.{number}"
+
+
+def closed_key(effect: str) -> str:
+    """Return the key at which it is recorded that branches were left before all had ended."""
+    return f"closed:{effect}"
 
 
 def undo_key(call: str) -> str:

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
-from ...events.branches import TimeoutSet
+from ...events.branches import (
+    BranchDelivered,
+    BranchesClosed,
+    BranchesOpened,
+    TimeoutSet,
+)
 from ...events.control import FollowedUp
 from ...events.effect_key import EffectKey, call_key
 from ...events.effects import (
@@ -40,11 +45,21 @@ Intent: TypeAlias = (
     ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet
 )
 SideEvent: TypeAlias = (
-    FactNoted | ClockRead | PatchDecided | FollowedUp | LimitHit | TimeoutSet
+    FactNoted
+    | ClockRead
+    | PatchDecided
+    | FollowedUp
+    | LimitHit
+    | TimeoutSet
+    | BranchesOpened
+    | BranchDelivered
+    | BranchesClosed
 )
 OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
 INTENTS: tuple[type[Any], ...] = Intent.__args__
-NOTED = (FactNoted, ClockRead, PatchDecided, FollowedUp, TimeoutSet)
+NOTED = (
+    FactNoted, ClockRead, PatchDecided, FollowedUp, TimeoutSet, BranchesOpened, BranchDelivered, BranchesClosed,
+)  # fmt: skip
 OWN_STARTED = (EffectStarted, ChildStarted)
 OWN_FINISHED = (EffectFinished, ChildFinished)
 Readers: TypeAlias = dict[type[Any], Callable[[Entry, Any], None]]

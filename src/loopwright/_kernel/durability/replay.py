@@ -42,7 +42,10 @@ class Replay:
 
     def _read(self, entries: Sequence[Entry]) -> None:
         readers: dict[type[Any], list[Callable[[Entry, Any], None]]] = defaultdict(list)
-        for fold in (self.effects, self.approvals, self.recoveries, self.totals):
+        folds = (
+            self.effects, self.approvals, self.recoveries, self.totals, self.scopes.branches,
+        )  # fmt: skip
+        for fold in folds:
             for event_type, reader in fold.readers().items():
                 readers[event_type].append(reader)
         readers[RunStarted].append(self._read_start)

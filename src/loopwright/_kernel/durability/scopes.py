@@ -4,11 +4,11 @@ import sys
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from ...events.branches import TimeoutFired
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, is_inside
 from ...events.effects import ChildFinished, ChildStarted, GateDecided, ToolStarted
 from ...events.entry import Entry
+from .branches import BranchRecords
 from .effects import OUTCOMES
 
 Verb: TypeAlias = Literal["gate", "act"]
@@ -28,16 +28,13 @@ class Scopes:
         """The scopes of child engines, and of engines that answer a call, that had ended."""
         self._opened: set[str] = {""}
         """The paths that are scopes: of the root, of branches and of child engines, not of a gather."""
-        self.cut: list[str] = []
-        """The effects whose branches were cut off, by a time-out."""
+        self.branches = BranchRecords()
         self._begun: set[tuple[Verb, str]] = set()
         """The proposals whose calls were decided (`gate`), or started or ended (`act`)."""
 
     def add(self, entry: Entry) -> None:
         """Note the position of an entry; one that is not about an effect has none."""
         key, event = EffectKey.parse(entry.key), entry.event
-        if isinstance(event, TimeoutFired):
-            self.cut.append(key.place)
         # A withdrawn question had its place before, and nothing happens there.
         if not key.is_effect or isinstance(event, QuestionWithdrawn):
             return
@@ -77,6 +74,11 @@ class Scopes:
         """Return the number of the last entry in the scope of a key; without one, a large number."""
         return self._last_entries.get(EffectKey.parse(key).path, sys.maxsize)
 
+    def last_entry_inside(self, path: str) -> int:
+        """Return the number of the last entry of a scope and those inside it; 0 without one."""
+        entries = self._last_entries.items()
+        return max((seq for scope, seq in entries if is_inside(scope, path)), default=0)
+
     def entries_from(self, key: EffectKey) -> list[int]:
         """Return the first entries of an effect, of later ones of its scope, and of those inside."""
         return [
@@ -94,8 +96,8 @@ class Scopes:
         return (verb, proposal) in self._begun
 
     def has_ended(self, path: str) -> bool:
-        """Whether the child engine, or the engine of a call, in that scope had ended."""
-        return path in self._ended
+        """Whether the child engine, the engine of a call, or the branch in that scope had ended."""
+        return path in self._ended or path in self.branches.delivered
 
     def has_outcome_from(self, path: str, number: int) -> bool:
         """Whether a scope has a recorded outcome at `number` or later."""
@@ -123,15 +125,20 @@ class Scopes:
         return key.is_effect and any(map(self._is_left, key.around))
 
     def _is_left(self, place: EffectKey) -> bool:
-        if place.text in self._ended:
+        if self.has_ended(place.text):
             return True
-        is_scope = place.path in self._opened
-        return is_scope and self.reaches(place.path, place.number + 1)
+        is_left = place.path in self._opened and place.text not in self.branches.open
+        return is_left and self.reaches(place.path, place.number + 1)
 
     def _is_past(self, place: EffectKey) -> bool:
-        """Whether the run had gone past a scope: it ended, or a later outcome is recorded."""
-        has_later = self.has_outcome_from(place.path, place.number + 1)
-        return has_later or place.text in self._ended
+        """Whether the run had gone past a scope: it ended, or a later outcome is recorded.
+
+        An engine that works beside its branches has later outcomes, which say nothing of them.
+        """
+        number = place.number + 1
+        if place.text in self.branches.open:
+            number = sys.maxsize
+        return self.has_outcome_from(place.path, number) or self.has_ended(place.text)
 
     def _has_outcome_inside(self, path: str) -> bool:
         return any(is_inside(scope, path) for scope in self._highest_outcome)

@@ -26,7 +26,7 @@ from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..durability.description import describe_calls
-from ..session.branches import Branches
+from ..session.branches import Branches, Turn
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
 from .act import FunctionInvoker
@@ -265,19 +265,19 @@ class Cycle:
         return self._users if tool.asks_user else self._functions
 
     async def _settle_one(
-        self, decision: Permit | Denial, branches: Branches
+        self, decision: Permit | Denial, branches: Branches, turn: Turn
     ) -> Observation:
-        async with branches.place(begun=True):
+        async with branches.place(turn):
             return await self.settle_call(decision)
 
     async def _settle_all(
         self, decisions: tuple[Permit | Denial, ...]
     ) -> tuple[Observation, ...]:
-        count = len(decisions)
-        branches = Branches(self.session.replay_end, count, 0, count)
+        branches = Branches(self.session.replay_end)
+        turns = [branches.add(begun=True) for _ in decisions]
         calls = [
-            asyncio.ensure_future(self._settle_one(each, branches))
-            for each in decisions
+            asyncio.ensure_future(self._settle_one(decision, branches, turn))
+            for decision, turn in zip(decisions, turns, strict=True)
         ]
         try:
             settled: list[Observation | BaseException | None] = [

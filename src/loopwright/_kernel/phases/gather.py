@@ -5,11 +5,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from ...errors import ConfigError, LoopwrightError, PhaseError, Suspended
-from ..session.branches import Branches, combine_waits
+from ...events.effect_key import opened_key, timeout_key
+from ..session.branches import Branches, Turn, combine_waits
 from ..session.scope import Scope
 from .cycle import Cycle
 
 T = TypeVar("T")
+RECORDED_AT: dict[str, Callable[[str], str]] = {
+    "timeout": timeout_key,
+    "as_completed": opened_key,
+}
+"""Where the beginning of a verb that has branches is recorded; that of a gather is not."""
 BranchWork: TypeAlias = Callable[[Cycle], Awaitable[T]]
 """What a branch does, given its phases."""
 
@@ -22,14 +28,12 @@ async def gather(
     with cycle.scope.enter("gather"):
         key = open_key(cycle, "gather")
         branches = [open_branch(cycle, f"{key}.{index}") for index in range(len(works))]
-        begun = sum(branch.scope.is_replaying() for branch in branches)
-        bound = max_concurrency or len(works)
-        new = len(works) - begun
-        places = Branches(cycle.session.replay_end, begun, new, bound)
+        places = Branches(cycle.session.replay_end, max_concurrency)
+        turns = [places.add(begun=branch.scope.is_replaying()) for branch in branches]
         settled = await asyncio.gather(
             *(
-                _do_in_turn(work, branch, places)
-                for work, branch in zip(works, branches, strict=True)
+                _do_in_turn(work, branch, places, turn)
+                for work, branch, turn in zip(works, branches, turns, strict=True)
             ),
             return_exceptions=True,
         )
@@ -44,8 +48,13 @@ def check_concurrency(max_concurrency: int | None) -> None:
 
 def open_key(cycle: Cycle, verb: str) -> str:
     """Return the key of a verb that has branches; raise if something else is recorded there."""
-    key, effects = cycle.scope.next_key(), cycle.session.replay.effects
-    if effects.outcome(key) or effects.intent(key):
+    scope, effects = cycle.scope, cycle.session.replay.effects
+    is_replaying = scope.is_replaying()
+    key = scope.next_key()
+    recorded = [name for name, place in RECORDED_AT.items() if effects.side(place(key))]
+    expected = [name for name in RECORDED_AT if name == verb]
+    is_another = recorded != expected and (is_replaying or recorded)
+    if is_another or effects.outcome(key) or effects.intent(key):
         raise cycle.session.signals.diverge_from(key, verb)
     return key
 
@@ -60,9 +69,11 @@ def open_branch(cycle: Cycle, path: str) -> Cycle:
     )  # fmt: skip
 
 
-async def _do_in_turn(work: BranchWork[T], branch: Cycle, places: Branches) -> T:
-    """Do the work of a branch once it has a place."""
-    async with places.place(begun=branch.scope.is_replaying()):
+async def _do_in_turn(
+    work: BranchWork[T], branch: Cycle, places: Branches, turn: Turn
+) -> T:
+    """Do the work of a branch once it is its turn."""
+    async with places.place(turn):
         return await do_work(work, branch)
 
 

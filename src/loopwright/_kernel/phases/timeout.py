@@ -52,10 +52,10 @@ def _expire(
 ) -> None:
     """Cut a branch off, unless it has ended; that is recorded before it is cancelled."""
     signals = session.signals
-    if task.done() or signals.aborting or signals.fatal is not None:
+    if task.done() or not signals.is_running:
         return
     session.writer.record(fired_key(key), TimeoutFired(seconds))
-    signals.cuts.add(key)
+    signals.cuts.add(key, "timed_out")
     task.cancel()
 
 

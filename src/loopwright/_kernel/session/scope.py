@@ -25,7 +25,7 @@ from .signals import ABANDONED_BRANCH
 CANCELLED_VERB = (
     "{} was cancelled by the engine, which then continued: which of the two was faster is not recorded, so the run "
     "could not be resumed. Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and "
-    "wait_for, and use run.gather in place of TaskGroup"
+    "wait_for, and use run.gather or run.as_completed in place of TaskGroup"
 )
 
 
@@ -124,6 +124,8 @@ class Scope:
         parent, scopes = self._parent, self.session.replay.scopes
         if self.is_replaying() or scopes.has_ended(self.path):
             return True
+        if scopes.branches.is_open(self.path):
+            return False
         return parent is not None and parent.has_gone_on()
 
     def inherit(self, parent: "Scope") -> None:
@@ -187,8 +189,19 @@ class Scope:
 
     def _check_cut(self, recorded: bool) -> None:
         """Raise `CancelledError` where a branch that was cut off has replayed all that it had done."""
-        if not (recorded or self.is_replaying()):
-            self.session.signals.cuts.check(self.path)
+        cuts = self.session.signals.cuts
+        if not recorded and cuts.is_cut(self.path) and not self._continued_in_cut():
+            cuts.check(self.path)
+
+    def _continued_in_cut(self) -> bool:
+        """Whether the journal holds what this scope, or one around it in the same cut, did from here on."""
+        scopes, parent = self.session.replay.scopes, self._parent
+        if self.is_replaying() or scopes.has_ended(self.path):
+            return True
+        if parent is None or scopes.branches.is_open(self.path):
+            return False
+        is_inside = self.session.signals.cuts.is_cut(parent.path)
+        return is_inside and parent._continued_in_cut()
 
     def _refuse_second(self, verb: str) -> None:
         if self.verb:

@@ -1,11 +1,11 @@
 """Hold the signals that keep a run from beginning anything new."""
 
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
 from ..durability.description import describe_recorded
 from ..durability.replay import Replay
-from .cuts import Cuts
+from .cuts import CallStatus, Cuts
 
 ABANDONED_BRANCH = "waiting for a person in a branch that was abandoned: the gather around it has ended"
 
@@ -25,8 +25,13 @@ class Signals:
             None if hit is None else LimitReached(hit.limit, hit.detail)
         )
         self.aborting = False
-        self.cuts = Cuts(replay.scopes.cut)
+        self.cuts = Cuts(replay.scopes.branches)
         self._replay, self._is_new = replay, replay.started is None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run is neither being aborted nor lost to this process."""
+        return self.fatal is None and not self.aborting
 
     def check(self, *, begun: bool = False) -> None:
         """Raise the signal that is set; what had `begun` before a limit was reached continues.
@@ -40,11 +45,9 @@ class Signals:
         if not may_continue:
             raise found
 
-    def interruption(self, key: str) -> Literal["cancelled", "timed_out"] | None:
+    def interruption(self, key: str) -> CallStatus | None:
         """Return the status of a call that the run itself cancelled; `None` where the host did."""
-        if self.aborting:
-            return "cancelled"
-        return "timed_out" if self.cuts.is_cut(key) else None
+        return "cancelled" if self.aborting else self.cuts.call_status(key)
 
     def check_fatal(self, error: BaseException) -> None:
         """Raise an error that kept a tool from being called: the run's own, not the tool's."""

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...errors import JournalError
-from ...events.branches import TimeoutFired
-from ...events.effect_key import EffectKey, fired_key
+from ...events.branches import BranchDelivered, BranchesClosed, TimeoutFired
+from ...events.effect_key import EffectKey
 from ...events.effects import (
     AttemptFailed,
     ChildStarted,
@@ -24,6 +24,7 @@ from ...result import Result
 from .world import World
 
 OUTCOMES = (ModelReplied, ToolFinished)
+CUTS = (TimeoutFired, BranchesClosed)
 INTENTS = (ModelRequested, ToolStarted, EffectStarted, SleepSet, ChildStarted)
 
 
@@ -87,18 +88,23 @@ def _check_outcomes(entries: list[Entry]) -> Iterator[str]:
 
 
 def _check_cuts(entries: list[Entry]) -> Iterator[str]:
-    """Say what began in a branch whose time was over."""
-    cut: set[str] = set()
+    """Say what began in a branch that was over: its time was, it was given, or left."""
+    over: dict[str, str] = {}
+    seen: set[str] = set()
     for entry in entries:
-        if isinstance(entry.event, TimeoutFired):
-            if entry.key in cut:
-                yield f"{entry.key} is recorded twice"
-            cut.add(entry.key)
-        elif isinstance(entry.event, INTENTS):
-            place = EffectKey.parse(entry.key)
-            for around in place.around:
-                if fired_key(around.text) in cut:
-                    yield f"{entry.key} has an entry {entry.kind} after its time was over"
+        key, event = EffectKey.parse(entry.key), entry.event
+        if isinstance(event, INTENTS):
+            for around in key.around:
+                if around.text in over:
+                    yield f"{entry.key} has an entry {entry.kind} after {over[around.text]}"
+        elif isinstance(event, (BranchDelivered, BranchesClosed, TimeoutFired)):
+            ended = key.place
+            if isinstance(event, BranchDelivered):
+                ended = f"{key.path}.{event.index}"
+            if entry.key in seen or ended in over:
+                yield f"{ended} is over twice: {entry.key}"
+            seen.add(entry.key)
+            over[ended] = entry.key
 
 
 def _check_budget(
@@ -161,7 +167,8 @@ def find_differences(world: World, calm: World) -> list[str]:
     for run_id in world.run_ids:
         if _is_comparable(world, run_id) and _is_comparable(calm, run_id):
             found, expected = _read_end(world, run_id), _read_end(calm, run_id)
-            if found != expected:
+            is_same_order = _read_order(world, run_id) == _read_order(calm, run_id)
+            if found != expected and is_same_order:
                 problems.append(
                     f"{run_id}: ended as {found}, without faults as {expected}"
                 )
@@ -179,9 +186,16 @@ def _depends_on_time(entry: Entry) -> bool:
         return event.status not in ("ok", "error", "denied", "rejected")
     if isinstance(event, RunFinished):
         return event.status == "limit"  # which branch meets it first is a race
-    return isinstance(
-        event, (LimitHit, AttemptFailed, UnknownOutcomeResolved, TimeoutFired)
-    )
+    return isinstance(event, (LimitHit, AttemptFailed, UnknownOutcomeResolved, *CUTS))
+
+
+def _read_order(world: World, run_id: str) -> list[tuple[str, int]]:
+    """Return the order in which works ended, for engines that were given them in that order."""
+    return [
+        (entry.key, entry.event.index)
+        for entry in sorted(world.store.read(run_id), key=lambda entry: entry.key)
+        if isinstance(entry.event, BranchDelivered)
+    ]
 
 
 def _read_end(world: World, run_id: str) -> tuple[object, ...]:

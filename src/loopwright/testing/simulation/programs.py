@@ -168,6 +168,33 @@ async def _timeout(place: Place) -> str:
     return " ".join(await place.run.timeout(seconds, work))
 
 
+async def _as_completed(place: Place) -> str:
+    """Take the outcomes of works one by one; work in between, begin more, leave early."""
+    if place.depth >= MAX_DEPTH:
+        return await _ask(place)
+    source, words = place.source, list[str]()
+    seeds = [source.randrange(1 << 30) for _ in range(source.randint(1, 4))]
+    more, stop = source.randint(0, 2), source.choice((1, 2, 9, 9))
+    bound = source.choice((None, None, 1, 2))
+
+    def work(index: int) -> Callable[[Run], Awaitable[list[str]]]:
+        seed = seeds[index % len(seeds)]
+        return lambda run: do_steps(place.inside(f"c{index}", seed, run=run))
+
+    works = [work(index) for index in range(len(seeds))]
+    async with place.run.as_completed(*works, max_concurrency=bound) as done:
+        async for one in done:
+            error = type(one.error).__name__
+            words.append(f"{one.index} {error if one.error else ' '.join(one.value)}")
+            if len(words) == stop:
+                break
+            between = place.inside(f"d{len(words)}", one.index)
+            words.append(await source.choice((_side, _ask, _call, _sleep))(between))
+            if len(words) <= 2 * more:
+                done.start(work(len(seeds) + len(words)))
+    return "|".join(words)
+
+
 async def _permit(place: Place) -> str:
     await place.run.permit("plan", {"what": place.name})
     return "permitted"
@@ -182,7 +209,7 @@ async def _side(place: Place) -> str:
 Drawn: TypeAlias = Callable[[Place], Awaitable[str]]
 STEPS: tuple[Drawn, ...] = (
     _ask, _ask, _grade, _loop, _loop, _call, _call, _call, _gather, _gather, _delegate, _ask_user, _effect, _permit,
-    _side, _sleep, _timeout, _timeout,
+    _side, _sleep, _timeout, _timeout, _as_completed, _as_completed,
 )  # fmt: skip
 CHILDREN: tuple[Any, ...] = (ReActEngine, ChainOfThoughtEngine)
 BUILT_IN: tuple[Factory, ...] = (

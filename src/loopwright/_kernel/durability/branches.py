@@ -1,0 +1,56 @@
+"""What a journal says of branches that end early or one by one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ...events.branches import (
+    BranchDelivered,
+    BranchesClosed,
+    BranchesOpened,
+    TimeoutFired,
+)
+from ...events.effect_key import EffectKey
+from ...events.entry import Entry
+
+
+class BranchRecords:
+    """The branches whose time was over, that were given to their engine, or that it left."""
+
+    def __init__(self) -> None:
+        self.timed_out: set[str] = set()
+        """The effects whose branches were cut off by a time-out."""
+        self.closed: set[str] = set()
+        """The effects whose branches were cut off since the engine left them."""
+        self.open: set[str] = set()
+        """The effects beside whose branches the engine works; it has not left them."""
+        self.delivered: set[str] = set()
+        """The paths of the branches that were given to the engine."""
+
+    def readers(self) -> dict[type[Any], Callable[[Entry, Any], None]]:
+        """Return what reads each type of event."""
+        return {
+            TimeoutFired: self._read_timeout,
+            BranchesOpened: self._read_opening,
+            BranchDelivered: self._read_delivery,
+            BranchesClosed: self._read_closing,
+        }
+
+    def is_open(self, path: str) -> bool:
+        """Whether a branch worked beside its engine, and had not ended."""
+        effect = path.rpartition(".")[0]
+        return effect in self.open and path not in self.delivered
+
+    def _read_timeout(self, entry: Entry, event: TimeoutFired) -> None:
+        self.timed_out.add(EffectKey.parse(entry.key).place)
+
+    def _read_opening(self, entry: Entry, event: BranchesOpened) -> None:
+        self.open.add(EffectKey.parse(entry.key).place)
+
+    def _read_delivery(self, entry: Entry, event: BranchDelivered) -> None:
+        effect = EffectKey.parse(entry.key).path
+        self.delivered.add(f"{effect}.{event.index}")
+
+    def _read_closing(self, entry: Entry, event: BranchesClosed) -> None:
+        effect = EffectKey.parse(entry.key).place
+        self.closed.add(effect)
+        self.open.discard(effect)

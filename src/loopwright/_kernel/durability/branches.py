@@ -35,10 +35,10 @@ class BranchRecords:
             BranchesClosed: self._read_closing,
         }
 
-    def is_open(self, path: str) -> bool:
-        """Whether a branch worked beside its engine, and had not ended."""
-        effect = path.rpartition(".")[0]
-        return effect in self.open and path not in self.delivered
+    def is_detached(self, path: str) -> bool:
+        """Whether the engine of a branch may have continued although that had not ended."""
+        detached = self.open | self.closed | self.timed_out
+        return path.rpartition(".")[0] in detached and path not in self.delivered
 
     def _read_timeout(self, entry: Entry, event: TimeoutFired) -> None:
         self.timed_out.add(EffectKey.parse(entry.key).place)

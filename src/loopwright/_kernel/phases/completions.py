@@ -198,8 +198,7 @@ class BranchGroup(Generic[T]):
         error = cast("Exception | None", branch.error)
         event = BranchDelivered(branch.index)
         self._record_once(done_key(self._key, self._given), event)
-        if error is not None:
-            session.cancel_questions(branch.path)
+        session.cancel_questions(branch.path)
         self._given += 1
         self._ended.remove(branch)
         close_branch(branch.cycle)

@@ -120,13 +120,16 @@ class Scope:
         return self.session.replay.scopes.reaches(self.path, self._effects)
 
     def has_gone_on(self) -> bool:
-        """Whether the journal holds what this scope, or one around it, did from here on, or its end."""
+        """Whether the journal holds what this scope, or one around it, did from here on, or its end.
+
+        What the engine did beside a branch, or after it was cut off, says nothing of it.
+        """
         parent, scopes = self._parent, self.session.replay.scopes
         if self.is_replaying() or scopes.has_ended(self.path):
             return True
-        if scopes.branches.is_open(self.path):
+        if parent is None or scopes.branches.is_detached(self.path):
             return False
-        return parent is not None and parent.has_gone_on()
+        return parent.has_gone_on()
 
     def inherit(self, parent: "Scope") -> None:
         """Begin in the place of another scope, with what that decided about patches."""
@@ -190,18 +193,8 @@ class Scope:
     def _check_cut(self, recorded: bool) -> None:
         """Raise `CancelledError` where a branch that was cut off has replayed all that it had done."""
         cuts = self.session.signals.cuts
-        if not recorded and cuts.is_cut(self.path) and not self._continued_in_cut():
+        if not recorded and cuts.is_cut(self.path) and not self.has_gone_on():
             cuts.check(self.path)
-
-    def _continued_in_cut(self) -> bool:
-        """Whether the journal holds what this scope, or one around it in the same cut, did from here on."""
-        scopes, parent = self.session.replay.scopes, self._parent
-        if self.is_replaying() or scopes.has_ended(self.path):
-            return True
-        if parent is None or scopes.branches.is_open(self.path):
-            return False
-        is_inside = self.session.signals.cuts.is_cut(parent.path)
-        return is_inside and parent._continued_in_cut()
 
     def _refuse_second(self, verb: str) -> None:
         if self.verb:

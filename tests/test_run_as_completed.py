@@ -10,20 +10,27 @@ import pytest
 from function_engine import FunctionEngine
 from journal_positions import cut_after, kinds
 from loopwright import (
+    Action,
+    Allow,
+    Ask,
     ConfigError,
+    Decision,
     LimitReached,
     Limits,
     MemoryJournal,
+    PolicyState,
     ReplayDivergence,
     Request,
     Result,
     Run,
     Runtime,
+    Suspend,
     ToolCall,
     tool,
 )
 from loopwright.errors import PhaseError
 from loopwright.events import BranchDelivered, Entry, ToolFinished
+from loopwright.gates import InstantGate
 from loopwright.testing import ScriptedProvider, crashed
 from sample_tools import RAN
 from waiting import eventually
@@ -390,6 +397,40 @@ async def test_a_limit_in_one_work_leaves_the_outcomes_of_the_others() -> None:
     assert result.answer == (
         "[(0, None, 'LimitReached'), (1, '0.02', None), (2, '0.04', None)]"
     )
+
+
+class AskToPay(InstantGate):
+    """Asks a person about paying."""
+
+    version = "test-1"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("pay?") if action.tool == "pay" else Allow()
+
+
+async def test_a_work_that_met_the_limit_where_it_had_waited_is_given_with_it() -> None:
+    async def waits_twice(run: Run) -> str:
+        return await waits(1)(run) + await waits(1)(run)
+
+    async def body(run: Run) -> object:
+        found = await read_all(run, (waits(0, "pay"), waits_twice))
+        run.offer(str(found))
+        return found
+
+    def parts(journal: MemoryJournal) -> FunctionEngine:
+        limits = Limits(max_tool_calls=1, best_effort=False)
+        return engine(body, journal, limits=limits, gate=AskToPay(), approver=Suspend())
+
+    started = parts(MemoryJournal())
+    assert (await started.run("go", run_id="r")).status == "waiting"
+    await started.runtime.control("r").approve("0.0.0#0")
+    result = await started.resume("r")
+    assert result.status == "limit"
+    assert result.answer == ("[(1, None, 'LimitReached'), (0, None, 'LimitReached')]")
+    entries = started.runtime.journal.read("r")
+    for keep in range(cut_after(entries, "branch_delivered", 2), len(entries)):
+        again = await parts(crashed(entries, keep)).resume("r")
+        assert (again.status, again.answer) == (result.status, result.answer), keep
 
 
 @pytest.mark.parametrize("by", ["host", "abort"])

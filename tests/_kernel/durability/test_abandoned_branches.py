@@ -1,5 +1,6 @@
 """A branch that waits for a person while a sibling ends their gather: when the run is resumed it waits there again."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from loopwright import (
     Allow,
     Ask,
     Decision,
+    LimitReached,
     Limits,
     LoopEngine,
     MemoryJournal,
@@ -466,3 +468,55 @@ async def test_a_branch_that_was_left_behind_in_a_child_engine_begins_nothing() 
         )
 
     assert RAN == []
+
+
+class Sparing(LoopEngine):
+    """Delegates a payment that a person decides about; beside it another branch uses up the calls."""
+
+    name = "sparing"
+
+    async def solve(self, run: Run) -> str:
+        async def pays(branch: Run) -> str:
+            child = await branch.delegate(Paying(self.runtime), "Pay.")
+            return f"{child.status} {child.stop_reason}"
+
+        async def spends(branch: Run) -> str:
+            call = ToolCall("send", {"text": "a letter"})
+            with contextlib.suppress(LimitReached):
+                for _ in range(3):
+                    await branch.call(call)
+            return "all is spent"
+
+        await run.gather(pays, spends)
+        return "never"
+
+
+class AskingToPay(InstantGate):
+    """Asks about paying alone."""
+
+    version = "test-1"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("may it?") if action.tool == "pay" else Allow()
+
+
+async def test_a_child_that_met_the_limit_where_it_had_waited_meets_it_again() -> None:
+    def parts(journal: MemoryJournal) -> Sparing:
+        limits = Limits(max_tool_calls=1, best_effort=False)
+        return Sparing(
+            Runtime(
+                ScriptedProvider([]), tools=[pay, send], journal=journal, limits=limits,
+                gate=AskingToPay(), approver=Suspend(),
+            )
+        )  # fmt: skip
+
+    journal = MemoryJournal()
+    assert (await parts(journal).run("Go.", run_id="r")).status == "waiting"
+    await parts(journal).runtime.control("r").approve("0.0.0.0#0")
+    result = await parts(journal).resume("r")
+    assert (result.status, result.stop_reason) == ("limit", "max_tool_calls")
+    entries = journal.read("r")
+    ended = [entry.seq for entry in entries if entry.kind == "child_finished"]
+    for keep in range(ended[0], len(entries)):
+        again = await parts(crashed(entries, keep)).resume("r")
+        assert (again.status, again.stop_reason) == ("limit", "max_tool_calls"), keep

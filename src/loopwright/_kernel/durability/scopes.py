@@ -1,5 +1,6 @@
 """How far each scope of a recorded run had come, by the keys of its entries."""
 
+import itertools
 import sys
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
@@ -120,13 +121,18 @@ class Scopes:
         return any(map(self._is_past, key.around))
 
     def is_abandoned(self, text: str) -> bool:
-        """Whether a scope around an effect had ended, or had begun a later effect without it."""
+        """Whether a scope around an effect had ended, or had begun a later effect without it.
+
+        The scope of the effect itself ended by what it met where it had waited, such as a
+        limit; so did a branch that was given to its engine.
+        """
+        is_given = self.branches.delivered.__contains__
         key = EffectKey.parse(text)
-        return key.is_effect and any(map(self._is_left, key.around))
+        inside = [*itertools.takewhile(lambda one: not is_given(one.text), key.around)]
+        has_ended = any(self.has_ended(place.text) for place in inside[1:])
+        return key.is_effect and (has_ended or any(map(self._is_left, inside)))
 
     def _is_left(self, place: EffectKey) -> bool:
-        if self.has_ended(place.text):
-            return True
         is_left = place.path in self._opened and place.text not in self.branches.open
         return is_left and self.reaches(place.path, place.number + 1)
 

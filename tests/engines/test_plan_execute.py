@@ -1,4 +1,4 @@
-"""Plan-and-Execute: a plan that can run, its steps in waves, what follows when some fail, and the answer."""
+"""Plan-and-Execute: a plan that can run, its steps as soon as they can, what follows when some fail, and the answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,11 +22,13 @@ from loopwright import (
     ReActEngine,
     Request,
     Result,
+    Run,
     Runtime,
     Suspend,
     ToolError,
     tool,
 )
+from loopwright.errors import UnknownOutcome
 from loopwright.events import Entry, FactNoted, GateDecided, ToolFinished, ToolStarted
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call, crashed
@@ -71,7 +73,7 @@ async def solved(
 ) -> tuple[Result, Runtime]:
     parts = {
         name: options.pop(name)
-        for name in ("gate", "approver", "limits", "tools", "providers")
+        for name in ("gate", "approver", "limits", "tools", "providers", "on_unknown")
         if name in options
     }
     with_parts = runtime(script, **parts)
@@ -204,6 +206,89 @@ async def test_steps_that_wait_for_nothing_run_at_once_and_no_more_than_allowed(
         await solved([plan, "x"], tools=[wait], max_concurrency=most)
 
         assert at_work == expected
+
+
+@tool(effect="read")
+async def fetch(name: str, seconds: float) -> str:
+    """Fetch something that takes its time."""
+    RAN.append(f"fetch {name[:1]}")
+    await asyncio.sleep(seconds)
+    RAN.append(f"got {name[:1]}")
+    return name[:1]
+
+
+IN_STEPS = """\
+1. fetch("a", 0.15)
+2. fetch("b", 0.03)
+3. fetch("c $2", 0.03)
+4. fetch("d $3", 0.03)
+5. fetch("e $1 $4", 0.01)
+6. join()"""
+"""Step 1 takes longer than 2, 3 and 4, one after the other."""
+
+
+def answer_steps(request: Request) -> str:
+    text = request.conversation.messages[-1].content
+    return IN_STEPS if text.startswith("Plan how") else f"All of {len(text)}."
+
+
+async def test_a_step_begins_as_soon_as_those_that_it_needs_have_ended() -> None:
+    result, done = await solved(answer_steps, tools=[fetch])
+
+    assert result.status == "completed"
+    assert " ".join(RAN) == (
+        "fetch a fetch b got b fetch c got c fetch d got d got a fetch e got e"
+    )
+    assert [fact["id"] for fact in facts(done, "StepFinished")] == [2, 3, 4, 1, 5]
+
+
+async def test_a_plan_cut_after_any_entry_has_the_same_results_in_the_same_order() -> (
+    None
+):
+    result, done = await solved(answer_steps, tools=[fetch])
+    entries, noted = done.journal.read("r"), facts(done, "StepFinished")
+    for keep in range(1, len(entries)):
+        RAN.clear()
+        ended = sum(entry.kind == "tool_finished" for entry in entries[:keep])
+        parts = runtime(answer_steps, tools=[fetch], journal=crashed(entries, keep))
+        again = await PlanExecuteEngine(parts).resume("r")
+
+        assert (again.status, again.answer) == (result.status, result.answer), keep
+        assert facts(parts, "StepFinished") == noted, keep
+        assert sum(said.startswith("got") for said in RAN) == 5 - ended, keep
+
+
+async def test_a_run_begun_in_waves_is_continued_in_waves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(Run, "patched", lambda run, name: False)
+        result, done = await solved(answer_steps, tools=[fetch])
+    entries = done.journal.read("r")
+    assert "patch_decided" not in [entry.kind for entry in entries]
+    first = min(e.seq for e in entries if isinstance(e.event, ToolStarted))
+    for keep in range(1, len(entries)):
+        parts = runtime(answer_steps, tools=[fetch], journal=crashed(entries, keep))
+        again = await PlanExecuteEngine(parts).resume("r")
+
+        assert (again.status, again.answer) == (result.status, result.answer), keep
+        kinds = [entry.kind for entry in parts.journal.read("r")]
+        assert ("branches_opened" in kinds) == (keep < first - 2), keep
+
+
+async def test_an_error_that_no_step_may_raise_is_raised_when_all_that_began_have_ended() -> (
+    None
+):
+    @tool(effect="read")
+    async def spoil(name: str) -> str:
+        """Break the ledger."""
+        raise UnknownOutcome("nobody knows")
+
+    plan = '1. spoil("a")\n2. fetch("b", 0.02)\n3. fetch("c $1", 0.01)\n4. join()'
+    result, _ = await solved([plan, "x"], tools=[spoil, fetch], on_unknown="stop")
+
+    assert (result.status, result.stop_reason) == ("failed", "unknown_outcome")
+    assert RAN == ["fetch b", "got b"]
 
 
 async def test_results_of_tools_become_typed_arguments() -> None:
@@ -416,8 +501,8 @@ async def test_a_failed_step_marks_its_dependents_and_the_join_may_finish() -> N
     ]
     assert [(fact["id"], fact["status"]) for fact in facts(done, "StepFinished")] == [
         (1, "failed"),
-        (3, "ok"),
         (2, "skipped"),
+        (3, "ok"),
     ]
 
 

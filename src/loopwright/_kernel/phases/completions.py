@@ -112,8 +112,10 @@ class BranchGroup(Generic[T]):
         """Return the outcome of the branch that ended next; raise `StopAsyncIteration` once all are given."""
         scope, number = self._cycle.scope, self._given
         recorded = self._session.replay.effects.side(done_key(self._key, number))
-        begun, may_enter = recorded is not None, scope.halted is None
-        with scope.enter(VERB, recorded=begun, despite_signal=may_enter):
+        if recorded is None:
+            scope.check_cut()
+        # A limit does not keep the engine from the outcomes that there are.
+        with scope.enter(VERB, recorded=True):
             if number == len(self._branches):
                 raise StopAsyncIteration
             with self._parent_waiting():

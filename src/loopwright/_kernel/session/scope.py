@@ -161,7 +161,8 @@ class Scope:
         """
         if self.verb:
             self._refuse_second(verb)
-        self._check_cut(recorded)
+        if not recorded:
+            self.check_cut()
         signal = self.session.signals.fatal or self.halted
         ending = self.session.signals.ending
         if signal is None and ending is not None and not recorded:
@@ -190,10 +191,10 @@ class Scope:
             and known.verb == "best_answer"
         )
 
-    def _check_cut(self, recorded: bool) -> None:
+    def check_cut(self) -> None:
         """Raise `CancelledError` where a branch that was cut off has replayed all that it had done."""
         cuts = self.session.signals.cuts
-        if not recorded and cuts.is_cut(self.path) and not self.has_gone_on():
+        if cuts.is_cut(self.path) and not self.has_gone_on():
             cuts.check(self.path)
 
     def _refuse_second(self, verb: str) -> None:

@@ -122,8 +122,11 @@ class Replay:
     def is_cancelled(self, key: str) -> bool:
         """Whether the question at a key was withdrawn, so that no answer to it counts.
 
-        In journals from before `QuestionWithdrawn`, it shows in what the scopes around it did next.
+        In journals from before `QuestionWithdrawn`, it shows in what the scopes around it did next,
+        unless a limit was met, which ends a branch where it had waited, too.
         """
+        if self.totals.limit is not None:
+            return self.approvals.is_cancelled(key)
         return self.approvals.is_cancelled(key) or self.scopes.is_abandoned(key)
 
     def waits_for_ever(self, key: str) -> bool:

@@ -144,6 +144,8 @@ class Scope:
         self.session.signals.cuts.check(key)
         if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
+        if self.session.replay.scopes.is_abandoned(key):
+            self.session.signals.check_cancelled(key)
         self.session.signals.check_gap(key, found)
 
     @property

@@ -15,6 +15,7 @@ from loopwright.errors import ProviderError
 from loopwright.messages import Completion, Conversation, Observation, Proposal
 from loopwright.providers import (
     AnthropicProvider,
+    BedrockProvider,
     GeminiProvider,
     OpenAIProvider,
     OpenAIResponsesProvider,
@@ -27,6 +28,12 @@ from wire_checks import encode_response, list_differences, list_sealed
 Row = dict[str, Any]
 Build = Callable[..., StreamingProvider]
 CHUNKINGS = sized(20, 10_000)
+
+
+def build_bedrock(model: str, **options: Any) -> StreamingProvider:
+    return BedrockProvider(model, region="us-east-1", **options)
+
+
 PROVIDERS: dict[str, Build] = {
     "openai-responses": OpenAIResponsesProvider,
     "openai-chat": OpenAIProvider,
@@ -36,6 +43,7 @@ PROVIDERS: dict[str, Build] = {
     "mistral": OpenAIProvider,
     "anthropic-messages": AnthropicProvider,
     "google": GeminiProvider,
+    "bedrock-converse": build_bedrock,
 }
 ROWS = [
     pytest.param(family, row, id=f"{family}-{number}")
@@ -89,8 +97,10 @@ def connect(
 
 def read_model_name(request: Row) -> str:
     """Return the model that a recorded request names, in its body or its path."""
-    found = re.search(r"/models/([^:/]+):", request["path"])
-    return str(request["body"].get("model") or (found[1] if found else "model-1"))
+    found = re.search(r"/models/([^:/]+):|/model/([^/]+)/", request["path"])
+    return str(
+        request["body"].get("model") or ((found[1] or found[2]) if found else "model-1")
+    )
 
 
 async def decode(

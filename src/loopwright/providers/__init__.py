@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .anthropic.provider import AnthropicProvider as AnthropicProvider
     from .base import CallDelta as CallDelta
     from .base import Capabilities as Capabilities
+    from .base import CountingProvider as CountingProvider
     from .base import Delta as Delta
     from .base import OutputSchema as OutputSchema
     from .base import Provider as Provider
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from .base import Sampling as Sampling
     from .base import StreamingProvider as StreamingProvider
     from .base import stream_deltas as stream_deltas
+    from .bedrock.provider import BedrockProvider as BedrockProvider
     from .context import ContextPolicy as ContextPolicy
     from .context import SlidingContext as SlidingContext
     from .dialects.text_tools import TextTools as TextTools
     from .fallback import FallbackProvider as FallbackProvider
     from .gemini.provider import GeminiProvider as GeminiProvider
     from .local import LocalProvider as LocalProvider
+    from .openai.azure import AzureChatProvider as AzureChatProvider
+    from .openai.azure import AzureOpenAIProvider as AzureOpenAIProvider
     from .openai.provider import OpenAIProvider as OpenAIProvider
     from .openai.quirks import Quirks as Quirks
     from .openai.responses.provider import (
@@ -38,6 +42,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".base": (
                 "CallDelta",
                 "Capabilities",
+                "CountingProvider",
                 "Delta",
                 "OutputSchema",
                 "Provider",
@@ -46,11 +51,13 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "StreamingProvider",
                 "stream_deltas",
             ),
+            ".bedrock.provider": ("BedrockProvider",),
             ".context": ("ContextPolicy", "SlidingContext"),
             ".dialects.text_tools": ("TextTools",),
             ".fallback": ("FallbackProvider",),
             ".gemini.provider": ("GeminiProvider",),
             ".local": ("LocalProvider",),
+            ".openai.azure": ("AzureChatProvider", "AzureOpenAIProvider"),
             ".openai.provider": ("OpenAIProvider",),
             ".openai.quirks": ("Quirks",),
             ".openai.responses.provider": ("OpenAIResponsesProvider",),

@@ -414,7 +414,7 @@ def test_an_endpoint_without_a_model_says_how_to_name_one(name: str) -> None:
 def test_openrouter_wants_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     with pytest.raises(
-        ConfigError, match=r"^api_key: OpenRouter requires one; set OPENROUTER_API_KEY"
+        ConfigError, match=r"^api_key: openrouter requires one; set OPENROUTER_API_KEY"
     ):
         build_provider("openrouter:a/b")
 

@@ -20,6 +20,7 @@ from ..base import (
 )
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
+from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size
@@ -70,6 +71,7 @@ class GeminiProvider(Endpoint):
         api_key: GEMINI_API_KEY or GOOGLE_API_KEY by default; only Google requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
             each event loop has its own connections, which honour the proxies of the environment.
+        token: returns a bearer token for each request, in place of a key; see `on_vertex`.
         sampling: the settings that a request leaves open.
 
     Raises:
@@ -85,29 +87,70 @@ class GeminiProvider(Endpoint):
         base_url: str | None = None,
         api_key: str | SecretStr | None = None,
         client: Client | None = None,
+        token: TokenCallback | None = None,
         sampling: Sampling | None = None,
     ) -> None:
         url = (base_url or DEFAULT_URL).rstrip("/")
         given, api_key = api_key, None  # so that no frame of an error shows the key
         self._key, self._key_variable = _read_key(given), KEY_VARIABLE
         del given
-        _check_options(model, self._key, is_google=url == DEFAULT_URL)
+        if token is not None:
+            self._key = None
+        is_google = url == DEFAULT_URL and token is None
+        _check_options(model, self._key, is_google=is_google)
+        authorize = None if token is None else BearerToken(token)
         path = f"/models/{quote(model, safe='')}:"
         headers = _build_headers(self._key)
         self._transport = HTTPTransport(
-            url, f"{path}generateContent", headers=headers, client=client
+            url,
+            f"{path}generateContent",
+            headers=headers,
+            client=client,
+            authorize=authorize,
         )
         self._streaming = HTTPTransport(
             f"{url}?alt=sse",
             f"{path}streamGenerateContent",
             headers=headers,
             client=client,
+            authorize=authorize,
         )
         self._model, self._base_url = model, url
         self._name = "gemini" if url == DEFAULT_URL else self._transport.host
         self._sampling = sampling if sampling is not None else Sampling()
         version = _VERSION.search(model)
         self._has_levels = version is not None and int(version[1]) >= 3
+
+    @classmethod
+    def on_vertex(
+        cls,
+        model: str,
+        *,
+        project: str,
+        location: str = "global",
+        token: TokenCallback,
+        client: Client | None = None,
+        sampling: Sampling | None = None,
+    ) -> Self:
+        """Return a model of a project on Vertex AI; `token` returns an access token of Google Cloud.
+
+        google-auth fetches and renews it: `credentials.refresh(request)`, then `credentials.token`.
+        """
+        if not project.strip():
+            raise ConfigError("project: missing; pass the id of one of Google Cloud")
+        host = "" if location == "global" else f"{location}-"
+        place = (
+            f"projects/{quote(project, safe='')}/locations/{quote(location, safe='')}"
+        )
+        url = f"https://{host}aiplatform.googleapis.com/v1/{place}/publishers/google"
+        return cls(
+            model,
+            base_url=url,
+            api_key="",
+            client=client,
+            token=token,
+            sampling=sampling,
+        )
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:

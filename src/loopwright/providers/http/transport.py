@@ -41,6 +41,8 @@ MAX_SECRET = 1_000  # characters of a secret that an excerpt may cut through
 USAGE_TIMEOUT = 5.0  # seconds to wait for the usage and end marker of a complete reply
 FINISH_TIMEOUT = 0.25  # seconds to wait for the end of a stream after its last event
 
+Authorize: TypeAlias = Callable[[bytes], Awaitable[Mapping[str, str]]]
+MAX_CAUSES = 5
 TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 Client: TypeAlias = httpx.AsyncClient
@@ -147,6 +149,10 @@ class StreamingResponse:
         # Raised outside the except block, since a chained error may show an echoed key.
         raise failure
 
+    async def read_chunk(self) -> bytes | None:
+        """Return the next bytes of the body, or `None` at its end, for formats that are not server-sent events."""
+        return await self._read_slice()
+
     async def read_last_events(self) -> list[ServerEvent] | None:
         """Return as `read_events` for a complete reply; `None` if nothing more arrives within 5 s."""
         with contextlib.suppress(TimeoutError):
@@ -213,6 +219,7 @@ class HTTPTransport:
         headers: sent with each request; `SecretStr` values never appear in a repr, an error or a log.
         client: used in place of own connections.
         timeout: seconds to wait for the next bytes of a response.
+        authorize: returns further headers for a body: a signature, or a token that is renewed.
 
     Raises:
         ConfigError: the URL or a header cannot be used.
@@ -228,6 +235,7 @@ class HTTPTransport:
         headers: Mapping[str, str | SecretStr],
         client: Client | None = None,
         timeout: float = READ_TIMEOUT,
+        authorize: Authorize | None = None,
     ) -> None:
         url = _parse_url(base_url, path)
         self.url = str(url.copy_with(query=None))
@@ -241,7 +249,7 @@ class HTTPTransport:
         self._wire = httpcore.URL(
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
-        self._client = client
+        self._client, self._authorize = client, authorize
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None)
         has_default = client is None or client.timeout == httpx.Timeout(5.0)
         self._timeout = limits if has_default else httpx.USE_CLIENT_DEFAULT
@@ -337,6 +345,14 @@ class HTTPTransport:
             return await self._exchange_by_client(connections.client, body)
         return await self._exchange(connections, body)
 
+    async def _list_headers(self, body: bytes) -> list[tuple[bytes, bytes]]:
+        if self._authorize is None:
+            return self._headers(body)
+        added = await self._authorize(body)
+        own = {name.lower().encode(): value.encode() for name, value in added.items()}
+        kept = [pair for pair in self._headers(body) if pair[0] not in own]
+        return [*kept, *own.items()]
+
     async def _exchange_by_client(
         self, client: Client, body: bytes
     ) -> StreamingResponse:
@@ -349,7 +365,7 @@ class HTTPTransport:
             "POST",
             self._target,
             content=body,
-            headers=self._headers(body),
+            headers=await self._list_headers(body),
             timeout=self._timeout,
         )
         response = await client.send(request, stream=True)
@@ -362,14 +378,14 @@ class HTTPTransport:
     async def _exchange(
         self, connections: ConnectionStack, body: bytes
     ) -> StreamingResponse:
-        connection = await connections.acquire()
         request = httpcore.Request(
             b"POST",
             self._wire,
-            headers=self._headers(body),
+            headers=await self._list_headers(body),
             content=body,
             extensions=self._extensions,
         )
+        connection = await connections.acquire()
         try:
             response = await connection.handle_async_request(request)
         except BaseException:
@@ -412,11 +428,11 @@ class HTTPTransport:
 
 def _has_cause(error: BaseException | None, kind: type[BaseException]) -> bool:
     """Return whether an error, or what it was raised from, is of a kind; httpx wraps those of httpcore."""
-    while error is not None:
-        if isinstance(error, kind):
-            return True
+    for _ in range(MAX_CAUSES):  # contexts can form a circle
+        if error is None or isinstance(error, kind):
+            break
         error = error.__cause__ or error.__context__
-    return False
+    return isinstance(error, kind)
 
 
 async def _repeat(body: bytes) -> AsyncGenerator[bytes]:

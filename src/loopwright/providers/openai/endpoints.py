@@ -9,7 +9,21 @@ from urllib.parse import urlsplit
 
 from ...errors import ConfigError
 from .provider import DEFAULT_URL, OpenAIProvider
-from .quirks import LLAMACPP, LMSTUDIO, OLLAMA, OPENROUTER, VLLM, Quirks
+from .quirks import (
+    CEREBRAS,
+    DEEPSEEK,
+    FIREWORKS,
+    GROQ,
+    LLAMACPP,
+    LMSTUDIO,
+    MISTRAL,
+    OLLAMA,
+    OPENROUTER,
+    TOGETHER,
+    VLLM,
+    XAI,
+    Quirks,
+)
 from .responses.provider import URL_VARIABLE, OpenAIResponsesProvider
 
 OLLAMA_PORT = 11434
@@ -26,11 +40,7 @@ def openai(model: str = "") -> OpenAIProvider | OpenAIResponsesProvider:
 
 def openrouter(model: str = "") -> OpenAIProvider:
     """Return a model at OpenRouter: "openrouter:qwen/qwen3-32b"; raise `ConfigError` without OPENROUTER_API_KEY."""
-    if model.strip() and not os.environ.get(OPENROUTER.key_variable, "").strip():
-        raise ConfigError(
-            f"api_key: OpenRouter requires one; set {OPENROUTER.key_variable}"
-        )
-    return _build_provider(
+    return _build_hosted(
         "openrouter", model, "https://openrouter.ai/api/v1", OPENROUTER
     )
 
@@ -57,6 +67,43 @@ def lmstudio(model: str = "") -> OpenAIProvider:
     return _build_provider("lmstudio", model, "http://localhost:1234/v1", LMSTUDIO)
 
 
+def groq(model: str = "") -> OpenAIProvider:
+    """Return a model at Groq: "groq:openai/gpt-oss-120b"; raise `ConfigError` without GROQ_API_KEY."""
+    return _build_hosted("groq", model, "https://api.groq.com/openai/v1", GROQ)
+
+
+def mistral(model: str = "") -> OpenAIProvider:
+    """Return a model of Mistral: "mistral:mistral-large-latest"; raise `ConfigError` without MISTRAL_API_KEY."""
+    return _build_hosted("mistral", model, "https://api.mistral.ai/v1", MISTRAL)
+
+
+def deepseek(model: str = "") -> OpenAIProvider:
+    """Return a model of DeepSeek: "deepseek:deepseek-chat"; raise `ConfigError` without DEEPSEEK_API_KEY."""
+    return _build_hosted("deepseek", model, "https://api.deepseek.com/v1", DEEPSEEK)
+
+
+def xai(model: str = "") -> OpenAIProvider:
+    """Return a model of xAI: "xai:grok-4"; raise `ConfigError` without XAI_API_KEY."""
+    return _build_hosted("xai", model, "https://api.x.ai/v1", XAI)
+
+
+def together(model: str = "") -> OpenAIProvider:
+    """Return a model at Together: "together:Qwen/Qwen3-235B-A22B"; raise `ConfigError` without TOGETHER_API_KEY."""
+    return _build_hosted("together", model, "https://api.together.xyz/v1", TOGETHER)
+
+
+def fireworks(model: str = "") -> OpenAIProvider:
+    """Return a model at Fireworks: "fireworks:accounts/fireworks/models/qwen3-32b"; raise `ConfigError` without a key."""
+    return _build_hosted(
+        "fireworks", model, "https://api.fireworks.ai/inference/v1", FIREWORKS
+    )
+
+
+def cerebras(model: str = "") -> OpenAIProvider:
+    """Return a model at Cerebras: "cerebras:gpt-oss-120b"; raise `ConfigError` without CEREBRAS_API_KEY."""
+    return _build_hosted("cerebras", model, "https://api.cerebras.ai/v1", CEREBRAS)
+
+
 def build_ollama_url(host: str) -> str:
     """Return the base URL for OLLAMA_HOST, which may be empty, a host, "host:port" or a URL.
 
@@ -79,6 +126,13 @@ def build_ollama_url(host: str) -> str:
     if ":" in address:
         address = f"[{address}]"
     return f"{scheme}://{address}:{port}{url.path.rstrip('/')}/v1"
+
+
+def _build_hosted(name: str, model: str, usual: str, quirks: Quirks) -> OpenAIProvider:
+    """Return a model at a service that requires a key."""
+    if model.strip() and not os.environ.get(quirks.key_variable, "").strip():
+        raise ConfigError(f"api_key: {name} requires one; set {quirks.key_variable}")
+    return _build_provider(name, model, usual, quirks)
 
 
 def _build_provider(

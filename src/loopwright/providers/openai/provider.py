@@ -20,6 +20,7 @@ from ..base import (
 from ..http.endpoint import HEADERS, MAX_REFUSAL, Endpoint, read_key
 from ..http.response import Response
 from ..http.sse import ServerEvent
+from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size
@@ -53,6 +54,7 @@ class OpenAIProvider(Endpoint):
             endpoint; only OpenAI requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
             each event loop has its own connections, which honour the proxies of the environment.
+        token: returns a bearer token for each request, in place of a key: an Entra token for Azure.
         sampling: the settings that a request leaves open.
         quirks: how the endpoint differs from others; guessed from the URL by default.
 
@@ -69,6 +71,7 @@ class OpenAIProvider(Endpoint):
         base_url: str | None = None,
         api_key: str | SecretStr | None = None,
         client: Client | None = None,
+        token: TokenCallback | None = None,
         sampling: Sampling | None = None,
         quirks: Quirks | None = None,
     ) -> None:
@@ -79,9 +82,10 @@ class OpenAIProvider(Endpoint):
         given, api_key = api_key, None  # so that no frame of an error shows the key
         self._key = read_key(given, self._key_variable)
         del given
-        _check_options(model, self._key, is_openai=is_openai)
+        _check_options(model, self._key, is_openai=is_openai and token is None)
+        authorize = None if token is None else BearerToken(token)
         self._transport = HTTPTransport(
-            url, PATH, headers=build_headers(self._key), client=client
+            url, PATH, headers=self._build_headers(), client=client, authorize=authorize
         )
         self._model = model
         self._base_url = self._transport.url.removesuffix(PATH)
@@ -97,6 +101,9 @@ class OpenAIProvider(Endpoint):
         self._stream_options = b',"stream":true'
         if self._quirks.stream_usage:
             self._stream_options += b',"stream_options":{"include_usage":true}'
+
+    def _build_headers(self) -> dict[str, str | SecretStr]:
+        return build_headers(self._key)
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:

@@ -114,5 +114,45 @@ LMSTUDIO = dataclasses.replace(
     key_variable="LMSTUDIO_API_KEY",
 )
 
-BY_HOST = {"api.openai.com": OPENAI, "openrouter.ai": OPENROUTER}
+HOSTED = Quirks(stream_usage=True)  # common to those below
+GROQ = dataclasses.replace(
+    HOSTED, max_tokens_field="max_completion_tokens", key_variable="GROQ_API_KEY"
+)
+MISTRAL = Quirks(json_schema=True, effort=None, key_variable="MISTRAL_API_KEY")
+DEEPSEEK = dataclasses.replace(
+    HOSTED,
+    send_reasoning="reasoning_content",
+    effort=None,
+    top_k=False,
+    key_variable="DEEPSEEK_API_KEY",
+)
+XAI = dataclasses.replace(
+    HOSTED, json_schema=True, top_k=False, key_variable="XAI_API_KEY"
+)
+TOGETHER = dataclasses.replace(
+    HOSTED, json_schema=True, key_variable="TOGETHER_API_KEY"
+)
+FIREWORKS = dataclasses.replace(
+    HOSTED, json_schema=True, key_variable="FIREWORKS_API_KEY"
+)
+CEREBRAS = dataclasses.replace(
+    HOSTED,
+    max_tokens_field="max_completion_tokens",
+    json_schema=True,
+    send_reasoning="reasoning",
+    top_k=False,
+    key_variable="CEREBRAS_API_KEY",
+)
+
+BY_HOST = {
+    "api.openai.com": OPENAI,
+    "openrouter.ai": OPENROUTER,
+    "api.groq.com": GROQ,
+    "api.mistral.ai": MISTRAL,
+    "api.deepseek.com": DEEPSEEK,
+    "api.x.ai": XAI,
+    "api.together.xyz": TOGETHER,
+    "api.fireworks.ai": FIREWORKS,
+    "api.cerebras.ai": CEREBRAS,
+}
 BY_PORT = {11434: OLLAMA, 1234: LMSTUDIO, 8080: LLAMACPP, 8000: VLLM}

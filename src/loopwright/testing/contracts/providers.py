@@ -95,8 +95,8 @@ class ProviderContract:
             Request(
                 QUESTION,
                 sampling=Sampling(
-                    temperature=0.0, stop=("\nObservation:",), max_tokens=200, seed=1
-                ),
+                    temperature=0.0, stop=("\nObservation:",), max_tokens=200
+                ),  # a provider may refuse any other setting, by its name
             ),
             Request(QUESTION, as_text=True),
         ]

@@ -20,6 +20,7 @@ from ...base import (
 from ...http.endpoint import Endpoint, read_key
 from ...http.response import Response
 from ...http.sse import ServerEvent
+from ...http.tokens import BearerToken, TokenCallback
 from ...http.transport import Client, HTTPTransport, StreamingResponse
 from ...http.wire import WireError
 from ...model_sizes import find_size
@@ -66,6 +67,7 @@ class OpenAIResponsesProvider(Endpoint):
         api_key: OPENAI_API_KEY by default; only OpenAI requires a key. An empty text sends none.
         client: an `httpx.AsyncClient` to use (proxies, certificates, time-outs); it is not closed here. Without one,
             each event loop has its own connections, which honour the proxies of the environment.
+        token: returns a bearer token for each request, in place of a key: an Entra token for Azure.
         sampling: the settings that a request leaves open.
         quirks: how the model and the endpoint differ from others; guessed from the model's name by default.
 
@@ -82,6 +84,7 @@ class OpenAIResponsesProvider(Endpoint):
         base_url: str | None = None,
         api_key: str | SecretStr | None = None,
         client: Client | None = None,
+        token: TokenCallback | None = None,
         sampling: Sampling | None = None,
         quirks: ResponsesQuirks | None = None,
     ) -> None:
@@ -90,9 +93,10 @@ class OpenAIResponsesProvider(Endpoint):
         given, api_key = api_key, None  # so that no frame of an error shows the key
         self._key, self._key_variable = read_key(given, KEY_VARIABLE), KEY_VARIABLE
         del given
-        _check_options(model, self._key, is_openai=is_openai)
+        _check_options(model, self._key, is_openai=is_openai and token is None)
+        authorize = None if token is None else BearerToken(token)
         self._transport = HTTPTransport(
-            url, PATH, headers=build_headers(self._key), client=client
+            url, PATH, headers=self._build_headers(), client=client, authorize=authorize
         )
         self._model = model
         self._base_url = self._transport.url.removesuffix(PATH)
@@ -103,6 +107,9 @@ class OpenAIResponsesProvider(Endpoint):
             encode_tool if self._quirks.strict_tools else encode_loose_tool
         )
         self._head = b'{"model":' + to_json(model) + b',"input":['
+
+    def _build_headers(self) -> dict[str, str | SecretStr]:
+        return build_headers(self._key)
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:

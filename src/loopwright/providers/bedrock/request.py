@@ -1,0 +1,132 @@
+"""The request format of the Converse API: alternating messages of content blocks, with reasoning where the model put it."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from ...attachments import Attachment
+from ...errors import ProviderError
+from ...messages import Message, ToolSpec
+from ..base import OutputSchema
+
+FORM = "bedrock"
+"""The `form` of opaque data that is sent back to this API."""
+IMAGE_FORMATS = {
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
+DOCUMENT_FORMATS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+
+Block = dict[str, JsonValue]
+
+
+@functools.cache
+def get_message_encoder(source: str) -> Callable[[Message], bytes]:
+    """Return the encoder of the blocks of a message at an endpoint; messages cache their bytes by encoder."""
+
+    def encode(message: Message) -> bytes:
+        blocks = _list_blocks(message, source)
+        return b",".join([to_json(block) for block in blocks])
+
+    return encode
+
+
+def encode_messages(messages: Sequence[Message], source: str) -> tuple[bytes, bytes]:
+    """Return the system blocks and the messages as items of JSON arrays; turns of one side are one message."""
+    encode = get_message_encoder(source)
+    system: list[bytes] = []
+    turns: list[tuple[str, list[bytes]]] = []
+    for message in messages:
+        if message.role == "system":
+            system.append(to_json({"text": message.content}))
+            continue
+        encoded = message.encoded(encode)
+        if not encoded:
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if not turns or turns[-1][0] != role:
+            turns.append((role, []))
+        turns[-1][1].append(encoded)
+    written = [
+        b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(blocks))
+        for role, blocks in turns
+    ]
+    return b",".join(system), b",".join(written)
+
+
+def _list_blocks(message: Message, source: str) -> list[Block]:
+    if message.role == "tool":
+        content: list[JsonValue] = [{"text": message.content or " "}]
+        return [{"toolResult": {"toolUseId": message.call_id, "content": content}}]
+    if message.role == "assistant":
+        return _list_reply_blocks(message, source)
+    blocks = [_build_attachment(sent) for sent in message.attachments]
+    return [*blocks, {"text": message.content or " "}]
+
+
+def _list_reply_blocks(message: Message, source: str) -> list[Block]:
+    """Return the blocks of a reply: its own reasoning, the text, the calls."""
+    blocks = [
+        dict(thought.block)
+        for thought in message.reasoning
+        if thought.form == FORM and thought.source == source and thought.block
+    ]
+    if message.content.strip():
+        blocks.append({"text": message.content})
+    for call in message.calls:
+        arguments = dict(call.arguments)
+        use: Block = {"toolUseId": call.id, "name": call.name, "input": arguments}
+        blocks.append({"toolUse": use})
+    return blocks
+
+
+def _build_attachment(sent: Attachment) -> Block:
+    formats = IMAGE_FORMATS if sent.kind == "image" else DOCUMENT_FORMATS
+    known = formats.get(sent.media_type)
+    label = sent.name or sent.url or f"of type {sent.media_type}"
+    if sent.url:
+        raise ProviderError(
+            f"attachment {label}: Bedrock fetches none by URL: send its content"
+        )
+    if known is None:
+        raise ProviderError(
+            f"attachment {label}: Bedrock takes {', '.join(formats)}; convert it"
+        )
+    block: Block = {"format": known, "source": {"bytes": sent.data}}
+    if sent.kind == "document":
+        block["name"] = "".join(
+            c if c.isalnum() else "-" for c in sent.name or "document"
+        )
+    return {sent.kind: block}
+
+
+def encode_tool(spec: ToolSpec) -> bytes:
+    """Encode the description of a tool."""
+    described: Block = {
+        "name": spec.name,
+        "description": spec.description or spec.name,
+        "inputSchema": {"json": {"type": "object", **spec.schema}},
+    }
+    return to_json({"toolSpec": described})
+
+
+def encode_tools(specs: Iterable[ToolSpec]) -> bytes:
+    """Encode the descriptions of tools."""
+    return b'{"tools":[%s]}' % b",".join([spec.encoded(encode_tool) for spec in specs])
+
+
+def build_output_config(output: OutputSchema) -> Block:
+    """Return the `outputConfig` for a schema, which the API takes as text."""
+    name = "".join(c if c.isalnum() else "_" for c in output.name)[:64] or "reply"
+    schema: Block = {"name": name, "schema": to_json(output.schema).decode()}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}

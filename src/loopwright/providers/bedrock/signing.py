@@ -1,0 +1,84 @@
+"""Signatures of AWS, version 4: botocore finds the credentials and signs."""
+
+import asyncio
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import ConfigError, ProviderError, format_error
+
+INSTALL = "BedrockProvider needs botocore: pip install 'loopwright[bedrock]'"
+SERVICE = "bedrock"
+
+
+def load_session(profile: str | None) -> Any:
+    """Return a session of botocore, which reads AWS's variables, files and the services of the machine.
+
+    Raises:
+        ConfigError: botocore is not installed, or there is no such profile.
+    """
+    try:
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - slow to load, and only for Bedrock
+        from botocore.session import Session  # noqa: PLC0415 - as above
+    except ImportError:
+        raise ConfigError(INSTALL) from None
+    session = Session(profile=profile)
+    try:
+        session.get_scoped_config()
+    except BotoCoreError as error:
+        raise ConfigError(f"profile: {error}") from None
+    return session
+
+
+def find_region(region: str | None, profile: str | None) -> str:
+    """Return the region that was given, else that of the environment or of AWS's files; raise `ConfigError` without one."""
+    variables = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    found = region or next(filter(None, map(os.environ.get, variables)), None)
+    if found is None:
+        found = load_session(profile).get_config_variable("region")
+    if not found:
+        raise ConfigError("region: missing; pass one, or set AWS_REGION")
+    return str(found)
+
+
+class Signer:
+    """Signs requests to one URL.
+
+    Args:
+        url: where they go.
+        region: part of the signature.
+        profile: the profile of AWS's files whose credentials are used; botocore's choice by default.
+    """
+
+    def __init__(self, url: str, region: str, profile: str | None) -> None:
+        self._url, self._region, self._profile = url, region, profile
+
+    async def __call__(self, body: bytes) -> Mapping[str, str]:
+        """Return the headers that sign a body; in a thread, since credentials may be fetched."""
+        return await asyncio.to_thread(self._sign, body)
+
+    @functools.cached_property
+    def _session(self) -> Any:
+        return load_session(self._profile)
+
+    def _sign(self, body: bytes) -> Mapping[str, str]:
+        session = self._session
+        from botocore.auth import SigV4Auth  # noqa: PLC0415 - as above
+        from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
+
+        try:
+            credentials = session.get_credentials()
+            frozen = credentials and credentials.get_frozen_credentials()
+        except BotoCoreError as error:
+            text = f"AWS gave no credentials: {format_error(error)}"
+            raise ProviderError(text, retryable=True) from None
+        if not frozen:
+            raise ProviderError(
+                "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or "
+                "AWS_BEARER_TOKEN_BEDROCK"
+            )
+        request = AWSRequest("POST", self._url, data=body)
+        SigV4Auth(frozen, SERVICE, self._region).add_auth(request)
+        return dict(request.headers.items())

@@ -1,0 +1,296 @@
+"""The contract of providers, kept by BedrockProvider over real connections to a server that checks the signatures."""
+
+import binascii
+import json
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+pytest.importorskip("botocore")
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from loopwright.errors import ConfigError, ProviderError
+from loopwright.messages import Conversation, Message
+from loopwright.providers import BedrockProvider, Provider, Request, Sampling
+from loopwright.testing import ProviderContract
+
+KEY_ID, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+NOVA = "amazon.nova-micro-v1:0"
+MODEL = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+
+
+def reply_to(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the blocks that a model says that looks once and then answers."""
+    thought = {"reasoningText": {"text": "I see.", "signature": "sig+/="}}
+    blocks: list[dict[str, Any]] = [{"reasoningContent": thought}]
+    last = asked["messages"][-1]["content"][-1]
+    if "toolConfig" in asked and "text" in last:
+        use = {"toolUseId": "t1", "name": "look", "input": {"what": "the sky"}}
+        return [*blocks, {"text": "I look."}, {"toolUse": use}]
+    said = last.get("text") or last["toolResult"]["content"][0]["text"]
+    return [*blocks, {"text": f"It is blue ☃ ({said})"}]
+
+
+def frame(kind: str, payload: object, message_type: str = "event") -> bytes:
+    """Return a frame of an AWS event stream."""
+    names = {":message-type": message_type, ":content-type": "application/json"}
+    names[":event-type" if message_type == "event" else ":exception-type"] = kind
+    headers = b"".join(
+        struct.pack("!B", len(name)) + name.encode() + struct.pack("!BH", 7, len(value)) + value.encode()
+        for name, value in names.items()
+    )  # fmt: skip
+    body = json.dumps(payload).encode()
+    prelude = struct.pack("!II", 16 + len(headers) + len(body), len(headers))
+    start = prelude + struct.pack("!I", binascii.crc32(prelude)) + headers + body
+    return start + struct.pack("!I", binascii.crc32(start))
+
+
+USAGE = {"inputTokens": 20, "outputTokens": 7, "totalTokens": 27}
+
+
+def stream(blocks: list[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield the same reply as events, a text in two."""
+    yield frame("messageStart", {"role": "assistant"})
+    for index, block in enumerate(blocks):
+        place = {"contentBlockIndex": index}
+        if "text" in block:
+            for part in (block["text"][:3], block["text"][3:]):
+                yield frame("contentBlockDelta", {"delta": {"text": part}, **place})
+        elif "toolUse" in block:
+            use = dict(block["toolUse"])
+            written = json.dumps(use.pop("input"))
+            yield frame("contentBlockStart", {"start": {"toolUse": use}, **place})
+            for part in (written[:5], written[5:]):
+                delta = {"toolUse": {"input": part}}
+                yield frame("contentBlockDelta", {"delta": delta, **place})
+        else:
+            for name, value in block["reasoningContent"]["reasoningText"].items():
+                delta = {"reasoningContent": {name: value}}
+                yield frame("contentBlockDelta", {"delta": delta, **place})
+        yield frame("contentBlockStop", place)
+    yield frame("messageStop", {"stopReason": finish(blocks)})
+    yield frame("metadata", {"usage": USAGE})
+
+
+def finish(blocks: list[dict[str, Any]]) -> str:
+    return "tool_use" if "toolUse" in blocks[-1] else "end_turn"
+
+
+class Server(ThreadingHTTPServer):
+    """Takes many connections at once."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as the API does, to requests that are signed."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if not self.is_signed(body):
+            refusal = b'{"message": "The request signature does not match."}'
+            self.answer(403, "application/json", refusal)
+            return
+        blocks = reply_to(json.loads(body))
+        if self.path.endswith("converse-stream"):
+            kind = "application/vnd.amazon.eventstream"
+            self.answer(200, kind, b"".join(stream(blocks)))
+            return
+        message = {"role": "assistant", "content": blocks}
+        whole = {
+            "output": {"message": message},
+            "stopReason": finish(blocks),
+            "usage": USAGE,
+        }
+        self.answer(200, "application/json", json.dumps(whole).encode())
+
+    def is_signed(self, body: bytes) -> bool:
+        given = self.headers.get("authorization", "")
+        if given == "Bearer bedrock-key-123":
+            return True
+        url = f"http://{self.headers['host']}{self.path}"
+        expected = AWSRequest("POST", url, data=body)
+        expected.context["timestamp"] = self.headers.get("x-amz-date")
+        auth = SigV4Auth(Credentials(KEY_ID, SECRET), "bedrock", "eu-west-1")
+        expected.headers["X-Amz-Date"] = self.headers.get("x-amz-date", "")
+        canonical = auth.canonical_request(expected)
+        signature = auth.signature(auth.string_to_sign(expected, canonical), expected)
+        return f"Signature={signature}" in given
+
+    def answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[ThreadingHTTPServer]:
+    serving = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    TestBedrockProvider.url = f"http://127.0.0.1:{serving.server_port}"
+    yield serving
+    serving.shutdown()
+    serving.server_close()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere/config")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/credentials")
+    for name in (
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_PROFILE",
+        "AWS_SESSION_TOKEN",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+class TestBedrockProvider(ProviderContract):
+    """The checks of the contract."""
+
+    url = ""
+
+    def provider(self) -> Provider:
+        return BedrockProvider(MODEL, base_url=self.url, region="eu-west-1")
+
+    def failing(self) -> Iterable[Provider]:
+        yield BedrockProvider("m", base_url="http://127.0.0.1:9", region="eu-west-1")
+        yield BedrockProvider("m", base_url=self.url, region="us-east-1")
+        yield BedrockProvider(
+            "m", base_url=self.url, region="eu-west-1", api_key="wrong-key-1"
+        )
+
+
+async def test_an_api_key_takes_the_place_of_a_signature() -> None:
+    provider = BedrockProvider(
+        MODEL,
+        base_url=TestBedrockProvider.url,
+        region="eu-west-1",
+        api_key="bedrock-key-123",
+    )
+    reply = await provider.complete(Request(Conversation.of("x")))
+    assert reply.answer == "It is blue ☃ (x)"
+    assert provider.secrets == ("bedrock-key-123", SECRET)
+    await provider.aclose()
+
+
+async def test_without_credentials_the_error_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    provider = BedrockProvider("m", base_url="http://127.0.0.1:9", region="eu-west-1")
+    with pytest.raises(ProviderError, match="no AWS credentials were found: set"):
+        await provider.complete(Request(Conversation.of("x")))
+
+
+def test_a_region_comes_from_the_arn_the_environment_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arn = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/mine"
+    assert "eu-central-1" in repr(BedrockProvider(arn))
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert "bedrock-runtime.eu-north-1.amazonaws.com" in repr(BedrockProvider("m"))
+    monkeypatch.delenv("AWS_REGION")
+    with pytest.raises(
+        ConfigError, match="region: missing; pass one, or set AWS_REGION"
+    ):
+        BedrockProvider("m")
+
+
+@pytest.mark.parametrize(
+    ("model", "sampling", "expected"),
+    [
+        (
+            MODEL,
+            Sampling(effort="low", top_k=4),
+            {"top_k": 4, "thinking": {"type": "enabled", "budget_tokens": 2_048}},
+        ),
+        (MODEL, Sampling(effort="none"), None),
+    ],
+)
+def test_settings_of_claude_are_its_own_fields(
+    model: str, sampling: Sampling, expected: Any
+) -> None:
+    provider = BedrockProvider(model, region="eu-west-1")
+    asked = Request(Conversation.of("x"), sampling=sampling)
+    body = json.loads(provider._encode(asked))
+    assert body.get("additionalModelRequestFields") == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "setting"),
+    [(NOVA, "effort"), (NOVA, "top_k"), (MODEL, "seed"), (MODEL, "presence_penalty")],
+)
+async def test_a_setting_that_a_model_lacks_is_refused_by_name(
+    model: str, setting: str
+) -> None:
+    value: Any = "low" if setting == "effort" else 1
+    provider = BedrockProvider(model, region="eu-west-1")
+    asked = Request(Conversation.of("x"), sampling=Sampling(**{setting: value}))
+    with pytest.raises(ProviderError, match=f"Sampling.{setting}"):
+        await provider.complete(asked)
+
+
+def test_turns_of_one_side_are_one_message() -> None:
+    provider = BedrockProvider(MODEL, region="eu-west-1")
+    talk = Conversation(
+        [Message("system", "Be brief."), Message("user", "a"), Message("user", "b")]
+    )
+    body = json.loads(provider._encode(Request(talk)))
+    assert body == {
+        "messages": [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}],
+        "system": [{"text": "Be brief."}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("frames", "retryable"),
+    [
+        ([frame("throttlingException", {"message": "slow down"}, "exception")], True),
+        ([frame("validationException", {"message": "no"}, "exception")], False),
+        ([frame("messageStart", {"role": "assistant"})], True),
+        ([frame("messageStart", {"role": "assistant"})[:-1] + b"x"], True),
+        ([frame("contentBlockDelta", {"delta": 3})], True),
+    ],
+    ids=["throttled", "invalid", "broken off", "damaged", "senseless"],
+)
+async def test_a_stream_that_fails_is_a_provider_error(
+    frames: list[bytes], retryable: bool
+) -> None:
+    import httpx
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        kind = {"content-type": "application/vnd.amazon.eventstream"}
+        return httpx.Response(200, headers=kind, content=b"".join(frames))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        provider = BedrockProvider(MODEL, region="eu-west-1", client=client)
+        with pytest.raises(ProviderError) as told:
+            _ = [
+                delta async for delta in provider.stream(Request(Conversation.of("x")))
+            ]
+    assert told.value.retryable is retryable

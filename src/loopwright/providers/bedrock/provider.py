@@ -23,9 +23,9 @@ from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
 from ..model_sizes import find_size
+from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import build_output_config, encode_messages, encode_tools
 from .response import REFUSALS, ReplyAssembly, WireReply
-from .signing import INSTALL, Signer, find_region
 
 KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 URL_VARIABLE = "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"
@@ -88,6 +88,7 @@ class BedrockProvider(Endpoint):
     ) -> None:
         if not model:
             raise ConfigError("model: missing; pass the id of one")
+        check_installed()
         given, api_key = api_key, None  # so that no frame of an error shows the key
         self._key, self._key_variable = read_key(given, KEY_VARIABLE), KEY_VARIABLE
         del given
@@ -176,7 +177,7 @@ class BedrockProvider(Endpoint):
 
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        assembly, events = ReplyAssembly(), _load_buffer()
+        assembly, events = ReplyAssembly(), load_event_buffer()
         async with await self._streaming.open(self._encode(request)) as response:
             if not response.head.is_success:
                 whole = await response.read()
@@ -281,12 +282,3 @@ class BedrockProvider(Endpoint):
             budget = BUDGETS[str(effort)]
             fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
         return fields
-
-
-def _load_buffer() -> Any:
-    """Return botocore's decoder of event streams."""
-    try:
-        from botocore.eventstream import EventStreamBuffer  # noqa: PLC0415 - slow to load, and only for Bedrock
-    except ImportError:
-        raise ConfigError(INSTALL) from None
-    return EventStreamBuffer()

@@ -1,7 +1,8 @@
-"""Signatures of AWS, version 4: botocore finds the credentials and signs."""
+"""What AWS's own library does for Bedrock: botocore finds the credentials, signs (version 4) and splits event streams."""
 
 import asyncio
 import functools
+import importlib.util
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,17 +13,21 @@ INSTALL = "BedrockProvider needs botocore: pip install 'loopwright[bedrock]'"
 SERVICE = "bedrock"
 
 
+def check_installed() -> None:
+    """Raise `ConfigError` unless botocore is installed; it is loaded by the first call."""
+    if importlib.util.find_spec("botocore") is None:
+        raise ConfigError(INSTALL)
+
+
 def load_session(profile: str | None) -> Any:
     """Return a session of botocore, which reads AWS's variables, files and the services of the machine.
 
     Raises:
-        ConfigError: botocore is not installed, or there is no such profile.
+        ConfigError: there is no such profile.
     """
-    try:
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - slow to load, and only for Bedrock
-        from botocore.session import Session  # noqa: PLC0415 - as above
-    except ImportError:
-        raise ConfigError(INSTALL) from None
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - slow to load, and only for Bedrock
+    from botocore.session import Session  # noqa: PLC0415 - as above
+
     session = Session(profile=profile)
     try:
         session.get_scoped_config()
@@ -80,5 +85,13 @@ class Signer:
                 "AWS_BEARER_TOKEN_BEDROCK"
             )
         request = AWSRequest("POST", self._url, data=body)
-        SigV4Auth(frozen, SERVICE, self._region).add_auth(request)
+        signature: Any = SigV4Auth(frozen, SERVICE, self._region)
+        signature.add_auth(request)
         return dict(request.headers.items())
+
+
+def load_event_buffer() -> Any:
+    """Return a decoder of event streams, which takes bytes and iterates over whole events."""
+    from botocore.eventstream import EventStreamBuffer  # noqa: PLC0415 - as above
+
+    return EventStreamBuffer()

@@ -1,6 +1,7 @@
 """Works whose outcomes come as they end: the order is recorded, and a resumed run gets them in the same one."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -397,6 +398,27 @@ async def test_a_limit_in_one_work_leaves_the_outcomes_of_the_others() -> None:
     assert result.answer == (
         "[(0, None, 'LimitReached'), (1, '0.02', None), (2, '0.04', None)]"
     )
+
+
+async def test_a_sleep_that_a_gather_in_a_work_ended_without_stays_abandoned() -> None:
+    async def sleeps(run: Run) -> str:
+        await run.sleep(200)
+        return "never"
+
+    async def gathers(run: Run) -> str:
+        with contextlib.suppress(ValueError):
+            await run.gather(sleeps, fails)
+        return "gathered"
+
+    async def body(run: Run) -> object:
+        found = await read_all(run, (gathers, waits(1)))
+        return [*found, await run.ask("after")]
+
+    result, entries = await run_whole(body)
+    assert str(result.answer).startswith("[(0, 'gathered', None), (1,")
+    for keep in range(cut_after(entries, "branch_delivered"), len(entries)):
+        again = await engine(body, crashed(entries, keep)).resume("r")
+        assert again.answer == result.answer, keep
 
 
 class AskToPay(InstantGate):

@@ -126,10 +126,11 @@ class Scopes:
         The scope of the effect itself ended by what it met where it had waited, such as a
         limit; so did a branch that was given to its engine.
         """
-        is_given = self.branches.delivered.__contains__
-        key = EffectKey.parse(text)
-        inside = [*itertools.takewhile(lambda one: not is_given(one.text), key.around)]
-        has_ended = any(self.has_ended(place.text) for place in inside[1:])
+        key, is_given = EffectKey.parse(text), self.branches.delivered.__contains__
+        around = list(key.around)
+        inside = list(itertools.takewhile(lambda one: not is_given(one.text), around))
+        ended = around[1 : len(inside) + 1]
+        has_ended = any(self.has_ended(place.text) for place in ended)
         return key.is_effect and (has_ended or any(map(self._is_left, inside)))
 
     def _is_left(self, place: EffectKey) -> bool:

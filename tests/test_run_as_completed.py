@@ -166,7 +166,7 @@ async def with_errors(run: Run) -> object:
 
 
 async def in_turn(run: Run) -> object:
-    works = [waits(5), waits(1), waits(1), waits(2)]
+    works = [waits(12), waits(1), waits(1), waits(2)]
     return await read_all(run, works, max_concurrency=2)
 
 

@@ -195,8 +195,8 @@ class BranchGroup(Generic[T]):
     def _deliver(self, branch: _Branch[T]) -> Finished[T]:
         """Return the outcome of a branch, and record that the engine was given it."""
         session = self._session
-        if branch.error is not None and not _is_of_engine(branch.error):
-            raise branch.error
+        if not _is_of_engine(branch.error):
+            raise cast("BaseException", branch.error)
         error = cast("Exception | None", branch.error)
         event = BranchDelivered(branch.index)
         self._record_once(done_key(self._key, self._given), event)
@@ -271,6 +271,5 @@ class BranchGroup(Generic[T]):
 
 def _is_of_engine(error: BaseException | None) -> bool:
     """Whether an error is the engine's own; others end the run, or the process."""
-    if isinstance(error, NEVER_DELIVERED):
-        return False
-    return error is None or isinstance(error, Exception)
+    is_ending = isinstance(error, NEVER_DELIVERED)
+    return isinstance(error, Exception | None) and not is_ending

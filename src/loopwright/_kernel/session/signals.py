@@ -70,6 +70,12 @@ class Signals:
         expected = describe_recorded(self._replay.effects, key)
         return self.diverge(key, expected, found)
 
+    def check_cut(self, key: str) -> None:
+        """Raise the cancellation of a branch that was cut off; what met a limit before meets it again."""
+        if self.cuts.is_cut(key) and self._replay.scopes.has_entry(key):
+            self.check_cancelled(key)
+        self.cuts.check(key)
+
     def check_gap(self, key: str, found: str) -> None:
         """Raise `ReplayDivergence` if a new effect at `key` precedes recorded ones of its scope.
 

@@ -186,9 +186,9 @@ async def nested(run: Run) -> object:
 
 async def with_timeouts(run: Run) -> object:
     async def bounded(branch: Run) -> str:
-        return await branch.timeout(STEP * 2, waits(500))
+        return await branch.timeout(STEP * 5, waits(500))
 
-    return await read_all(run, (waits(4), bounded, waits(1)))
+    return await read_all(run, (waits(20), bounded, waits(1)))
 
 
 async def within_a_timeout(run: Run) -> object:

@@ -1,7 +1,8 @@
 """Runs that use all that an engine can do, each with a model that is a function of the request, for crash tests."""
 
+import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from loopwright import (
     ReActEngine,
     ReflexionEngine,
     Request,
+    Run,
     Runtime,
     SelfAskEngine,
     Tool,
@@ -28,6 +30,7 @@ from loopwright import (
     tool,
 )
 from loopwright.engines import FileReflections, MemoryReflections
+from loopwright.errors import TimedOut
 from loopwright.gates import Approver, Decision, InstantGate
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import ToolCall
@@ -67,7 +70,7 @@ class Program:
 
 def program(name: str) -> Program:
     """The program of that name, for another process to make it again."""
-    return PROGRAMS[name]
+    return {**PROGRAMS, **TIMED_PROGRAMS}[name]
 
 
 @tool(effect="read")
@@ -264,6 +267,47 @@ def _criticises(request: Request) -> Line:
     return "grey"
 
 
+# --- an engine that bounds works by time and takes their outcomes as they come ---
+
+
+class Impatient(LoopEngine):
+    """Bounds one work by time, takes the outcomes of others one by one, and leaves the slowest."""
+
+    name = "impatient"
+
+    async def solve(self, run: Run) -> str:
+        """Send, look for too long, put things, look for ever."""
+
+        def make(tool: str, what: str) -> Callable[[Run], Awaitable[str]]:
+            async def work(branch: Run) -> str:
+                made = await branch.call(ToolCall(tool, {"what": what}))
+                return f"{made.content} {await branch.ask(f'{what}?')}"
+
+            return work
+
+        try:
+            words = [await run.timeout(0.3, make("linger", "far star"))]
+        except TimedOut:
+            words = ["too far"]
+        works = [make("send", "card"), make("put", "cup"), make("linger", "star")]
+        async with run.as_completed(*works) as done:
+            async for finished in done:
+                words.append(str(finished.index))
+                if len(words) == 2:
+                    done.start(make("send", "letter"))
+                if len(words) == 4:
+                    break
+        return f"{words[0]}, {', '.join(sorted(words[1:]))} {await run.ask('and?')}"
+
+
+@tool(effect="read")
+async def linger(ctx: ToolContext[None], what: str) -> str:
+    """Look for ever."""
+    witness(ctx)
+    await asyncio.sleep(600)
+    return f"{what} is blue"
+
+
 PROGRAMS: dict[str, Program] = {
     "react": Program(_named("react"), LOOPS, "blue", tools=(look, send, put)),
     "tiny": Program(_named("tiny"), LOOPS, "blue", tools=(look, send, put)),
@@ -290,3 +334,10 @@ PROGRAMS: dict[str, Program] = {
         _searches, "blue",
     ),
 }  # fmt: skip
+
+TIMED_PROGRAMS: dict[str, Program] = {
+    "impatient": Program(
+        Impatient, lambda request: "blue", "too far, 0, 1, 3 blue", tools=(send, put, linger)
+    ),
+}  # fmt: skip
+"""Programs that take their time, for tests that do not compare how long things took."""

@@ -24,7 +24,7 @@ from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
 from ._kernel.phases.timeout import limit_time
-from ._kernel.session.scope import EngineUsage, Scope
+from ._kernel.session.scope import BEST_ANSWER, EngineUsage, Scope
 from ._kernel.session.session import Session
 from .errors import (
     ConfigError,
@@ -173,7 +173,9 @@ class Run:
             text = "the engine used up its iterations"
             ending = LimitReached("max_iterations", text)
         usage.ending = ending
-        if not may_ask_best_answer(self._cycle.services.limits, ending):
+        may_ask = may_ask_best_answer(self._cycle.services.limits, ending)
+        # What was asked before another branch met a limit is asked again.
+        if not may_ask and not self._scope.has_recorded(BEST_ANSWER):
             raise ending
         try:
             return await ask_best_answer(self._cycle, conversation)

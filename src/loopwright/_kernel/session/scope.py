@@ -22,6 +22,7 @@ from .progress_monitor import ProgressMonitor
 from .session import Session
 from .signals import ABANDONED_BRANCH
 
+BEST_ANSWER = "best_answer"
 CANCELLED_VERB = (
     "{} was cancelled by the engine, which then continued: which of the two was faster is not recorded, so the run "
     "could not be resumed. Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and "
@@ -185,13 +186,13 @@ class Scope:
         """
         if not self.is_replaying():
             return True
+        return verb != BEST_ANSWER and self.has_recorded(BEST_ANSWER)
+
+    def has_recorded(self, verb: str) -> bool:
+        """Whether the next effect is recorded, as a model call of that verb."""
         effects, key = self.session.replay.effects, self.upcoming()
         known = effects.intent(key) or effects.outcome(key)
-        return (
-            verb != "best_answer"
-            and isinstance(known, (ModelRequested, LimitHit))
-            and known.verb == "best_answer"
-        )
+        return isinstance(known, (ModelRequested, LimitHit)) and known.verb == verb
 
     def check_cut(self) -> None:
         """Raise `CancelledError` where a branch that was cut off has replayed all that it had done."""

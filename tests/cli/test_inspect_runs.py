@@ -184,14 +184,16 @@ def test_children_branches_facts_and_refusals_are_shown_in_their_places(
     vote = invoke("show", "r-vote").stdout.splitlines()
     bad = invoke("show", "r-bad").stdout.splitlines()
 
-    assert [line[4:] for line in plan if line.split()[1].startswith(("1.", "2."))] == [
+    assert [line[4:] for line in plan if line.split()[1].startswith("1.")] == [
         '1.0.0#0      call     capital(country="France") [allowed]',
         "1.0.0#0      result   Paris",
-        "2.0.0#0      gate     delegate [allowed]",
-        "2.0.0        child    react starts",
-        "2.0.0.0        model    scripted/script, turn 1: 0.0 s, 10 + 5 tokens",
-        "2.0.0.0        reply    It is big.",
-        "2.0.0        child    react ended, completed: answered: It is big.",
+        "1.0        branch   0 has ended",
+        "1.1.0#0      gate     delegate [allowed]",
+        "1.1.0        child    react starts",
+        "1.1.0.0        model    scripted/script, turn 1: 0.0 s, 10 + 5 tokens",
+        "1.1.0.0        reply    It is big.",
+        "1.1.0        child    react ended, completed: answered: It is big.",
+        "1.1        branch   1 has ended",
     ]
     assert next(line for line in plan if " fact " in line).startswith(
         ' 4  0        fact     Plan {"steps":[{"id":1,'

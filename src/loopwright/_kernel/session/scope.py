@@ -146,7 +146,7 @@ class Scope:
         if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
         if self.session.replay.scopes.is_abandoned(key):
-            self.session.signals.check_cancelled(key)
+            self.session.signals.check_limit(key)
         self.session.signals.check_gap(key, found)
 
     @property

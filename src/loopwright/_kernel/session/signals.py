@@ -94,14 +94,14 @@ class Signals:
             raise self.diverge_from(key, found)
 
     def check_cancelled(self, key: str) -> None:
-        """Raise `Suspended` for a question that was withdrawn: no answer counts.
-
-        A call that was not made because one beside it met a limit has no question: it
-        meets that limit again.
-        """
-        has_begun = self._replay.effects.has_begun(key)
-        if isinstance(self.ending, LimitReached) and not has_begun:
-            raise self.ending
+        """Raise `Suspended` for a question that was withdrawn: no answer counts."""
+        self.check_limit(key)
         if not self._replay.is_cancelled(key):
             return
         raise Suspended(ABANDONED_BRANCH)
+
+    def check_limit(self, key: str) -> None:
+        """Raise the recorded limit again for what had not begun, since a branch beside it met that limit."""
+        has_begun = self._replay.effects.has_begun(key)
+        if isinstance(self.ending, LimitReached) and not has_begun:
+            raise self.ending

@@ -71,12 +71,13 @@ class Reasoning:
             that form only.
         block: what the endpoint wants back byte for byte: signatures, encrypted content.
         source: the host, and account or deployment, that it came from; no other one gets it back.
+            Equal thoughts may have different sources.
     """
 
     text: str = ""
     form: str = ""
     block: JsonObject | None = dataclasses.field(default=None, repr=False)
-    source: str = dataclasses.field(default="", repr=False)
+    source: str = dataclasses.field(default="", repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,15 @@ from .errors import (
     Unreadable,
 )
 from .gates.base import Cleared
-from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
+from .messages import (
+    Conversation,
+    Json,
+    Observation,
+    Proposal,
+    Reasoning,
+    ToolCall,
+    ToolSpec,
+)
 from .providers.base import Provider
 from .providers.base import Sampling as Sampling
 from .result import Finished as Finished
@@ -124,9 +132,17 @@ class Run:
             )  # fmt: skip
             return await reason(self._cycle, question)
 
-    def propose(self, *calls: ToolCall, thought: str = "") -> Proposal:
-        """Return a proposal of calls that the engine writes itself; they pass the same gate."""
-        return self._cycle.propose(calls, thought)
+    def propose(
+        self,
+        *calls: ToolCall,
+        thought: str = "",
+        reasoning: tuple[Reasoning, ...] = (),
+    ) -> Proposal:
+        """Return a proposal of calls that the engine writes itself; they pass the same gate.
+
+        Where they come from a proposal of the model, pass its `reasoning`, which its provider may want back with them.
+        """
+        return self._cycle.propose(calls, thought, reasoning)
 
     async def gate(self, proposal: Proposal) -> Cleared:
         """Let policy decide about each call of a proposal; a proposal is gated once, by the scope that made it."""

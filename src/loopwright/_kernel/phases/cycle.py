@@ -18,6 +18,7 @@ from ...messages import (
     Message,
     Observation,
     Proposal,
+    Reasoning,
     ToolCall,
     canonical_json,
     hash_arguments,
@@ -123,12 +124,19 @@ class Cycle:
         """Note how far the conversation has come."""
         self._latest, self._turn = conversation, None
 
-    def propose(self, calls: tuple[ToolCall, ...], thought: str) -> Proposal:
+    def propose(
+        self,
+        calls: tuple[ToolCall, ...],
+        thought: str,
+        reasoning: tuple[Reasoning, ...],
+    ) -> Proposal:
         """Make a proposal of calls that the engine writes itself."""
         with self.scope.enter("propose"):
             key = self.scope.next_key()
             recorded = self.record_proposed(key, name_calls(calls, key))
-            completion = Completion(calls=recorded, thought=thought)
+            completion = Completion(
+                calls=recorded, thought=thought, reasoning=reasoning
+            )
             return self.issue_proposal(key, completion, ())
 
     def record_proposed(
@@ -158,9 +166,11 @@ class Cycle:
         thought = completion.thought
         if not thought and completion.answer is None and not completion.calls:
             thought = completion.text
+        calls = name_calls(completion.calls, key)
+        self.session.secrets.note_ids(key, calls)
         proposal = self._issued = Proposal.issue(
             thought=thought,
-            calls=name_calls(completion.calls, key),
+            calls=calls,
             answer=completion.answer,
             delivered=delivered,
             reasoning=completion.reasoning,

@@ -131,6 +131,9 @@ class FittedCall:
         return settings.max_tokens or able.max_output_tokens
 
     def _call(self, request: Request) -> ModelCall:
+        secrets = self._session.secrets
+        sent = secrets.restore_opaque_data(request.conversation)
+        request = dataclasses.replace(request, conversation=sent)
         return ModelCall(
             self._session, self._key, self._provider, request, self._failed
         )

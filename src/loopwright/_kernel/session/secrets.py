@@ -1,10 +1,12 @@
 """Keep the arguments that are withheld from the journal, and the redactor that knows them."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 
 from ...events.effect_key import EffectKey, call_key
-from ...messages import ToolCall
+from ...messages import Conversation, Message, ToolCall
 from ...security.redaction import Redactor
+from ...security.redaction.messages import is_opaque_clean
 from ..durability.replay import Replay
 
 SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
@@ -22,6 +24,8 @@ class Secrets:
     def __init__(self, redactor: Redactor, replay: Replay) -> None:
         self.redactor = redactor
         self._calls: dict[str, ToolCall] = {}
+        self._opaque: dict[str, ToolCall] = {}
+        """The calls with opaque data that no entry holds, by the id of the call."""
         self._replay = replay
         self.get: Callable[[str], ToolCall | None] = self._calls.get
         """Return the call at a key with its withheld arguments."""
@@ -43,6 +47,45 @@ class Secrets:
     def discard(self, key: str) -> None:
         """Forget the call at a key."""
         self._calls.pop(key, None)
+
+    def note_ids(self, key: str, calls: Iterable[ToolCall]) -> None:
+        """Note the ids of a proposal's calls: their opaque data is sent back, and not recorded.
+
+        It was made of the withheld arguments, so it may hold them in a form that nothing here can read.
+        """
+        if not self._calls:
+            return
+        for index, call in enumerate(calls):
+            whole = self._calls.get(call_key(key, index))
+            if whole is not None and is_opaque_clean(self.redactor, whole.block):
+                self._opaque[call.id] = whole
+
+    def restore_opaque_data(self, conversation: Conversation) -> Conversation:
+        """Return a conversation as the provider gets it, with the opaque data of calls with withheld arguments."""
+        if not self._opaque:
+            return conversation
+        messages = tuple(map(self._restore, conversation.messages))
+        return (
+            conversation
+            if messages == conversation.messages
+            else Conversation(messages)
+        )
+
+    def _restore(self, message: Message) -> Message:
+        calls = tuple(map(self._restore_call, message.calls))
+        return (
+            message
+            if calls == message.calls
+            else dataclasses.replace(message, calls=calls)
+        )
+
+    def _restore_call(self, call: ToolCall) -> ToolCall:
+        whole = self._opaque.get(call.id)
+        if whole is None or call.form or whole.name != call.name:
+            return call
+        return dataclasses.replace(
+            call, form=whole.form, block=whole.block, source=whole.source
+        )
 
     def merge(self, redactor: Redactor) -> None:
         """Take out the secrets that another redactor knows, too."""

@@ -1,10 +1,11 @@
 """`AnthropicProvider`: models behind Anthropic's Messages API and every compatible endpoint."""
 
 import dataclasses
+import functools
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ from pydantic import SecretStr
 from pydantic_core import from_json, to_json
 
 from ...errors import ConfigError, ProviderError
-from ...messages import Completion, Json, JsonObject, Message, ToolSpec
+from ...messages import Completion, Json, JsonObject, ToolSpec
 from ..base import (
     Capabilities,
     Delta,
@@ -110,6 +111,7 @@ class AnthropicProvider(Endpoint):
     """
 
     api = "Messages"
+    opaque_names = ("signature", "redacted_thinking", "`thinking`", "thinking block")
 
     def __init__(
         self,
@@ -179,11 +181,13 @@ class AnthropicProvider(Endpoint):
             ProviderTimeout: no response in time.
             ProviderError: no response, one that is not a Messages reply, or a refusal.
         """
-        return self._read_reply(await self._transport.post(self._encode(request)))
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._transport, encode) as response:
+            return self._read_reply(await response.read())
 
     async def count(self, request: Request) -> int:
         """Return how many input tokens a request has, as the endpoint counts them (`/v1/messages/count_tokens`)."""
-        whole = from_json(self._encode(request))
+        whole = from_json(self._encode(request, self.source))
         counted = {name: whole[name] for name in COUNTED if name in whole}
         response = await self._counter.post(to_json(counted))
         wire = WireCount.read(response.body) if response.is_success else None
@@ -201,8 +205,8 @@ class AnthropicProvider(Endpoint):
 
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        body = self._encode(request, b',"stream":true}')
-        async with await self._transport.open(body) as response:
+        encode = functools.partial(self._encode, request, end=b',"stream":true}')
+        async with await self._open(self._transport, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -217,7 +221,7 @@ class AnthropicProvider(Endpoint):
             text = f"{self._transport.url}: the stream of {self._model} broke off before the end of its reply"
             raise ProviderError(text, status=status, retryable=True)
         self._check_refusal(wire, status)
-        yield Delta(completion=wire.completion())
+        yield Delta(completion=self._mark_source(wire.completion()))
 
     async def _read_deltas(
         self, response: StreamingResponse, assembly: ReplyAssembly
@@ -269,22 +273,25 @@ class AnthropicProvider(Endpoint):
         if wire is None:
             raise self._build_unreadable_error(response)
         self._check_refusal(wire, response.status)
-        return wire.completion(response.body)
+        return self._mark_source(wire.completion(response.body))
 
     def _check_refusal(self, wire: WireReply, status: int) -> None:
         if wire.refusal is not None:
             raise self._build_refusal(wire.refusal, status)
 
-    def _encode(self, request: Request, end: bytes = b"}") -> bytes:
+    def _encode(self, request: Request, source: str | None, end: bytes = b"}") -> bytes:
         try:
             messages = request.conversation.messages
             format_, instruction = self._choose_format(request)
-            turns = encode_turns(messages, cache=self._cache, instruction=instruction)
+            turns = encode_turns(
+                messages, cache=self._cache, instruction=instruction, source=source
+            )
             parts = [self._head, b',"messages":[', turns.messages, b"],"]
             if turns.system:
                 parts += [b'"system":[', turns.system, b"],"]
             parts += self._encode_tools(request)
-            options = self._build_options(request, messages, format_)
+            may_think = can_think(messages, source)
+            options = self._build_options(request, format_, may_think=may_think)
             parts += [to_json(options)[1:-1], end]
             return b"".join(parts)
         except ValueError as error:
@@ -321,7 +328,7 @@ class AnthropicProvider(Endpoint):
         return None, INSTRUCTION + json.dumps(request.schema.schema, ensure_ascii=False)
 
     def _build_options(
-        self, request: Request, messages: Sequence[Message], format_: JsonObject | None
+        self, request: Request, format_: JsonObject | None, *, may_think: bool
     ) -> dict[str, Json]:
         """Return everything but conversation and tools: the request's own settings, else the provider's."""
         settings = {**self._sampling.options, **request.sampling.options}
@@ -337,7 +344,7 @@ class AnthropicProvider(Endpoint):
             options["thinking"] = _build_thinking(thinking)
             if thinking not in {"adaptive", "none"}:
                 output["effort"] = thinking
-        elif thinking is not None and can_think(messages):
+        elif thinking is not None and may_think:
             options["thinking"] = {"type": "enabled", "budget_tokens": thinking}
             options["max_tokens"] = max_tokens + thinking
         if output:

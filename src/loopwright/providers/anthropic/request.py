@@ -1,9 +1,10 @@
 """The request format of the Messages API: conversations, tools and schemas as bytes, each message encoded once."""
 
 import dataclasses
+import functools
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from graphlib import TopologicalSorter
 from typing import Literal, TypeAlias
 
@@ -12,7 +13,7 @@ from pydantic_core import to_json
 
 from ...attachments import Attachment
 from ...errors import ProviderError
-from ...messages import JsonObject, Message, ToolCall, ToolSpec
+from ...messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ..base import OutputSchema
 
 FORM = "thinking"
@@ -84,15 +85,20 @@ class Turns:
 
 
 def encode_turns(
-    messages: Sequence[Message], *, cache: bool, instruction: str = ""
+    messages: Sequence[Message],
+    *,
+    cache: bool,
+    instruction: str = "",
+    source: str | None = "",
 ) -> Turns:
     """Encode messages as alternating turns: neighbours of one role become one turn of several blocks.
 
     System messages move to the front. A conversation that does not begin with the user gets "Begin.". One that ends
     with the assistant gets "Go on.", since the API would refuse it or continue that message. With `cache` the last
     system block and the last block of all are prompt cache breakpoints; an `instruction` for this request alone follows.
+    Thinking that another `source` signed is left out, and all of it with `None`.
     """
-    system, parts = _encode_parts(_make_ids_unique(messages))
+    system, parts = _encode_parts(_make_ids_unique(messages), source)
     if cache:
         parts[-1] = mark_cached(parts[-1])
         system[-1:] = map(mark_cached, system[-1:])
@@ -101,13 +107,16 @@ def encode_turns(
     return Turns(b",".join(system), b"".join([*parts, b"]}"]))
 
 
-def _encode_parts(messages: Iterable[Message]) -> tuple[list[bytes], list[bytes]]:
+def _encode_parts(
+    messages: Iterable[Message], source: str | None
+) -> tuple[list[bytes], list[bytes]]:
     """Return the system blocks, and the bytes of the turns in parts, of which the last is the last block."""
     system: list[bytes] = []
     parts: list[bytes] = []
     before: Speaker = ""
+    encode = get_block_encoder(source)
     for message in messages:
-        blocks = message.encoded(encode_blocks)
+        blocks = message.encoded(encode if message.reasoning else encode_blocks)
         if not blocks:
             continue
         if message.role == "system":
@@ -126,13 +135,19 @@ def mark_cached(blocks: bytes) -> bytes:
     return blocks[:-1] + CACHE_CONTROL
 
 
-def encode_blocks(message: Message) -> bytes:
+@functools.cache
+def get_block_encoder(source: str | None) -> Callable[[Message], bytes]:
+    """Return the encoder of an endpoint; equal sources share one, since messages cache their bytes by encoder."""
+    return functools.partial(encode_blocks, source=source)
+
+
+def encode_blocks(message: Message, source: str | None = "") -> bytes:
     """Encode the content blocks of a message, joined by commas; empty for an empty message, which the API refuses."""
     if message.role == "tool":
         return _encode_result(message)
     text = [_encode_text(message.content)] if message.content.strip() else []
     if message.role == "assistant":
-        return _encode_assistant(message, text)
+        return _encode_assistant(message, text, source)
     attached = [part for sent in message.attachments for part in _encode_sent(sent)]
     return b",".join([*attached, *text])
 
@@ -145,11 +160,11 @@ def _encode_result(message: Message) -> bytes:
     return to_json(result)
 
 
-def _encode_assistant(message: Message, text: list[bytes]) -> bytes:
+def _encode_assistant(message: Message, text: list[bytes], source: str | None) -> bytes:
     blocks = [*text, *map(encode_call, message.calls)]
     if not blocks:  # the API refuses thinking at the end of a turn
         return b""
-    return b",".join([*encode_thinking(message), *blocks])
+    return b",".join([*encode_thinking(message, source), *blocks])
 
 
 def encode_call(call: ToolCall) -> bytes:
@@ -173,23 +188,31 @@ def encode_tool(spec: ToolSpec) -> bytes:
     return to_json(wire)
 
 
-def encode_thinking(message: Message) -> list[bytes]:
-    """Encode the thinking blocks that came from this API, unchanged, since they are signed."""
+def encode_thinking(message: Message, source: str | None) -> list[bytes]:
+    """Encode the thinking blocks that came from a source, unchanged, since they are signed."""
     return [
         to_json(thought.block)
         for thought in message.reasoning
-        if thought.form == FORM and thought.block
+        if thought.block and _belongs_to(thought, source)
     ]
 
 
-def can_think(messages: Iterable[Message]) -> bool:
+def _belongs_to(thought: Reasoning, source: str | None) -> bool:
+    """Return whether thinking came from this API at this source; journals of before name no source."""
+    return (
+        thought.form == FORM and source is not None and thought.source in ("", source)
+    )
+
+
+def can_think(messages: Iterable[Message], source: str | None = "") -> bool:
     """Return whether thinking can be switched on, which the API refuses within a turn that began without it.
 
     Such turns come from engines that propose calls themselves, and from other models.
     """
     first: Message | None = None
+    encode = get_block_encoder(source)
     for message in reversed(list(messages)):
-        if not message.encoded(encode_blocks):
+        if not message.encoded(encode if message.reasoning else encode_blocks):
             continue
         if message.role == "user":
             break
@@ -197,7 +220,7 @@ def can_think(messages: Iterable[Message]) -> bool:
             if first is None and not message.calls:
                 return True  # the last turn is complete
             first = message
-    return first is None or bool(encode_thinking(first))
+    return first is None or bool(encode_thinking(first, source))
 
 
 def encode_id(call_id: str) -> str:

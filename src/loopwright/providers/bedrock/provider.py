@@ -1,5 +1,6 @@
 """A provider for Amazon Bedrock: the Converse API, `converse` and `converse-stream`."""
 
+import functools
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -73,6 +74,14 @@ class BedrockProvider(Endpoint):
     """
 
     api = "Converse"
+    opaque_names = (
+        "signature",
+        "redacted",
+        "reasoningcontent",
+        "reasoning content",
+        "thinking block",
+        "`thinking`",
+    )
 
     def __init__(
         self,
@@ -104,6 +113,7 @@ class BedrockProvider(Endpoint):
             url, f"{path}/converse-stream", region, profile, client
         )
         self._model, self._base_url, self._name = model, url, "bedrock"
+        self._account = profile or ""
         self._json_schema, self._is_claude = json_schema, "anthropic." in model
         self._sampling = sampling if sampling is not None else Sampling()
 
@@ -162,7 +172,9 @@ class BedrockProvider(Endpoint):
             ProviderTimeout: no response in time.
             ProviderError: no response, no credentials, one that is not a Converse reply, or a refusal.
         """
-        response = await self._transport.post(self._encode(request))
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._transport, encode) as opened:
+            response = await opened.read()
         if not response.is_success:
             raise self._build_error(response, response.status)
         wire = WireReply.read(response.body)
@@ -178,7 +190,8 @@ class BedrockProvider(Endpoint):
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
         assembly, events = ReplyAssembly(), load_event_buffer()
-        async with await self._streaming.open(self._encode(request)) as response:
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._streaming, encode) as response:
             if not response.head.is_success:
                 whole = await response.read()
                 raise self._build_error(whole, whole.status)
@@ -232,11 +245,9 @@ class BedrockProvider(Endpoint):
         is_named = "too long" in failure.text.lower()
         return (status == 400 and is_named) or super()._is_too_long(status, failure)
 
-    def _encode(self, request: Request) -> bytes:
+    def _encode(self, request: Request, source: str | None = None) -> bytes:
         try:
-            system, messages = encode_messages(
-                request.conversation.messages, self.source
-            )
+            system, messages = encode_messages(request.conversation.messages, source)
             parts = [b'{"messages":[', messages, b"]"]
             if system:
                 parts += [b',"system":[', system, b"]"]

@@ -31,7 +31,7 @@ Block = dict[str, JsonValue]
 
 
 @functools.cache
-def get_message_encoder(source: str) -> Callable[[Message], bytes]:
+def get_message_encoder(source: str | None) -> Callable[[Message], bytes]:
     """Return the encoder of the blocks of a message at an endpoint; messages cache their bytes by encoder."""
 
     def encode(message: Message) -> bytes:
@@ -41,8 +41,13 @@ def get_message_encoder(source: str) -> Callable[[Message], bytes]:
     return encode
 
 
-def encode_messages(messages: Sequence[Message], source: str) -> tuple[bytes, bytes]:
-    """Return the system blocks and the messages as items of JSON arrays; turns of one side are one message."""
+def encode_messages(
+    messages: Sequence[Message], source: str | None
+) -> tuple[bytes, bytes]:
+    """Return the system blocks and the messages as items of JSON arrays; turns of one side are one message.
+
+    Reasoning that another source signed is left out, and all of it with `None`.
+    """
     encode = get_message_encoder(source)
     system: list[bytes] = []
     turns: list[tuple[str, list[bytes]]] = []
@@ -64,7 +69,7 @@ def encode_messages(messages: Sequence[Message], source: str) -> tuple[bytes, by
     return b",".join(system), b",".join(written)
 
 
-def _list_blocks(message: Message, source: str) -> list[Block]:
+def _list_blocks(message: Message, source: str | None) -> list[Block]:
     if message.role == "tool":
         content: list[JsonValue] = [{"text": message.content or " "}]
         return [{"toolResult": {"toolUseId": message.call_id, "content": content}}]
@@ -74,7 +79,7 @@ def _list_blocks(message: Message, source: str) -> list[Block]:
     return [*blocks, {"text": message.content or " "}]
 
 
-def _list_reply_blocks(message: Message, source: str) -> list[Block]:
+def _list_reply_blocks(message: Message, source: str | None) -> list[Block]:
     """Return the blocks of a reply: its own reasoning, the text, the calls."""
     blocks = [
         dict(thought.block)

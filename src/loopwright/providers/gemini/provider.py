@@ -1,5 +1,6 @@
 """`GeminiProvider`: models behind Google's Gemini API."""
 
+import functools
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
@@ -52,7 +53,6 @@ BUDGETS: Mapping[str, int] = {
 }
 RESERVED = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
 TOO_LONG = ("exceeds the maximum number of tokens", "input token count")
-SIGNATURE_NAMES = ("thought_signature", "thought signature", "thoughtsignature")
 
 _VERSION = re.compile(r"gemini-(\d+)")
 
@@ -79,6 +79,7 @@ class GeminiProvider(Endpoint):
     """
 
     api = "Gemini"
+    opaque_names = ("thought_signature", "thought signature", "thoughtsignature")
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class GeminiProvider(Endpoint):
             f"projects/{quote(project, safe='')}/locations/{quote(location, safe='')}"
         )
         url = f"https://{host}aiplatform.googleapis.com/v1/{place}/publishers/google"
-        return cls(
+        made = cls(
             model,
             base_url=url,
             api_key="",
@@ -151,6 +152,8 @@ class GeminiProvider(Endpoint):
             token=token,
             sampling=sampling,
         )
+        made._account = project
+        return made
 
     @classmethod
     def from_env(cls, model: str | None = None) -> Self:
@@ -185,7 +188,8 @@ class GeminiProvider(Endpoint):
             ProviderTimeout: no response in time.
             ProviderError: no response, one that is not a Gemini reply, or a refusal.
         """
-        async with await self._open(self._transport, request) as response:
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._transport, encode) as response:
             return self._read_reply(await response.read())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -193,7 +197,8 @@ class GeminiProvider(Endpoint):
 
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        async with await self._open(self._streaming, request) as response:
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._streaming, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -205,22 +210,6 @@ class GeminiProvider(Endpoint):
                         yield delta
             status = response.status
         yield Delta(completion=self._build_completion(assembly, status))
-
-    async def _open(
-        self, transport: HTTPTransport, request: Request
-    ) -> StreamingResponse:
-        """Send the request, once more without signatures if those were refused."""
-        body = self._encode(request, self.source)
-        response = await transport.open(body)
-        if response.status != 400:
-            return response
-        without = self._encode(request, None)
-        whole = await response.read_and_keep()
-        text = whole.body.decode(errors="replace").lower()
-        if without == body or not any(name in text for name in SIGNATURE_NAMES):
-            return response
-        await response.aclose()
-        return await transport.open(without)
 
     def _read_event(
         self, data: str, response: StreamingResponse, assembly: ReplyAssembly

@@ -1,15 +1,18 @@
 """What HTTP providers share: a model at an endpoint, its API key, and the errors that failed responses stand for."""
 
 import dataclasses
+import functools
 import hashlib
 import os
-from typing import ClassVar, Never
+from collections.abc import Callable
+from typing import ClassVar, Never, TypeAlias
 
 from pydantic import SecretStr
 
 from ...errors import ContextTooLong, ProviderError
+from ...messages import Completion
 from .response import Response, is_retryable, read_retry_after
-from .transport import HTTPTransport
+from .transport import HTTPTransport, StreamingResponse
 from .wire import WireError
 
 MAX_REFUSAL = 2_000  # characters
@@ -20,6 +23,9 @@ HEADERS = {
     "accept": "application/json",
     "user-agent": "loopwright",
 }
+
+Encode: TypeAlias = Callable[[str | None], bytes]
+"""Returns the body of a request with the opaque data of a source; without any for `None`."""
 
 
 def read_key(given: str | SecretStr | None, variable: str) -> SecretStr | None:
@@ -44,11 +50,15 @@ class Endpoint:
 
     api: ClassVar[str]
     """The API's name in errors."""
+    opaque_names: ClassVar[tuple[str, ...]] = ()
+    """What a refusal of opaque data names, in lower case."""
     _model = _base_url = ""  # so that the repr of a half-made provider works
     _name: str
     _transport: HTTPTransport
     _key_variable: str
     _key: SecretStr | None = None
+    _account = ""
+    """Whose the opaque data of replies is, where no key says it."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -68,14 +78,15 @@ class Endpoint:
         """The model's name at the endpoint."""
         return self._model
 
-    @property
+    @functools.cached_property
     def source(self) -> str:
-        """Where opaque data of a reply may be sent back to: the host, and a digest of the API key as the account."""
-        host = self._transport.host
-        if self._key is None:
+        """Where opaque data of a reply may be sent back to: the host, and a digest of the account, such as the API key."""
+        host, account = self._transport.host, self._account
+        if self._key is not None:
+            account = self._key.get_secret_value()
+        if not account:
             return host
-        key = self._key.get_secret_value().encode()
-        return f"{host}#{hashlib.sha256(key).hexdigest()[:12]}"
+        return f"{host}#{hashlib.sha256(account.encode()).hexdigest()[:12]}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r}, base_url={self._base_url!r})"
@@ -88,6 +99,32 @@ class Endpoint:
     async def aclose(self) -> None:
         """Close the connections of the running event loop; an injected client stays open."""
         await self._transport.aclose()
+
+    async def _open(
+        self, transport: HTTPTransport, encode: Encode
+    ) -> StreamingResponse:
+        """Send a request, and once more without opaque data if that is what a 400 names."""
+        body = encode(self.source)
+        response = await transport.open(body)
+        if response.status != 400:
+            return response
+        without = encode(None)
+        whole = await response.read_and_keep()
+        text = whole.body.decode(errors="replace").lower()
+        if without == body or not any(name in text for name in self.opaque_names):
+            return response
+        await response.aclose()
+        return await transport.open(without)
+
+    def _mark_source(self, reply: Completion) -> Completion:
+        """Return the reply with this endpoint as the source of its reasoning."""
+        if not reply.reasoning:
+            return reply
+        marked = [
+            dataclasses.replace(thought, source=self.source)
+            for thought in reply.reasoning
+        ]
+        return dataclasses.replace(reply, reasoning=tuple(marked))
 
     def _build_refusal(self, reason: str, status: int) -> ProviderError:
         shown = self._transport.hide_secrets(reason)[:MAX_REFUSAL]

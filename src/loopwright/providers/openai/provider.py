@@ -1,5 +1,6 @@
 """`OpenAIProvider`: models behind OpenAI's Chat Completions API and every compatible endpoint."""
 
+import functools
 import os
 from collections.abc import AsyncGenerator
 from typing import Self
@@ -63,6 +64,7 @@ class OpenAIProvider(Endpoint):
     """
 
     api = "Chat Completions"
+    opaque_names = ("reasoning_details", "reasoning_content", "signature", "encrypted")
 
     def __init__(
         self,
@@ -95,7 +97,6 @@ class OpenAIProvider(Endpoint):
 
     def _prepare_encoding(self) -> None:
         """Encode once what all requests have in common."""
-        self._encode_message = get_message_encoder(self._quirks)
         self._head = b'{"model":' + to_json(self._model) + b',"messages":['
         self._default_sampling = self._encode_sampling(Sampling())
         self._stream_options = b',"stream":true'
@@ -134,7 +135,9 @@ class OpenAIProvider(Endpoint):
             ProviderTimeout: no response in time.
             ProviderError: no response, one that is not a Chat Completions reply, or a refusal.
         """
-        return self._read_reply(await self._transport.post(self._encode(request)))
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._transport, encode) as response:
+            return self._read_reply(await response.read())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Call the model once and yield its reply as it arrives; the last delta carries the completion.
@@ -142,8 +145,8 @@ class OpenAIProvider(Endpoint):
         An endpoint that replies whole in spite of the request gives one delta. Raise as `complete` does; a stream that
         ends before the reply does is an error, never a completion.
         """
-        body = self._encode(request, self._stream_options)
-        async with await self._transport.open(body) as response:
+        encode = functools.partial(self._encode, request, end=self._stream_options)
+        async with await self._open(self._transport, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -212,7 +215,7 @@ class OpenAIProvider(Endpoint):
             raise ProviderError(text, status=status)
         message = assembly.build_message()
         self._check_finish(message, assembly.finish_reason, status)
-        return assembly.build_completion(message)
+        return self._mark_source(assembly.build_completion(message))
 
     def _read_reply(self, response: Response) -> Completion:
         """Return the completion of a whole reply."""
@@ -223,7 +226,7 @@ class OpenAIProvider(Endpoint):
             raise self._build_unreadable_error(response)
         choice = wire.choices[0]
         self._check_finish(choice.message, choice.finish_reason, response.status)
-        return wire.completion(response.body)
+        return self._mark_source(wire.completion(response.body))
 
     def _check_finish(
         self, message: WireMessage, finish_reason: str | None, status: int
@@ -256,16 +259,17 @@ class OpenAIProvider(Endpoint):
             return ContextTooLong(text, status=response.status)
         return ProviderError(text, status=response.status, retryable=True)
 
-    def _encode(self, request: Request, stream_options: bytes = b"") -> bytes:
+    def _encode(self, request: Request, source: str | None, end: bytes = b"") -> bytes:
         conversation = request.conversation
         if self._quirks.one_system_message:
             conversation = join_system_messages(conversation)
         try:
-            messages = conversation.joined(self._encode_message)
+            quirks = self._quirks
+            place = "" if quirks.send_reasoning is None else source
+            encoder = get_message_encoder(quirks, place)
+            messages = conversation.joined(encoder)
             options = self._encode_options(request)
-            return b"".join(
-                [self._head, messages, b"]", *options, stream_options, b"}"]
-            )
+            return b"".join([self._head, messages, b"]", *options, end, b"}"])
         except ValueError as error:
             raise ProviderError(
                 f"the request to {self._model} cannot be written as JSON: {error}"

@@ -39,7 +39,9 @@ MAX_SCHEMA_NAME = 64  # characters
 _NOT_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def encode_message(message: Message, quirks: Quirks = DEFAULT) -> bytes:
+def encode_message(
+    message: Message, quirks: Quirks = DEFAULT, source: str | None = ""
+) -> bytes:
     """Encode a message; the content of an assistant message that only has calls is `null`.
 
     Raises:
@@ -55,14 +57,19 @@ def encode_message(message: Message, quirks: Quirks = DEFAULT) -> bytes:
         wire["content"] = message.content or None
         wire["tool_calls"] = list(map(_build_call, message.calls))
     if message.reasoning and quirks.send_reasoning is not None:
-        wire.update(_build_reasoning(message, quirks.send_reasoning))
+        wire.update(_build_reasoning(message, quirks.send_reasoning, source))
     return to_json(wire)
 
 
 @functools.cache
-def get_message_encoder(quirks: Quirks) -> Callable[[Message], bytes]:
-    """Return the encoder of an endpoint; equal quirks share one, since messages cache their bytes by encoder."""
-    return functools.partial(encode_message, quirks=quirks)
+def get_message_encoder(
+    quirks: Quirks, source: str | None
+) -> Callable[[Message], bytes]:
+    """Return the encoder of an endpoint; equal ones share it, since messages cache their bytes by encoder.
+
+    Reasoning that another source sent is left out, and all of it with `source=None`.
+    """
+    return functools.partial(encode_message, quirks=quirks, source=source)
 
 
 def _build_call(call: ToolCall) -> dict[str, object]:
@@ -74,9 +81,17 @@ def _build_call(call: ToolCall) -> dict[str, object]:
     }
 
 
-def _build_reasoning(message: Message, form: str) -> dict[str, object]:
-    """Return the reasoning of one form, in the field that it came in; other forms belong to other endpoints."""
-    reasoning = [part for part in message.reasoning if part.form == form]
+def _build_reasoning(
+    message: Message, form: str, source: str | None
+) -> dict[str, object]:
+    """Return the reasoning of one form and source, in the field that it came in; journals of before name no source."""
+    if source is None:
+        return {}
+    reasoning = [
+        part
+        for part in message.reasoning
+        if part.form == form and part.source in ("", source)
+    ]
     if not reasoning:
         return {}
     if form == "reasoning_details":

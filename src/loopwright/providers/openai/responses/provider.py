@@ -1,5 +1,6 @@
 """`OpenAIResponsesProvider`: models behind OpenAI's Responses API and every compatible endpoint."""
 
+import functools
 import os
 from collections.abc import AsyncGenerator
 from typing import Self
@@ -43,13 +44,6 @@ RESERVED = frozenset({"model", "input", "tools", "stream", "store", "text"})
 # What the API has no field for.
 UNKNOWN = ("top_k", "presence_penalty", "frequency_penalty")
 STREAM = b',"stream":true'
-# What a refusal of opaque data names: encrypted reasoning of another key, or of a model that is gone.
-OPAQUE_NAMES = (
-    "encrypted_content",
-    "encrypted content",
-    "reasoning item",
-    "'reasoning'",
-)
 
 
 class OpenAIResponsesProvider(Endpoint):
@@ -76,6 +70,13 @@ class OpenAIResponsesProvider(Endpoint):
     """
 
     api = "Responses"
+    # Encrypted reasoning of another key, or of a model that is gone.
+    opaque_names = (
+        "encrypted_content",
+        "encrypted content",
+        "reasoning item",
+        "'reasoning'",
+    )
 
     def __init__(
         self,
@@ -142,7 +143,8 @@ class OpenAIResponsesProvider(Endpoint):
             ProviderTimeout: no response in time.
             ProviderError: no response, one that is not a Responses reply, or a refusal.
         """
-        async with await self._open(request) as response:
+        encode = functools.partial(self._encode, request)
+        async with await self._open(self._transport, encode) as response:
             return self._read_reply(await response.read())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -150,7 +152,8 @@ class OpenAIResponsesProvider(Endpoint):
 
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
-        async with await self._open(request, STREAM) as response:
+        encode = functools.partial(self._encode, request, end=STREAM)
+        async with await self._open(self._transport, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -165,19 +168,6 @@ class OpenAIResponsesProvider(Endpoint):
             text = f"{self._transport.url}: the stream of {self._model} broke off before the end of its reply"
             raise ProviderError(text, status=status, retryable=True)
         yield Delta(completion=self._build_completion(wire, status))
-
-    async def _open(self, request: Request, options: bytes = b"") -> StreamingResponse:
-        """Send the request, once more without opaque data if that is what was refused."""
-        body = self._encode(request, self.source, options)
-        response = await self._transport.open(body)
-        if response.status != 400:
-            return response
-        without = self._encode(request, None, options)
-        whole = await response.read_and_keep()
-        if without == body or not _names_opaque_data(whole.body):
-            return response
-        await response.aclose()
-        return await self._transport.open(without)
 
     async def _read_deltas(
         self, response: StreamingResponse, assembly: ReplyAssembly
@@ -241,7 +231,7 @@ class OpenAIResponsesProvider(Endpoint):
             return ContextTooLong(text, status=status)
         return ProviderError(text, status=status, retryable=True)
 
-    def _encode(self, request: Request, source: str | None, end: bytes) -> bytes:
+    def _encode(self, request: Request, source: str | None, end: bytes = b"") -> bytes:
         try:
             items = self._encode_items(request, source)
             options = to_json(self._build_options(request))[1:-1]
@@ -302,11 +292,6 @@ def _select_sampling(
     if "effort" in settings:
         options["reasoning"] = {"effort": settings["effort"]}
     return options
-
-
-def _names_opaque_data(body: bytes) -> bool:
-    text = body.decode(errors="replace").lower()
-    return any(name in text for name in OPAQUE_NAMES)
 
 
 def _check_options(model: str, key: SecretStr | None, *, is_openai: bool) -> None:

@@ -1,4 +1,4 @@
-"""Attachments of user messages: images and documents."""
+"""Attachments of user messages and of tool results: images and documents."""
 
 import base64
 import binascii
@@ -20,13 +20,18 @@ SIGNATURES = {
     b"%PDF-": "application/pdf",
 }
 BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+TEXT_TYPES = frozenset(
+    {"application/json", "application/xml", "application/yaml", "image/svg+xml"}
+)
 MAX_BYTES = 20_000_000  # more than any provider accepts in one request
+MAX_RESULT_ATTACHMENTS = 20  # of one tool result; Bedrock takes no more in a message
+MAX_RESULT_BYTES = 10_000_000  # of all attachments of one tool result
 
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """An image or a document of a user message; make one with `Attachment.image` or
-    `Attachment.document`.
+    """An image or a document of a user message or of a tool's result; make one with
+    `Attachment.image` or `Attachment.document`.
 
     Args:
         kind: "image" or "document".
@@ -131,6 +136,24 @@ class Attachment:
         if not self.data:
             raise ValueError(f"the content of {self.url} is not loaded")
         return base64.b64decode(self.data)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the content, by its base64; 0 where there is only a URL."""
+        padding = len(self.data) - len(self.data.rstrip("="))
+        return len(self.data) * 3 // 4 - padding
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the content is text, by the media type."""
+        is_known = self.kind == "document" and self.media_type in TEXT_TYPES
+        return self.media_type.startswith("text/") or is_known
+
+    def describe(self) -> str:
+        """Return it in words: `image chart.png, image/png, 12,345 bytes`."""
+        place = self.url or f"{self.size:,} bytes"
+        parts = f"{self.kind} {self.name}".strip(), self.media_type, place
+        return ", ".join(part for part in parts if part)
 
     @property
     def digest(self) -> str:

@@ -85,8 +85,8 @@ class Message(Encodable):
     """One message; `origin` says who wrote it, `calls` belong to the assistant, `call_id` to a
     tool's result.
 
-    `attachments` are images and documents of a user, before the text; `reasoning` is the
-    assistant's thinking.
+    `attachments` are images and documents: of a user, before the text, or of a tool's result,
+    behind it. `reasoning` is the assistant's thinking.
     """
 
     role: Role
@@ -114,6 +114,7 @@ class Observation:
         plain: the tool's text without the fence of third-party text, if the model reads it with
             one.
         fence: puts such a fence around a text.
+        attachments: the images and documents that the tool returned; the content names each.
     """
 
     call: ToolCall
@@ -123,6 +124,7 @@ class Observation:
     fence: Callable[[str], str] | None = dataclasses.field(
         default=None, compare=False, repr=False
     )
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -377,8 +379,13 @@ class Conversation:
 
 def _build_result(observation: Observation) -> Message:
     """Return the message that gives an observation to the model."""
-    call_id = observation.call.id
-    return Message("tool", observation.content, call_id=call_id, origin="tool")
+    return Message(
+        "tool",
+        observation.content,
+        call_id=observation.call.id,
+        origin="tool",
+        attachments=observation.attachments,
+    )
 
 
 def _check_message(message: object) -> None:

@@ -184,6 +184,11 @@ SHOWN = {
         "completed: 1 model call",
         "Answer: The wall is painted in cobalt blue.",
     ],
+    "tool_images.py": [
+        "The model that sees: The door is blue.",
+        "  flags of its last reply: none",
+        "  flags of its last reply: attachments_described: 1 attachment of tools",
+    ],
     "mcp_tools.py": [
         "offered   notes_read_note: read",
         "offered   notes_delete_note: destructive",

@@ -1,5 +1,6 @@
 """An MCP server of the official SDK, for the tests: `python mcp_server.py` for stdio, with a port for HTTP."""
 
+import base64
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import (
+    BlobResourceContents,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
@@ -55,6 +57,24 @@ def mixed() -> CallToolResult:
             EmbeddedResource(resource=text),
         ],
         structured_content={"things": 2},
+    )
+
+
+@server.tool(annotations=Hints(read_only_hint=True))
+def chart() -> CallToolResult:
+    """An image, and a document."""
+    pdf = BlobResourceContents(
+        uri="file:///report.pdf",
+        mime_type="application/pdf",
+        blob=base64.b64encode(b"%PDF-1.7 report").decode(),
+    )
+    image = base64.b64encode(b"\x89PNG\r\n\x1a\n chart").decode()
+    return CallToolResult(
+        content=[
+            TextContent(text="Sales in May:"),
+            ImageContent(data=image, mime_type="image/png"),
+            EmbeddedResource(resource=pdf),
+        ]
     )
 
 

@@ -99,7 +99,9 @@ async def test_the_same_request_is_answered_the_same_without_the_model(
         await replaying.complete(ask("a")),
     ] == said[::-1]
     assert (replaying.name, replaying.model, replaying.capabilities) == (
-        "scripted", "script", Capabilities(json_schema=True, schema_with_tools=True, max_output_tokens=4_096)
+        "scripted", "script", Capabilities(
+            json_schema=True, schema_with_tools=True, max_output_tokens=4_096, images=True, documents=True
+        ),
     )  # fmt: skip
     assert replaying.left == 0
 
@@ -765,6 +767,8 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
                     "schema_with_tools": True,
                     "context_tokens": None,
                     "max_output_tokens": 4096,
+                    "images": True,
+                    "documents": True,
                 },
             }
         ],

@@ -4,6 +4,7 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 
+from ..attachments import Attachment
 from ..labels import Label
 from ..messages import (
     Completion,
@@ -285,7 +286,8 @@ class ToolFinished(DescribedEvent, heading="result"):
     ``content`` is as it came, without secrets and hidden text; a model reads it delimited as text from outside if it is
     `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` is how
     sensitive it is. `waited` are the seconds in which the user was asked and nothing else was at work. `failure` is
-    the kind of failure, if it is one.
+    the kind of failure, if it is one. `attachments` are the images and documents that it returned; the content names
+    each, so they are shown nowhere else.
     """
 
     tool: Annotated[str, PROPOSED_TOOL]
@@ -299,6 +301,7 @@ class ToolFinished(DescribedEvent, heading="result"):
     marked: bool = False
     waited: float = 0.0
     failure: Failure = ""
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def level(self) -> Level:

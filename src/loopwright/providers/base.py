@@ -110,6 +110,8 @@ class Capabilities:
             answer is offered as one more tool.
         context_tokens: tokens of a request and its reply together; `None` where that is not known.
         max_output_tokens: tokens of the longest reply that it gives by itself.
+        images: it takes the images of tool results; without it, they are described to it.
+        documents: it takes their documents.
     """
 
     native_tools: bool = True
@@ -118,6 +120,8 @@ class Capabilities:
     schema_with_tools: bool = False
     context_tokens: int | None = None
     max_output_tokens: int | None = None
+    images: bool = False
+    documents: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,6 +52,8 @@ class TokenMeter:
         self._tokens, self._bytes = 1.0, float(BYTES_PER_TOKEN)
         self.refuses_caps = False
         """Whether the endpoint refused a request for its `max_tokens`."""
+        self.refuses_attachments = False
+        """Whether the endpoint refused a request for an attachment of a tool result."""
 
     def estimate(self, size: int) -> int:
         """Return about how many tokens a request of `size` bytes has."""
@@ -111,8 +113,11 @@ class SlidingContext:
         results = [i for i, message in enumerate(messages) if message.role == "tool"]
         masked = list(messages)
         for index in results[: max(len(results) - self.keep_results, 0)]:
-            if len(messages[index].content) > len(MASK):
-                masked[index] = dataclasses.replace(messages[index], content=MASK)
+            result = messages[index]
+            if len(result.content) > len(MASK) or result.attachments:
+                masked[index] = dataclasses.replace(
+                    result, content=MASK, attachments=()
+                )
         return masked
 
 

@@ -16,6 +16,7 @@ from ..errors import (
 )
 from ..messages import Completion
 from .base import Capabilities, Delta, Provider, Request, stream_deltas
+from .unseen_attachments import add_flag, describe_unseen
 
 MAX_REASON = 300  # characters of an error that a flag repeats
 
@@ -86,7 +87,7 @@ class FallbackProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What all of the providers support."""
+        """What all of the providers support; attachments that only some take are described to the others."""
         supported = [member.provider.capabilities for member in self._members]
         return Capabilities(
             native_tools=all(one.native_tools for one in supported),
@@ -95,6 +96,8 @@ class FallbackProvider:
             schema_with_tools=all(one.schema_with_tools for one in supported),
             context_tokens=_find_least(one.context_tokens for one in supported),
             max_output_tokens=_find_least(one.max_output_tokens for one in supported),
+            images=any(one.images for one in supported),
+            documents=any(one.documents for one in supported),
         )
 
     @property
@@ -119,9 +122,10 @@ class FallbackProvider:
         call = self._begin_call()
         for member in call.order:
             try:
+                asked, flag = member.adapt(request)
                 async with asyncio.timeout(request.timeout):
-                    completion = await member.provider.complete(request)
-                return call.accept(member, completion)
+                    completion = await member.provider.complete(asked)
+                return call.accept(member, add_flag(completion, flag))
             except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
                 self._record_failure(call, member, _to_provider_error(member, error))
         raise call.build_error()
@@ -135,11 +139,12 @@ class FallbackProvider:
         for member in call.order:
             has_yielded = False
             try:
-                stream = stream_deltas(member.provider, request)
+                asked, flag = member.adapt(request)
+                stream = stream_deltas(member.provider, asked)
                 async with contextlib.aclosing(stream) as deltas:
                     async for delta in _bound_stream(deltas, request.timeout):
                         has_yielded = has_yielded or _has_content(delta)
-                        yield call.accept_delta(member, delta)
+                        yield call.accept_delta(member, delta, flag)
                 return
             except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
                 failure = _to_provider_error(member, error)
@@ -183,6 +188,14 @@ class Member:
         """The provider and the model, as "PROVIDER/MODEL"."""
         return f"{self.provider.name}/{self.provider.model}"
 
+    def adapt(self, request: Request) -> tuple[Request, str]:
+        """Return the request without attachments of tools that it does not take, and a flag that says so."""
+        able = self.provider.capabilities
+        conversation, flag = describe_unseen(request.conversation, able)
+        if not flag:
+            return request, flag
+        return dataclasses.replace(request, conversation=conversation), flag
+
 
 class FallbackCall:
     """One call that passes from provider to provider; those that cool down are asked last rather than not at all."""
@@ -202,11 +215,11 @@ class FallbackCall:
             flags=(*completion.flags, *filter(None, skipped)),
         )
 
-    def accept_delta(self, member: Member, delta: Delta) -> Delta:
-        """Return the delta, its completion as `accept` returns it."""
+    def accept_delta(self, member: Member, delta: Delta, flag: str) -> Delta:
+        """Return the delta, its completion as `accept` returns it, with one more flag unless that is empty."""
         if delta.completion is None:
             return delta
-        completion = self.accept(member, delta.completion)
+        completion = self.accept(member, add_flag(delta.completion, flag))
         return dataclasses.replace(delta, completion=completion)
 
     def _explain_skip(self, other: Member, answered: Member) -> str:

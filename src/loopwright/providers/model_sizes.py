@@ -1,4 +1,4 @@
-"""The sizes of known models: tokens of the context, and tokens of the longest reply."""
+"""What is known of models by their names: tokens of the context and of the longest reply, and whether they take images."""
 
 import re
 from typing import NamedTuple
@@ -51,12 +51,44 @@ SIZES = {
     "llama-3.3": ModelSize(131_072),
 }
 
+# The families whose models take no images; of a family that is not listed it is assumed, and learnt from a refusal.
+TEXT_ONLY = (
+    "gpt-3.5",
+    "gpt-oss",
+    "o1-mini",
+    "o1-preview",
+    "o3-mini",
+    "deepseek",
+    "codestral",
+    "devstral",
+    "command-r",
+    "llama-3.1",
+    "llama-3.3",
+    "nova-micro",
+    "qwen2.5-coder",
+    "qwen3-coder",
+)
+
+
+def takes_images(model: str) -> bool:
+    """Return whether a model takes images, as far as its name tells."""
+    name = _normalize(model)
+    return not any(_begins(name, known) for known in TEXT_ONLY)
+
 
 def find_size(model: str) -> ModelSize:
     """Return the size of a model: "openai/gpt-4.1-mini" and "us.anthropic.claude-opus-4-5-20251101-v1:0" are known."""
-    name = f"-{NOT_IN_NAME.sub('-', model.lower().replace('anthropic.', '-'))}-"
+    name = _normalize(model)
     found = [known for known in SIZES if _begins(name, known)]
     return SIZES[max(found, key=len)] if found else UNKNOWN
+
+
+def _normalize(model: str) -> str:
+    """Return a name between dashes, without the vendor's."""
+    name = model.lower()
+    for vendor in ("anthropic.", "amazon.", "meta.", "openai.", "mistral."):
+        name = name.replace(vendor, "-")
+    return f"-{NOT_IN_NAME.sub('-', name)}-"
 
 
 def _begins(name: str, known: str) -> bool:

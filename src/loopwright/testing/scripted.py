@@ -38,7 +38,11 @@ class ScriptedProvider:
         *,
         model: str = "script",
         capabilities: Capabilities = Capabilities(
-            json_schema=True, schema_with_tools=True, max_output_tokens=4_096
+            json_schema=True,
+            schema_with_tools=True,
+            max_output_tokens=4_096,
+            images=True,
+            documents=True,
         ),
     ) -> None:
         self._answer = script if callable(script) else None

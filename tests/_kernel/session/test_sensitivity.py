@@ -18,10 +18,10 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.phases import side_effects
-from loopwright._kernel.phases.tool_call import as_text
 from loopwright.events import Declassified, RunStarted, ToolFinished
 from loopwright.labels import Label, highest, is_at_least
 from loopwright.testing import ScriptedProvider, call, crashed
+from loopwright.tools.value import as_text
 from waiting import eventually
 
 

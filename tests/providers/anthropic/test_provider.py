@@ -560,6 +560,8 @@ def test_anthropic_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         schema_with_tools=True,
         context_tokens=200_000,
         max_output_tokens=8192,
+        images=True,
+        documents=True,
     )
     assert (
         repr(provider)

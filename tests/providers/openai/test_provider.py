@@ -953,6 +953,8 @@ def test_openai_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         schema_with_tools=True,
         context_tokens=1_047_576,
         max_output_tokens=32_768,
+        images=True,
+        documents=True,
     )
 
 

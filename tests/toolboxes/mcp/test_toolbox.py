@@ -83,6 +83,7 @@ async def test_a_trusted_server_says_what_its_tools_do(box: McpToolbox) -> None:
         "demo_put": "idempotent",
         "demo_fail": "write",
         "demo_mixed": "destructive",
+        "demo_chart": "read",
         "demo_together": "read",
         "demo_hang": "read",
         "demo_told": "destructive",
@@ -114,6 +115,21 @@ async def test_a_result_is_told_once_and_what_is_no_text_by_its_name(
         "Two things:\n[image: image/png, 3 bytes, not shown]\n[resource: report, file:///report.pdf]\n"
         '[resource: file:///notes.txt]\nBuy milk.\n{"things": 2}'
     )
+
+
+async def test_mcp_images_and_documents_reach_a_model_that_sees(
+    box: McpToolbox,
+) -> None:
+    model = ScriptedProvider([call("demo_chart"), "Rising."])
+
+    result = await ReActEngine(Runtime(model, tools=box.tools)).run("How are sales?")
+
+    seen = model.requests[1].conversation.messages[-1]
+    kinds = [(one.kind, one.media_type) for one in seen.attachments]
+    assert result.answer == "Rising."
+    assert kinds == [("image", "image/png"), ("document", "application/pdf")]
+    assert seen.attachments[1].content == b"%PDF-1.7 report"
+    assert "Sales in May:" in seen.content
 
 
 async def test_a_tool_that_says_it_failed_raises_a_tool_error(box: McpToolbox) -> None:

@@ -7,8 +7,13 @@ from ...errors import ContextTooLong, ProviderError
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Conversation
-from ...providers.base import CountingProvider, Provider, Request
+from ...providers.base import Capabilities, CountingProvider, Provider, Request
 from ...providers.context import BYTES_PER_TOKEN, is_about_tokens, measure_request
+from ...providers.unseen_attachments import (
+    add_flag,
+    describe_unseen,
+    is_about_attachments,
+)
 from ...security.redaction.errors import redact_error
 from ..session.services import Services
 from ..session.session import Session
@@ -17,6 +22,7 @@ from .model_call import ModelCall
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
 )
+NO_ATTACHMENTS = Capabilities(images=False, documents=False)
 
 
 class FittedCall:
@@ -41,6 +47,30 @@ class FittedCall:
         """Attempts that failed in this process and were made again with another request."""
 
     async def complete(self, asked: Conversation) -> Completion:
+        """Return the reply; attachments of tools that the model does not take are described to it.
+
+        An endpoint that refuses the request for one is asked with descriptions, now and later.
+        """
+        meter = self._meter
+        able = NO_ATTACHMENTS if meter.refuses_attachments else self._able
+        sent, flag = describe_unseen(asked, able)
+        try:
+            return add_flag(await self._complete(sent), flag)
+        except ProviderError as error:
+            described, flag = describe_unseen(asked, NO_ATTACHMENTS)
+            if described == sent or not is_about_attachments(error):
+                raise
+            self._record_failed(error)
+            is_refusal = error.status is not None
+        reply = await self._complete(described)
+        meter.refuses_attachments = is_refusal
+        return add_flag(reply, flag)
+
+    @property
+    def _able(self) -> Capabilities:
+        return self._provider.capabilities
+
+    async def _complete(self, asked: Conversation) -> Completion:
         """Send what fits; if the model finds it too long, send half of it, once."""
         request = await self._fit(self._prepare(asked))
         try:
@@ -76,7 +106,7 @@ class FittedCall:
         limit = self._services.limits.context_tokens
         if limit is not None:
             return limit
-        able = self._provider.capabilities
+        able = self._able
         if able.context_tokens is None:
             return UNKNOWN_CONTEXT
         reply = self._find_bound(request) or 0
@@ -127,7 +157,7 @@ class FittedCall:
 
     def _find_bound(self, request: Request) -> int | None:
         """Return how many tokens a reply may have by its settings, else by its model."""
-        settings, able = request.sampling, self._provider.capabilities
+        settings, able = request.sampling, self._able
         return settings.max_tokens or able.max_output_tokens
 
     def _call(self, request: Request) -> ModelCall:

@@ -63,12 +63,14 @@ def observation_of(
     text, cut = finished.content, finished.cut
     if not finished.untrusted or finished.marked:
         content = _add_cut_note(text, text, cut)
-        return Observation(call, finished.status, content)
+        return Observation(
+            call, finished.status, content, attachments=finished.attachments
+        )
     content = spotlight_text(session, finished.tool, text, cut)
     show = functools.partial(
         spotlight, source=finished.tool, delimiter=session.delimiter
     )
-    return Observation(call, finished.status, content, text, show)
+    return Observation(call, finished.status, content, text, show, finished.attachments)
 
 
 def _add_cut_note(shown: str, text: str, cut: int) -> str:

@@ -277,6 +277,7 @@ class RecoveryStep:
             good.label,
             good.marked,
             good.untrusted,
+            good.attachments,
         )
         note = f"[the call fails now; this is its result of {age:.0f} s ago]"
         text = f"{note}\n{self._calls.spotlight_outcome(self.tool, earlier)}"
@@ -391,6 +392,7 @@ class RecoveryStep:
                 label=label,
                 marked=True,
                 untrusted=untrusted,
+                attachments=observation.attachments,
             )
         both = dataclasses.replace(
             latest,
@@ -400,7 +402,10 @@ class RecoveryStep:
             untrusted=latest.untrusted or untrusted,
         )
         if succeeded:  # the note has the arguments, which were made out of the failure
-            return dataclasses.replace(both, status="ok", content=text, failure="")
+            sent = observation.attachments
+            return dataclasses.replace(
+                both, status="ok", content=text, failure="", attachments=sent
+            )
         text = f"{self.failed.error}\n[{note}: {observation.status}]\n{observation.content}"
         if finished is None or not self._may_have_taken_effect(finished):
             return dataclasses.replace(both, content=text)

@@ -14,8 +14,9 @@ from ...resilience.timeouts import CodeOutcome, capture, invoke, run_with_timeou
 from ...result import RunOutcome
 from ...tools.base import Tool, ToolContext
 from ...tools.registry import ToolRegistry
+from ...tools.value import as_text
 from ..session.session import Session
-from .tool_call import as_text, can_undo
+from .tool_call import can_undo
 
 PermitUndo: TypeAlias = Callable[[ToolCall, str], Awaitable[Question | None]]
 UNKNOWN = "it is not known whether it took effect, so it was not undone"

@@ -34,10 +34,10 @@ from ...events.run import ErrorRecord
 from ...messages import Effect, Json, hash_arguments
 from ...resilience.timeouts import run_with_timeout
 from ...security.redaction.errors import redact_error
+from ...tools.value import as_text
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
 from .cycle import Cycle
-from .tool_call import as_text
 
 T = TypeVar("T")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -1,18 +1,14 @@
 """Run a tool once, which no other module does: permit, slots, breaker, intent, deadline."""
 
 import asyncio
-import contextlib
 import copy
 import dataclasses
 import inspect
-import itertools
-import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeGuard
 
-from pydantic_core import to_jsonable_python
-
 from ..._internal.log import logger
+from ...attachments import Attachment
 from ...errors import (
     CircuitOpen,
     LimitReached,
@@ -26,10 +22,12 @@ from ...events.effects import Failure, ToolFinished, ToolStarted
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
 from ...messages import Observation, ObservationStatus, ToolCall, hash_arguments
-from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout, shorter
+from ...resilience.timeouts import CodeOutcome, run_with_timeout, shorter
 from ...security.permit_claims import Claims
+from ...security.redaction.attachments import clean_attachments
 from ...security.redaction.errors import format_traceback
 from ...tools.base import Tool, ToolContext
+from ...tools.value import ToolValue, collect_values, read_value
 from ..session.secrets import SECRET_LOST
 from ..session.services import Services
 from ..session.session import Session
@@ -53,6 +51,7 @@ class ToolOutcome:
         label: how sensitive the content is.
         marked: whether what is from outside in the content is enclosed already, beside text of the runtime.
         untrusted: whether any of the content is from outside.
+        attachments: the images and documents of the result, which the content names.
     """
 
     status: ObservationStatus
@@ -63,6 +62,7 @@ class ToolOutcome:
     label: Label = "public"
     marked: bool = False
     untrusted: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 class ToolPermit(Permit):
@@ -203,6 +203,7 @@ class ToolCalls:
         finished = ToolFinished(
             call.name, call.id, outcome.status, outcome.content, round(outcome.seconds, 6), label,
             outcome.untrusted, outcome.cut, outcome.marked, session.active.take_waited(), outcome.failure,
+            outcome.attachments,
         )  # fmt: skip
         session.sensitivity.observe(label, outcome.untrusted)
         entry = session.writer.record(decision.key, finished)
@@ -397,7 +398,7 @@ class ToolCalls:
         keywords: dict[str, Any],
         timeout: float | None,
     ) -> CodeOutcome:
-        """Call the tool; return its result as text, or the error that prevents that."""
+        """Call the tool; return its `ToolValue`, or the error that prevents that."""
         positional = (self.context(permit, timeout),) if tool.takes_context else ()
         limit = tool.max_output_chars or self.services.limits.max_output_chars
         in_thread = self.session.writer.run_in_thread
@@ -405,16 +406,16 @@ class ToolCalls:
             value = await tool.function(*positional, **keywords)
         else:
             value = await in_thread(
-                lambda: _format(tool.function(*positional, **keywords), limit)
+                lambda: read_value(tool.function(*positional, **keywords), limit)
             )
             value = await value if inspect.isawaitable(value) else value
         if type(value) is str:
-            return CodeOutcome(value)
+            return CodeOutcome(ToolValue(value))
         if inspect.isasyncgen(value):
-            value = await _collect(value, limit)
+            value = await collect_values(value, limit)
         if inspect.isgenerator(value):  # it may take time, too
-            value = await in_thread(lambda: _format(value, limit))
-        written: CodeOutcome = _format(value, limit)
+            value = await in_thread(lambda: read_value(value, limit))
+        written: CodeOutcome = read_value(value, limit)
         return written
 
     def _read(
@@ -442,9 +443,21 @@ class ToolCalls:
             return self.build_outcome(tool, status, text, seconds, "raised")
         written: CodeOutcome = ended.value
         if written.error is None:
-            return self.build_outcome(tool, "ok", written.value, seconds)
+            return self._build_result(tool, written.value, seconds)
         text = f"{tool.name} returned something that cannot be written as text: {format_error(written.error)}"
         return self.build_outcome(tool, "error", text, seconds)
+
+    def _build_result(
+        self, tool: Tool, value: ToolValue, seconds: float
+    ) -> ToolOutcome:
+        """Return the outcome of a call that succeeded; its attachments come with a line for each."""
+        if not value.attachments:
+            return self.build_outcome(tool, "ok", value.text, seconds)
+        redactor = self.session.secrets.redactor
+        kept, lines = clean_attachments(redactor, value.attachments)
+        text = f"{lines}\n{value.text}" if value.text else lines
+        outcome = self.build_outcome(tool, "ok", text, seconds)
+        return dataclasses.replace(outcome, attachments=kept)
 
     def build_outcome(
         self,
@@ -461,40 +474,3 @@ class ToolCalls:
         return ToolOutcome(
             status, clean.text, seconds, failure, clean.cut, clean.label, untrusted=untrusted
         )  # fmt: skip
-
-
-async def _collect(values: AsyncGenerator[Any, Any], limit: int | None) -> list[Any]:
-    """Return what an async generator yields, at most one value for each of `limit` characters."""
-    collected: list[Any] = []
-    async with contextlib.aclosing(values):
-        async for value in values:
-            collected.append(value)
-            if len(collected) == limit:
-                break
-    return collected
-
-
-def _format(value: Any, limit: int | None) -> Any:
-    """Return a result as text, or the error that prevents that.
-
-    What must be awaited, and what is formatted already, is returned as it is.
-    """
-    if isinstance(value, CodeOutcome):
-        return value
-    if inspect.isawaitable(value) or inspect.isasyncgen(value):
-        return value
-    return capture(lambda: as_text(value, limit))
-
-
-def as_text(value: Any, limit: int | None = None) -> str:
-    """Return a tool's result as the model reads it: text as it is, everything else as JSON.
-
-    Of a generator, no more values are taken than there can be in `limit` characters.
-    """
-    if isinstance(value, str):
-        return str.__str__(value)  # of a subclass, too
-    if inspect.isgenerator(value):
-        value = list(itertools.islice(value, limit))
-    if value is None:
-        return "done"
-    return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)

@@ -148,6 +148,7 @@ class ProgressMonitor:
             return None
         identity = observation.call.name, arguments_hash
         text = f"{observation.status}|{observation.text}"
+        text += "".join(sent.digest for sent in observation.attachments)
         result = hashlib.sha256(text.encode()).digest()
         nudges = (
             self._count_unknown(observation) if unknown else None,

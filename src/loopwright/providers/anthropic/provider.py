@@ -171,6 +171,8 @@ class AnthropicProvider(Endpoint):
             schema_with_tools=able,
             context_tokens=find_size(self._model).context,
             max_output_tokens=self._max_tokens + thinking,
+            images=True,
+            documents=True,
         )
 
     async def complete(self, request: Request) -> Completion:

@@ -154,6 +154,11 @@ def encode_blocks(message: Message, source: str | None = "") -> bytes:
 
 def _encode_result(message: Message) -> bytes:
     call_id = encode_id(message.call_id)
+    if message.attachments:
+        text = [_encode_text(message.content)] if message.content.strip() else []
+        sent = [part for one in message.attachments for part in _encode_sent(one)]
+        head = b'{"type":"tool_result","tool_use_id":' + to_json(call_id)
+        return head + b',"content":[' + b",".join([*text, *sent]) + b"]}"
     result = {"type": "tool_result", "tool_use_id": call_id}
     if message.content.strip():
         result["content"] = message.content

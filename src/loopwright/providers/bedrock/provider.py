@@ -23,7 +23,7 @@ from ..base import (
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
-from ..model_sizes import find_size
+from ..model_sizes import find_size, takes_images
 from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import build_output_config, encode_messages, encode_tools
 from .response import REFUSALS, ReplyAssembly, WireReply
@@ -151,6 +151,8 @@ class BedrockProvider(Endpoint):
             json_schema=self._json_schema,
             context_tokens=size.context,
             max_output_tokens=size.output,
+            images=takes_images(self._model),
+            documents=takes_images(self._model),
         )
 
     @property

@@ -72,6 +72,7 @@ def encode_messages(
 def _list_blocks(message: Message, source: str | None) -> list[Block]:
     if message.role == "tool":
         content: list[JsonValue] = [{"text": message.content or " "}]
+        content += [_build_attachment(sent) for sent in message.attachments]
         return [{"toolResult": {"toolUseId": message.call_id, "content": content}}]
     if message.role == "assistant":
         return _list_reply_blocks(message, source)

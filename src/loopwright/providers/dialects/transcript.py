@@ -166,5 +166,6 @@ class _StepWriter:
             text = formatter.format_call(thought, call)
             yield Message("assistant", text, origin=message.origin)
             observation = formatter.format_observation(result.content)
-            yield Message("user", observation, origin="tool")
+            sent = result.attachments
+            yield Message("user", observation, origin="tool", attachments=sent)
             thought = ""

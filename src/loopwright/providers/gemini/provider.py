@@ -171,6 +171,8 @@ class GeminiProvider(Endpoint):
             json_schema=True,
             context_tokens=size.context,
             max_output_tokens=size.output,
+            images=True,
+            documents=True,
         )
 
     async def aclose(self) -> None:

@@ -46,35 +46,64 @@ def encode_contents(
     system: list[bytes] = []
     contents: list[bytes] = []
     results: list[Part] = []
+    attached: list[Part] = []
     for message in messages:
         if message.role == "tool":
-            results.append(_build_result(message, names.get(message.call_id)))
+            call = names.get(message.call_id)
+            inside = _list_inside(message) if signs else ()
+            results.append(_build_result(message, call, inside))
+            attached += _show_attachments(message, call, inside)
             continue
-        contents += _take_results(results)
+        contents += _take_results(results, attached)
         if message.role == "system":
             system.append(to_json({"text": message.content}))
         elif message.role == "user":
             contents.append(to_json({"role": "user", "parts": _build_parts(message)}))
         elif message.content.strip() or message.calls:
             contents.append(message.encoded(encode))
-    contents += _take_results(results)
+    contents += _take_results(results, attached)
     return b",".join(system), b",".join(contents)
 
 
-def _take_results(results: list[Part]) -> list[bytes]:
+def _take_results(results: list[Part], attached: list[Part]) -> list[bytes]:
     if not results:
         return []
-    content = to_json({"role": "user", "parts": results})
+    content = to_json({"role": "user", "parts": [*results, *attached]})
     results.clear()
+    attached.clear()
     return [content]
 
 
-def _build_result(message: Message, call: ToolCall | None) -> Part:
+def _build_result(
+    message: Message, call: ToolCall | None, inside: Sequence[Attachment]
+) -> Part:
+    """Return the part of a result, with the attachments that are sent inside of it."""
     name = call.name if call is not None else "unknown"
     response: Part = {"name": name, "response": {"result": message.content}}
     if call is not None and _has_id(call):
         response["id"] = call.id
+    if inside:
+        response["parts"] = [_build_attachment(sent) for sent in inside]
     return {"functionResponse": response}
+
+
+def _list_inside(message: Message) -> tuple[Attachment, ...]:
+    """Return the attachments of a result that models from Gemini 3 on take inside of it: those with their content."""
+    return tuple(sent for sent in message.attachments if sent.data)
+
+
+def _show_attachments(
+    message: Message, call: ToolCall | None, inside: Sequence[Attachment]
+) -> list[Part]:
+    """Return the parts for the attachments that are not sent inside of a result; they follow the results."""
+    parts: list[Part] = []
+    for sent in message.attachments:
+        if sent not in inside:
+            name = call.name if call is not None else "a tool"
+            shown = f"{sent.kind} {sent.name}".strip()
+            parts.append({"text": f"The {shown} of the result of {name}:"})
+            parts.append(_build_attachment(sent))
+    return parts
 
 
 def _has_id(call: ToolCall) -> bool:

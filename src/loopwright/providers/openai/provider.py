@@ -24,7 +24,8 @@ from ..http.sse import ServerEvent
 from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
-from ..model_sizes import find_size
+from ..model_sizes import find_size, takes_images
+from .arrangement import arrange_messages
 from .quirks import Quirks as Quirks
 from .request import (
     encode_schema,
@@ -125,6 +126,8 @@ class OpenAIProvider(Endpoint):
             schema_with_tools=quirks.schema_with_tools,
             context_tokens=size.context,
             max_output_tokens=size.output,
+            images="image" in quirks.attachments and takes_images(self._model),
+            documents="document" in quirks.attachments,
         )
 
     async def complete(self, request: Request) -> Completion:
@@ -263,6 +266,7 @@ class OpenAIProvider(Endpoint):
         conversation = request.conversation
         if self._quirks.one_system_message:
             conversation = join_system_messages(conversation)
+        conversation = arrange_messages(conversation, self._quirks)
         try:
             quirks = self._quirks
             place = "" if quirks.send_reasoning is None else source

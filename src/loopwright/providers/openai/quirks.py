@@ -29,6 +29,8 @@ class Quirks:
             it the usage of most streams is unknown, and the runtime estimates it.
         attachments: the kinds that it accepts. Text documents are sent as text to every endpoint.
         fetches_images: it fetches images that are given by URL.
+        user_after_tool: it takes a user's message right behind a tool's result. For Mistral, which does not, an
+            assistant's "OK." comes between.
         send_reasoning: the form of reasoning to send back with the next request; `None` sends none.
         effort: how `Sampling.effort` is sent: in the field `reasoning_effort`, in an object `reasoning`, or not at all.
         top_k: it accepts `Sampling.top_k`.
@@ -47,6 +49,7 @@ class Quirks:
     stream_usage: bool = False
     attachments: frozenset[AttachmentKind] = frozenset({"image"})
     fetches_images: bool = True
+    user_after_tool: bool = True
     send_reasoning: (
         Literal["reasoning", "reasoning_content", "reasoning_details"] | None
     ) = None
@@ -118,12 +121,18 @@ HOSTED = Quirks(stream_usage=True)  # common to those below
 GROQ = dataclasses.replace(
     HOSTED, max_tokens_field="max_completion_tokens", key_variable="GROQ_API_KEY"
 )
-MISTRAL = Quirks(json_schema=True, effort=None, key_variable="MISTRAL_API_KEY")
+MISTRAL = Quirks(
+    json_schema=True,
+    effort=None,
+    user_after_tool=False,
+    key_variable="MISTRAL_API_KEY",
+)
 DEEPSEEK = dataclasses.replace(
     HOSTED,
     send_reasoning="reasoning_content",
     effort=None,
     top_k=False,
+    attachments=frozenset(),
     key_variable="DEEPSEEK_API_KEY",
 )
 XAI = dataclasses.replace(

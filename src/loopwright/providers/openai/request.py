@@ -33,7 +33,6 @@ STRICT_KEYWORDS = frozenset(
     }
 )
 TYPE_KEYWORDS = frozenset({"type", "$ref", "anyOf"})  # strict mode requires one of them
-TEXT_TYPES = frozenset({"application/json", "application/xml", "application/yaml"})
 MAX_SCHEMA_NAME = 64  # characters
 
 _NOT_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -115,7 +114,7 @@ def _build_part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
         raise ProviderError(
             f"the document {label(attachment)}: Chat Completions takes none by URL: send its content"
         )
-    if is_text(attachment):
+    if attachment.is_text:
         title = attachment.name or "document"
         return {"type": "text", "text": f"{title}:\n{decode_text(attachment)}"}
     if attachment.kind not in quirks.attachments:
@@ -140,13 +139,6 @@ def _build_image(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
             f"the image {label(attachment)}: this endpoint fetches none by URL: send its content"
         )
     return {"type": "image_url", "image_url": {"url": attachment.data_url}}
-
-
-def is_text(attachment: Attachment) -> bool:
-    """Return whether an attachment is sent as text."""
-    if attachment.media_type.startswith("text/"):
-        return True
-    return attachment.kind == "document" and attachment.media_type in TEXT_TYPES
 
 
 def decode_text(attachment: Attachment) -> str:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from ...attachments import Attachment
 from ...errors import ConfigError, format_error
 from ...messages import Json, JsonObject
+from .content import load_content
 from .errors import CallRefused, ConnectionLost, ServerUnreachable, UnreadableAnswer
 from .http import BROKEN, CLOSED, GONE, NOT_FOUND, NOT_SENT, PARSE_ERROR, http_client
 from .listing import Answer, ListedTool
@@ -337,18 +339,20 @@ def _read_definition(tool: "types.Tool") -> ListedTool:
 
 
 def _read_answer(result: "types.CallToolResult") -> Answer:
-    """Return the text of a result.
+    """Return the texts of a result, descriptions of blocks that cannot be sent, and the attachments.
 
-    These are its texts, the descriptions of other blocks, and its structured content, unless a text
-    repeats that.
+    Its structured content is one more text, unless a text repeats that.
     """
-    parts = [_format_block(block) for block in result.content]
+    read = [_read_block(block) for block in result.content]
+    parts = [part for part in read if isinstance(part, str)]
+    sent = tuple(part for part in read if isinstance(part, Attachment))
     structured = result.structured_content
-    if structured is None:
-        return Answer("\n".join(parts), result.is_error)
-    if not any(_repeats(part, structured) for part in parts[:MAX_COMPARED]):
+    is_new = structured is not None and not any(
+        _repeats(part, structured) for part in parts[:MAX_COMPARED]
+    )
+    if is_new:
         parts.append(json.dumps(structured, ensure_ascii=False))
-    return Answer("\n".join(parts), result.is_error)
+    return Answer("\n".join(parts), result.is_error, sent)
 
 
 def _repeats(text: str, structured: Any) -> bool:
@@ -366,18 +370,31 @@ def _keys(value: Any) -> set[str]:
     return set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set()
 
 
-def _format_block(block: "types.ContentBlock") -> str:
+def _read_block(block: "types.ContentBlock") -> str | Attachment:
     match block:
         case types.TextContent():
             return block.text
-        case types.ImageContent() | types.AudioContent():
-            return f"[{block.type}: {block.mime_type}, {len(block.data) * 3 // 4:,} bytes, not shown]"
+        case types.ImageContent():
+            shown = load_content(block.mime_type, block.data)
+            return shown or _name_block(block.type, block.mime_type, block.data)
+        case types.AudioContent():
+            return _name_block(block.type, block.mime_type, block.data)
         case types.ResourceLink():
             return f"[resource: {block.name}, {block.uri}]"
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return f"[resource: {resource.uri}]\n{resource.text}"
-        case types.EmbeddedResource(resource=resource):
-            return f"[resource: {resource.uri}, {resource.mime_type or 'of an unknown type'}, not shown]"
+        case types.EmbeddedResource():
+            held = cast("types.BlobResourceContents", block.resource)
+            kind, name = held.mime_type or "", str(held.uri)
+            shown = load_content(kind, held.blob, name)
+            return (
+                shown
+                or f"[resource: {name}, {kind or 'of an unknown type'}, not shown]"
+            )
+
+
+def _name_block(block: str, kind: str, data: str) -> str:
+    return f"[{block}: {kind}, {len(data) * 3 // 4:,} bytes, not shown]"
 
 
 # --- transports ---

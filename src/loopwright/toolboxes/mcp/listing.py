@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
+from ...attachments import Attachment
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ...security.spotlighting import quote, strip_control_characters
 from .errors import UnsuitableTool
@@ -57,10 +58,11 @@ _PLAIN = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The result of a tool of a server, as text; `is_error` if the tool says that it failed."""
+    """The result of a tool of a server: text, images and PDFs; `is_error` if the tool says that it failed."""
 
     text: str
     is_error: bool
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

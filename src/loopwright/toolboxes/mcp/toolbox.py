@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._internal.log import logger
+from ...attachments import Attachment
 from ...errors import ConfigError, ToolError, UnknownOutcome
 from ...labels import Label
 from ...messages import Effect, Json
@@ -256,7 +257,7 @@ class McpToolbox:
         ctx: ToolContext[Any],
         /,
         **arguments: Json,
-    ) -> str:
+    ) -> str | list[str | Attachment]:
         """Call a tool.
 
         After the loss of a connection, connect once more, and repeat the call if it is repeatable.
@@ -271,7 +272,7 @@ class McpToolbox:
                     self._offers.check_unchanged(
                         name, pin, f"The call was not made{again}"
                     )
-                    return _read_text(await connection.call(name, arguments, meta))
+                    return _read_result(await connection.call(name, arguments, meta))
                 except ConnectionLost as lost:
                     sent = sent or lost.sent
                     if is_last or (sent and not is_repeatable):
@@ -329,7 +330,10 @@ def _check_names(field: str, names: Collection[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _read_text(answer: Answer) -> str:
+def _read_result(answer: Answer) -> "str | list[str | Attachment]":
     if answer.is_error:
         raise ToolError(answer.text or "The tool says that it failed, and not why.")
-    return answer.text or "done"
+    if not answer.attachments:
+        return answer.text or "done"
+    texts = [answer.text] if answer.text else []
+    return [*texts, *answer.attachments]

@@ -24,7 +24,7 @@ from ...http.sse import ServerEvent
 from ...http.tokens import BearerToken, TokenCallback
 from ...http.transport import Client, HTTPTransport, StreamingResponse
 from ...http.wire import WireError
-from ...model_sizes import find_size
+from ...model_sizes import find_size, takes_images
 from ..provider import DEFAULT_URL, END_OF_STREAM, build_headers
 from .quirks import ResponsesQuirks
 from .request import (
@@ -131,6 +131,8 @@ class OpenAIResponsesProvider(Endpoint):
             schema_with_tools=able,
             context_tokens=size.context,
             max_output_tokens=size.output,
+            images=takes_images(self._model),
+            documents=takes_images(self._model),
         )
 
     async def complete(self, request: Request) -> Completion:

@@ -16,7 +16,6 @@ from ..request import (
     build_strict_schema,
     choose_schema_name,
     decode_text,
-    is_text,
     label,
 )
 
@@ -45,8 +44,12 @@ def encode_message(message: Message, source: str | None = None) -> bytes:
         ProviderError: the API does not take an attachment.
     """
     if message.role == "tool":
-        output = {"call_id": message.call_id, "output": message.content}
-        return to_json({"type": "function_call_output", **output})
+        output: object = message.content
+        if message.attachments:
+            sent = map(_build_part, message.attachments)
+            output = [*_list_text(message.content), *sent]
+        result = {"call_id": message.call_id, "output": output}
+        return to_json({"type": "function_call_output", **result})
     if message.role == "assistant":
         return to_json(build_reply_items(message, source))[1:-1]
     content: object = message.content
@@ -131,7 +134,7 @@ def _list_text(text: str) -> list[Item]:
 
 
 def _build_part(attachment: Attachment) -> Item:
-    if is_text(attachment):
+    if attachment.is_text:
         title = attachment.name or "document"
         return {
             "type": "input_text",

@@ -11,7 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from ._kernel.phases import side_effects
 from ._kernel.phases.approvals import Guard
-from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
+from ._kernel.phases.best_answer import (
+    ask_at_the_end,
+    ask_best_answer,
+    may_ask_best_answer,
+)
 from ._kernel.phases.child_run import delegate, guards_of_child
 from ._kernel.phases.completions import BranchGroup
 from ._kernel.phases.cycle import Cycle, Engine
@@ -19,6 +23,7 @@ from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.gather import BranchWork, gather
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.inference import Question
+from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.reason import reason, settle
 from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
@@ -29,7 +34,6 @@ from ._kernel.session.session import Session
 from .errors import (
     ConfigError,
     Fenced,
-    JournalError,
     LimitReached,
     LoopwrightError,
     PhaseError,
@@ -39,6 +43,7 @@ from .errors import (
     Unreadable,
 )
 from .gates.base import Cleared
+from .labels import Label
 from .messages import (
     Conversation,
     Json,
@@ -354,6 +359,23 @@ class Run:
         """Make something of the engine's own an effect: gated like a read, recorded, and not done again on resume."""
         return await side_effects.effect(self._cycle, name, function, into)
 
+    async def lookup(
+        self,
+        name: str,
+        function: Callable[[], Awaitable[T]],
+        *,
+        into: type[T],
+        untrusted: bool = True,
+        label: Label = "public",
+    ) -> T:
+        """Read something quickly: recorded, and not read again on resume; `effect` without its gate and its barrier.
+
+        What was read raises the run to `label`, or to a classifier's, and makes it untrusted. It is durable with the next
+        barrier, before anything leaves the process; a read that a crash lost is done again. It must change nothing.
+        """
+        read = read_label(label, untrusted)
+        return await lookup(self._cycle, name, function, into, read)
+
     async def permit(self, name: str, arguments: dict[str, Json]) -> None:
         """Have policy decide about something that the engine is about to do and that is not a tool call, such as a plan.
 
@@ -469,24 +491,7 @@ async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> Run
     elif answer is None:
         answer = cycle.offered
     if answer is None and is_root and usage.ending is None:
-        answer, error = await _ask_at_the_end(cycle, error)
+        answer, error = await ask_at_the_end(cycle, error)
     if isinstance(error, (Fenced, ReplayDivergence)):
         raise error
     return build_outcome(error, answer)
-
-
-async def _ask_at_the_end(
-    cycle: Cycle, ending: LoopwrightError
-) -> tuple[str | None, LoopwrightError]:
-    """Ask for the best answer of a run that ends without one, if that is allowed."""
-    if not may_ask_best_answer(cycle.services.limits, ending):
-        return None, ending
-    try:
-        answer = await ask_best_answer(cycle, cycle.latest)
-        return clean_answer(cycle, answer), ending
-    except Exception as raised:  # noqa: BLE001 - then there is no best answer; the ending stays
-        failure = wrap_error(cycle, raised)
-        if isinstance(failure, (JournalError, Suspended)):
-            return None, failure
-        ending.__cause__ = failure
-        return None, ending

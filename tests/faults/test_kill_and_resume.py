@@ -14,7 +14,7 @@ from loopwright.events import Entry
 from loopwright.journals import Claim, SQLiteJournal
 from loopwright.testing import ScriptedProvider, kill_everywhere
 from loopwright.testing.crash_harness import witness, witnessed
-from programs import LOOPS, PROGRAMS, TIMED_PROGRAMS, Program, look, program, put, send
+from programs import LOOPS, OTHER_PROGRAMS, PROGRAMS, Program, look, program, put, send
 from third_party_package import install_third_party
 
 
@@ -27,7 +27,7 @@ def _strangers() -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [*PROGRAMS, *TIMED_PROGRAMS])
+@pytest.mark.parametrize("name", [*PROGRAMS, *OTHER_PROGRAMS])
 def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer(
     name: str, tmp_path: Path
 ) -> None:

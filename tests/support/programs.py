@@ -70,7 +70,7 @@ class Program:
 
 def program(name: str) -> Program:
     """The program of that name, for another process to make it again."""
-    return {**PROGRAMS, **TIMED_PROGRAMS}[name]
+    return {**PROGRAMS, **OTHER_PROGRAMS}[name]
 
 
 @tool(effect="read")
@@ -308,6 +308,29 @@ async def linger(ctx: ToolContext[None], what: str) -> str:
     return f"{what} is blue"
 
 
+# --- an engine that reads what is never the same ---
+
+
+class Curious(LoopEngine):
+    """Looks up what no other process reads, sends it, and asks about it, in branches too."""
+
+    name = "curious"
+
+    async def solve(self, run: Run) -> str:
+        """Send what was read; every question holds it, so that a second read would be divergence."""
+
+        async def read() -> str:
+            return os.urandom(8).hex()
+
+        async def branch(inner: Run) -> str:
+            return await inner.ask(await inner.lookup("inner", read, into=str))
+
+        found = await run.lookup("outer", read, into=str)
+        await run.call(ToolCall("send", {"what": found}))
+        await run.gather(branch, branch)
+        return await run.ask(found + await run.lookup("last", read, into=str))
+
+
 PROGRAMS: dict[str, Program] = {
     "react": Program(_named("react"), LOOPS, "blue", tools=(look, send, put)),
     "tiny": Program(_named("tiny"), LOOPS, "blue", tools=(look, send, put)),
@@ -335,9 +358,10 @@ PROGRAMS: dict[str, Program] = {
     ),
 }  # fmt: skip
 
-TIMED_PROGRAMS: dict[str, Program] = {
+OTHER_PROGRAMS: dict[str, Program] = {
+    "curious": Program(Curious, lambda request: "blue", "blue", tools=(send,)),
     "impatient": Program(
         Impatient, lambda request: "blue", "too far, 0, 1, 3 blue", tools=(send, put, linger)
     ),
 }  # fmt: skip
-"""Programs that take their time, for tests that do not compare how long things took."""
+"""Programs whose times or texts differ, for tests that do not compare these."""

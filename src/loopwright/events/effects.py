@@ -327,7 +327,7 @@ class EffectFinished(DescribedEvent, heading="effect"):
     """The outcome of an engine's own effect: its value, as JSON, or the error it raised.
 
     `waited` are the seconds in which the user was asked and nothing else was at work. `label` is how sensitive the
-    value or the error is.
+    value or the error is, `untrusted` whether it came from outside.
     """
 
     name: Annotated[str, public(log="effect")]
@@ -335,6 +335,7 @@ class EffectFinished(DescribedEvent, heading="effect"):
     error: Annotated[ErrorRecord | None, PUBLIC] = None
     waited: float = 0.0
     label: Label = "public"
+    untrusted: bool = False
 
     @property
     def level(self) -> Level:

@@ -43,8 +43,8 @@ class Totals:
             ModelRequested: self._read_request,
             ModelReplied: self._read_reply,
             ToolStarted: self._read_tool_start,
-            ToolFinished: self._read_tool_result,
-            EffectFinished: self._read_text,
+            ToolFinished: self._read_result,
+            EffectFinished: self._read_result,
             FollowedUp: self._read_text,
             RecoveryTriggered: self._read_recovery,
             Declassified: self._read_declassification,
@@ -79,7 +79,7 @@ class Totals:
     def _read_reply(self, entry: Entry, event: ModelReplied) -> None:
         self.usage += event.completion.usage
 
-    def _read_tool_result(self, entry: Entry, event: ToolFinished) -> None:
+    def _read_result(self, entry: Entry, event: ToolFinished | EffectFinished) -> None:
         self._read_text(entry, event)
         self.is_untrusted |= event.untrusted
 

@@ -1,9 +1,17 @@
 """Ask once, without tools, for the best answer so far when a run ends early."""
 
-from ...errors import LimitReached, LoopwrightError, Stuck, Unreadable
+from ...errors import (
+    JournalError,
+    LimitReached,
+    LoopwrightError,
+    Stuck,
+    Suspended,
+    Unreadable,
+)
 from ...limits import Limits
 from ...messages import Conversation
 from .cycle import Cycle
+from .engine_output import clean_answer, wrap_error
 from .inference import Question
 from .reason import expect_output, settle
 
@@ -40,3 +48,20 @@ def may_ask_best_answer(limits: Limits, ending: LoopwrightError | None) -> bool:
     if isinstance(ending, LimitReached):
         return ending.limit not in UNASKED_LIMITS
     return isinstance(ending, Stuck)
+
+
+async def ask_at_the_end(
+    cycle: Cycle, ending: LoopwrightError
+) -> tuple[str | None, LoopwrightError]:
+    """Ask for the best answer of a run that ends without one, if that is allowed."""
+    if not may_ask_best_answer(cycle.services.limits, ending):
+        return None, ending
+    try:
+        answer = await ask_best_answer(cycle, cycle.latest)
+        return clean_answer(cycle, answer), ending
+    except Exception as raised:  # noqa: BLE001 - then there is no best answer; the ending stays
+        failure = wrap_error(cycle, raised)
+        if isinstance(failure, (JournalError, Suspended)):
+            return None, failure
+        ending.__cause__ = failure
+        return None, ending

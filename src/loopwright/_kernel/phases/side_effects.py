@@ -1,10 +1,11 @@
 """Record what an engine does by itself, such as notes, clock readings and effects, and replay it."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
@@ -31,6 +32,7 @@ from ...events.effects import (
     PatchDecided,
 )
 from ...events.run import ErrorRecord
+from ...labels import Label
 from ...messages import Effect, Json, hash_arguments
 from ...resilience.timeouts import run_with_timeout
 from ...security.redaction.errors import redact_error
@@ -43,6 +45,31 @@ T = TypeVar("T")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SIGNALS_OF_A_RUN = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 """Errors that end a run; raised inside an effect they are another run's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadLabel:
+    """How sensitive what an engine read by itself is, at least, and whether it came from outside."""
+
+    label: Label = "public"
+    untrusted: bool = False
+
+
+OWN = ReadLabel()
+
+
+@functools.lru_cache(maxsize=256)
+def _cached_adapter(into: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(into)
+
+
+def value_adapter(into: type[T]) -> TypeAdapter[T]:
+    """Return the reader of values of a type, which takes longer to build than a lookup may take."""
+    hashable: Any = into
+    try:
+        return _cached_adapter(hashable)
+    except TypeError:  # an unhashable type, such as one annotated with a list
+        return TypeAdapter(into)
 
 
 def note(scope: Scope, fact: object) -> None:
@@ -100,7 +127,7 @@ async def effect(
     """Do something of the engine's own once: gated like a read, recorded, and replayed."""
     with cycle.scope.enter("effect"):
         key = cycle.scope.next_key()
-        adapter: TypeAdapter[T] = TypeAdapter(into)
+        adapter = value_adapter(into)
         recorded = recorded_effect(cycle.scope, key, name, adapter)
         if recorded is not None:
             return recorded[0]
@@ -178,30 +205,49 @@ async def _do_effect(
     await session.writer.barrier()
     await session.writer.ensure_held()
     with session.active.working():
-        ended = await run_with_timeout(_awaited(function), session.remaining())
+        ended = await run_with_timeout(call_function(function), session.remaining())
     if ended.timed_out:
         raise session.refuse(key, out_of_time())
     if ended.error is not None:
         raise record_failure(session, key, name, ended.error)
-    try:
-        whole = into.dump_python(into.validate_python(ended.value), mode="json")
-        value = session.secrets.redactor.redact_value(whole)
-        encoded = to_json(value)
-    except ValueError as error:  # from pydantic, and from third-party values
-        problem = f"effect {name!r}: its value does not fit `into`: {error}"
-        raise record_failure(session, key, name, ConfigError(problem)) from None
-    label = session.sensitivity.classify(lambda: as_text(whole))
-    session.sensitivity.observe(label, untrusted=False)
-    session.writer.record(key, EffectFinished(name, value, label=label))
-    return into.validate_json(encoded)
+    return record_value(session, key, name, ended.value, into)
 
 
-async def _awaited(function: Callable[[], Awaitable[T]]) -> T:
+async def call_function(function: Callable[[], Awaitable[T]]) -> T:
+    """Call a function and await what it returns, as one coroutine."""
     return await function()
 
 
+def record_value(
+    session: Session,
+    key: str,
+    name: str,
+    value: object,
+    into: TypeAdapter[T],
+    read: ReadLabel = OWN,
+) -> T:
+    """Record the value of an effect; return it as it is read on replay."""
+    try:
+        whole = into.dump_python(into.validate_python(value), mode="json")
+        recorded = session.secrets.redactor.redact_value(whole)
+        encoded = to_json(recorded)
+    except ValueError as error:  # from pydantic, and from third-party values
+        problem = f"effect {name!r}: its value does not fit `into`: {error}"
+        failure = ConfigError(problem)
+        raise record_failure(session, key, name, failure, read) from None
+    label = session.sensitivity.classify(lambda: as_text(whole), read.label)
+    session.sensitivity.observe(label, read.untrusted)
+    finished = EffectFinished(name, recorded, label=label, untrusted=read.untrusted)
+    session.writer.record(key, finished)
+    return into.validate_json(encoded)
+
+
 def record_failure(
-    session: Session, key: str, name: str, error: BaseException
+    session: Session,
+    key: str,
+    name: str,
+    error: BaseException,
+    read: ReadLabel = OWN,
 ) -> LoopwrightError:
     """Record that an effect failed; return the error as it is raised on replay, too."""
     redactor = session.secrets.redactor
@@ -213,9 +259,9 @@ def record_failure(
     if isinstance(error, SIGNALS_OF_A_RUN):
         message = f"effect {name!r} raised {record.type}: {message}"
         record = ErrorRecord(EngineError.__name__, message)
-    label = session.sensitivity.classify(format_error(error))
-    session.sensitivity.observe(label, untrusted=False)
-    failed = EffectFinished(name, error=record, label=label)
+    label = session.sensitivity.classify(format_error(error), read.label)
+    session.sensitivity.observe(label, read.untrusted)
+    failed = EffectFinished(name, error=record, label=label, untrusted=read.untrusted)
     session.writer.record_after_replay(key, failed)
     again = record.restore()
     again.__cause__ = error

@@ -43,6 +43,7 @@ class Ledger:
         self._store = store
         self.executions: list[Execution] = []
         self.model_calls = 0
+        self.reads = 0
         self.checked_threads: tuple[str, ...] = ()
         """The tools whose process must own the run: plain functions, where clocks are right."""
         self.problems: list[str] = []
@@ -68,11 +69,7 @@ class Ledger:
 
     def _check_owner(self, run_id: str, name: str) -> None:
         """Check that a thread begins work only for a run that its process has; see `checked_threads`."""
-        host = HOST.get()
-        if not isinstance(host, SimulatedHost) or name not in self.checked_threads:
-            return
-        [owner] = [info.owner for info in self._store.runs() if info.run_id == run_id]
-        if owner not in host.owners:
+        if name in self.checked_threads and not self._has_run(run_id):
             self.problems.append(f"{run_id}: {name} ran in a process that lost the run")
 
     def _check_allowed(self, ctx: ToolContext[Any], name: str) -> None:
@@ -90,6 +87,31 @@ class Ledger:
             self.problems.append(
                 f"{run_id} {name}: an effect ran again after its outcome"
             )
+
+    def note_read(self, run_id: str, name: str) -> int:
+        """Note that a lookup begins, whose effect is not done yet; return how many there were before.
+
+        A process that lost the run may read: what it reads goes nowhere.
+        """
+        self.reads += 1
+        value = f"done {name}"
+        events = [entry.event for entry in self._store.read(run_id)]
+        is_done = any(
+            isinstance(e, EffectFinished) and e.value == value for e in events
+        )
+        if is_done and self._has_run(run_id):
+            self.problems.append(
+                f"{run_id} {name}: a lookup was done again after its effect"
+            )
+        return self.reads
+
+    def _has_run(self, run_id: str) -> bool:
+        """Return whether the process at work has the run."""
+        host = HOST.get()
+        if not isinstance(host, SimulatedHost):
+            return True
+        [owner] = [info.owner for info in self._store.runs() if info.run_id == run_id]
+        return owner in host.owners
 
 
 class WorldGate(InstantGate):

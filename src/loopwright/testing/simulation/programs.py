@@ -42,6 +42,8 @@ class DrawnEngine(LoopEngine):
     seed: int = 0
     effects: Any = None
     """Called with the run and a name for each effect of the engine's own."""
+    reads: Any = None
+    """Called with the run and a name for each lookup; returns a text that is never the same."""
 
     async def solve(self, run: Run) -> str:
         """Do the drawn steps, and answer with what they gave."""
@@ -143,12 +145,29 @@ async def _ask_user(place: Place) -> str:
 
 
 async def _effect(place: Place) -> str:
+    return await _do_own(place, "own")
+
+
+async def _do_own(place: Place, effect: str) -> str:
     async def work() -> str:
         if place.engine.effects is not None:
             await place.engine.effects(place.run.run_id, place.name)
         return f"done {place.name}"
 
-    return await place.run.effect("own", work, into=str)
+    return await place.run.effect(effect, work, into=str)
+
+
+async def _lookup(place: Place) -> str:
+    """Read something, and do an effect that is named after it: one read anew would have another name."""
+    engine, run = place.engine, place.run
+
+    async def read() -> str:
+        return str(await engine.reads(run.run_id, place.name))
+
+    if engine.reads is None:
+        return await _effect(place)
+    found = await run.lookup("read", read, into=str)
+    return await _do_own(place, f"use {found}")
 
 
 async def _sleep(place: Place) -> str:
@@ -208,8 +227,8 @@ async def _side(place: Place) -> str:
 
 Drawn: TypeAlias = Callable[[Place], Awaitable[str]]
 STEPS: tuple[Drawn, ...] = (
-    _ask, _ask, _grade, _loop, _loop, _call, _call, _call, _gather, _gather, _delegate, _ask_user, _effect, _permit,
-    _side, _sleep, _timeout, _timeout, _as_completed, _as_completed,
+    _ask, _ask, _grade, _loop, _loop, _call, _call, _call, _gather, _gather, _delegate, _ask_user, _effect, _lookup,
+    _lookup, _permit, _side, _sleep, _timeout, _timeout, _as_completed, _as_completed,
 )  # fmt: skip
 CHILDREN: tuple[Any, ...] = (ReActEngine, ChainOfThoughtEngine)
 BUILT_IN: tuple[Factory, ...] = (

@@ -183,12 +183,22 @@ class World:
     def _make_engine(self, runtime: Runtime) -> Any:
         engine = self.program.engine(runtime)
         if isinstance(engine, DrawnEngine):
-            engine = dataclasses.replace(engine, effects=self._do_effect)
+            engine = dataclasses.replace(
+                engine, effects=self._do_effect, reads=self._read
+            )
         return engine
 
     async def _do_effect(self, run_id: str, name: str) -> None:
         self.ledger.note_effect(run_id, name)
         await asyncio.sleep(self._random.uniform(0.0, 0.5))
+
+    async def _read(self, run_id: str, name: str) -> str:
+        """Return a text that is never the same, and whose characters always have the same sum."""
+        number = self.ledger.note_read(run_id, name)
+        await asyncio.sleep(self._random.choice((0.0, 0.0, 0.3)))
+        self.may_die(self._random)
+        await asyncio.sleep(0.0)
+        return f"{number:05d}{99_999 - number:05d}"
 
     def _connect(self, host: SimulatedHost, name: str) -> SimulatedJournal:
         faults = StoreFaults()

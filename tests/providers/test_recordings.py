@@ -1,50 +1,33 @@
 """Recorded replies of real models, decoded by the provider of their API, whole and in chunks of any size."""
 
+import contextlib
 import itertools
 import json
 import random
-import re
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from fault_sizes import sized
+from loopwright.attachments import Attachment
 from loopwright.errors import ProviderError
-from loopwright.messages import Completion, Conversation, Observation, Proposal
-from loopwright.providers import (
-    AnthropicProvider,
-    BedrockProvider,
-    GeminiProvider,
-    OpenAIProvider,
-    OpenAIResponsesProvider,
-    Request,
-    StreamingProvider,
+from loopwright.messages import (
+    Completion,
+    Conversation,
+    Message,
+    Observation,
+    Proposal,
+    ToolCall,
 )
+from loopwright.providers import Request
 from recordings import MISSING, rows
 from wire_checks import encode_response, list_differences, list_sealed
+from wire_replay import PROVIDERS, connect, decode
 
 Row = dict[str, Any]
-Build = Callable[..., StreamingProvider]
 CHUNKINGS = sized(20, 10_000)
 
 
-def build_bedrock(model: str, **options: Any) -> StreamingProvider:
-    return BedrockProvider(model, region="us-east-1", **options)
-
-
-PROVIDERS: dict[str, Build] = {
-    "openai-responses": OpenAIResponsesProvider,
-    "openai-chat": OpenAIProvider,
-    "openrouter": OpenAIProvider,
-    "groq": OpenAIProvider,
-    "deepseek": OpenAIProvider,
-    "mistral": OpenAIProvider,
-    "anthropic-messages": AnthropicProvider,
-    "google": GeminiProvider,
-    "bedrock-converse": build_bedrock,
-}
 ROWS = [
     pytest.param(family, row, id=f"{family}-{number}")
     for family in PROVIDERS
@@ -58,65 +41,6 @@ SEALED = [
 ]
 
 pytestmark = pytest.mark.skipif(not ROWS, reason=MISSING)
-
-
-class Chunks(httpx.AsyncByteStream):
-    """A body that arrives in chunks."""
-
-    def __init__(self, body: bytes, cuts: list[int]) -> None:
-        places = [0, *sorted(cuts), len(body)]
-        pairs = itertools.pairwise(places)
-        self._chunks = [body[start:end] for start, end in pairs if start < end]
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            yield chunk
-
-
-def connect(
-    family: str, interaction: Row, cuts: list[int], asked: list[Row] | None = None
-) -> StreamingProvider:
-    """Return the provider of a family, connected to a recorded response."""
-    response = interaction["response"]
-    body = encode_response(response)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if asked is not None:
-            asked.append(json.loads(request.content))
-        kind = {"content-type": response["content_type"]}
-        return httpx.Response(
-            response["status"], headers=kind, stream=Chunks(body, cuts)
-        )
-
-    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-    model = read_model_name(interaction["request"])
-    return PROVIDERS[family](
-        model, base_url="http://api.example/v1", api_key="k", client=client
-    )
-
-
-def read_model_name(request: Row) -> str:
-    """Return the model that a recorded request names, in its body or its path."""
-    found = re.search(r"/models/([^:/]+):|/model/([^/]+)/", request["path"])
-    return str(
-        request["body"].get("model") or ((found[1] or found[2]) if found else "model-1")
-    )
-
-
-async def decode(
-    family: str, interaction: Row, *, streaming: bool, cuts: list[int]
-) -> Completion | ProviderError:
-    provider = connect(family, interaction, cuts)
-    request = Request(Conversation.of("x"))
-    try:
-        if not streaming:
-            return await provider.complete(request)
-        deltas = [delta async for delta in provider.stream(request)]
-    except ProviderError as error:
-        return error
-    completion = deltas[-1].completion
-    assert completion is not None
-    return completion
 
 
 def check(decoded: Completion | ProviderError, expected: Row) -> None:
@@ -210,6 +134,52 @@ async def test_next_request_of_gemini_returns_the_signatures(
         assert list_sealed(turns) == list_sealed(parts)
 
 
+TWO_TURNS = [
+    one
+    for one in ROWS
+    if len(one.values[1]["interactions"]) > 1
+    and "builtin_tools" not in one.values[1]["features"]
+]
+
+
+@pytest.mark.parametrize(("family", "row"), TWO_TURNS)
+async def test_next_request_carries_what_the_recorded_one_does(
+    family: str, row: Row
+) -> None:
+    """Every signature and encrypted part of a reply that the recorded client sent back goes back, in its order."""
+    for interaction, following in itertools.pairwise(row["interactions"]):
+        completion = await decode(
+            family, interaction, streaming=row["streaming"], cuts=[]
+        )
+        if isinstance(completion, ProviderError):
+            continue
+        sent: list[Row] = []
+        again = connect(family, following, [], sent)
+        question = Request(answer_calls(Conversation.of("x"), completion).user("And?"))
+        with contextlib.suppress(ProviderError):  # the recorded reply may be an error
+            await again.complete(question)
+
+        given = list_sealed(read_reply(interaction["response"]))
+        recorded = list_sealed(following["request"]["body"])
+        wanted = [sealed for sealed in recorded if unify(sealed) in map(unify, given)]
+        own = map(unify, list_sealed(sent[0]))
+        missing = [sealed for sealed in map(unify, wanted) if sealed not in own]
+        assert missing == []  # `in` moves the iterator on, so that the order counts too
+
+
+def read_reply(response: Row) -> Any:
+    """Return a recorded reply as JSON: that of each event of a stream of texts."""
+    if "sse" not in response:
+        return response.get("body")
+    lines = [line for line in response["sse"].splitlines() if line.startswith("data:")]
+    return [json.loads(line[5:]) for line in lines if "{" in line]
+
+
+def unify(sealed: str) -> str:
+    """Return base64 in one alphabet: Google's client writes that for URLs."""
+    return sealed.replace("-", "+").replace("_", "/")
+
+
 def answer_calls(asked: Conversation, completion: Completion) -> Conversation:
     """Return the conversation with the reply and a result for each of its calls."""
     proposal = Proposal.issue(
@@ -237,3 +207,98 @@ def list_new_kinds(items: list[Row], sealed: list[str]) -> list[str]:
     calls = [item for item in items if item.get("type") == "function_call"]
     count = 1 if calls else 0
     return ["function_call", "function_call_output"] * count
+
+
+SHOWN = [
+    one
+    for one in ROWS
+    if "test_multimodal_tool_returns" in one.values[1]["id"]
+    and "direct-" in one.values[1]["id"]
+    and one.values[0]
+    not in (
+        "groq",
+        "mistral",
+        "openai-chat",
+    )  # whose own order the tests of images have
+]
+SOURCED = ("image", "document")
+IMAGE_KINDS = {"jpeg": "image/jpeg", "png": "image/png", "pdf": "application/pdf"}
+
+
+@pytest.mark.parametrize(("family", "row"), SHOWN)
+async def test_attachment_of_a_tool_is_sent_where_the_recorded_client_had_it(
+    family: str, row: Row
+) -> None:
+    recorded = find_parts(row["interactions"][-1]["request"]["body"])
+    found = [load_part(part) for part in recorded]
+    if not found or None in found:
+        pytest.skip("sound, video, or a file that the vendor keeps")
+    call = ToolCall("get_file", {}, "c1")
+    asked = Conversation.of("x").add(
+        Message("assistant", "", (call,)),
+        Message(
+            "tool", "", call_id="c1", attachments=tuple(one for one in found if one)
+        ),
+    )
+    sent: list[Row] = []
+    await connect(family, row["interactions"][-1], [], sent).complete(Request(asked))
+
+    own = [part for part in find_parts(sent[0]) if "text" not in part]
+    assert [load_part(part) for part in own] == found
+
+
+RESULTS = (
+    "tool_result",
+    "function_call_output",
+    "toolResult",
+    "function_response",
+    "functionResponse",
+)
+
+
+def find_parts(value: Any, *, inside: bool = False) -> list[Row]:
+    """Return the images and documents inside of the results of a request, as they are written."""
+    if isinstance(value, list):
+        return [part for one in value for part in find_parts(one, inside=inside)]
+    if not isinstance(value, dict):
+        return []
+    if inside and load_part(value) is not None:
+        return [value]
+    is_result = value.get("type") in RESULTS
+    return [
+        part
+        for name, one in value.items()
+        for part in find_parts(one, inside=inside or is_result or name in RESULTS)
+    ]
+
+
+def load_part(part: Row) -> Attachment | None:
+    """Return the attachment that a part of any API is."""
+    if "image_url" in part:
+        return load_url("image", part["image_url"])
+    if "file_data" in part:
+        return load_url("document", part["file_data"], part["filename"])
+    google = part.get("inline_data") or part.get("inlineData")
+    if google:
+        media_type = google.get("mime_type") or google["mimeType"]
+        return load(media_type, unify(google["data"]))
+    bedrock = part.get("image") or part.get("document")
+    if bedrock:
+        return load(IMAGE_KINDS[bedrock["format"]], bedrock["source"]["bytes"])
+    return load_source(part["source"]) if part.get("type") in SOURCED else None
+
+
+def load_source(source: Row) -> Attachment:
+    if "url" in source:
+        return Attachment.image(source["url"])
+    return load(source["media_type"], source["data"])
+
+
+def load_url(kind: Any, url: str, name: str = "") -> Attachment:
+    loaded = Attachment.image(url) if kind == "image" else Attachment.document(url)
+    return Attachment(kind, loaded.media_type, loaded.data, loaded.url, name)
+
+
+def load(media_type: str, data: str) -> Attachment:
+    kind: Any = media_type.partition("/")[0]
+    return Attachment("image" if kind == "image" else "document", media_type, data)

@@ -118,6 +118,13 @@ def list_sealed(value: Any) -> list[str]:
         return [sealed for inner in value for sealed in list_sealed(inner)]
     if not isinstance(value, dict):
         return []
-    names = ("encrypted_content", "signature", "thoughtSignature", "redactedContent")
-    own = [str(value[name]) for name in names if value.get(name)]
+    names = (
+        "encrypted_content",
+        "signature",
+        "thoughtSignature",
+        "thought_signature",
+        "redactedContent",
+        "data",
+    )
+    own = [value[name] for name in names if isinstance(value.get(name), str)]
     return own + [sealed for inner in value.values() for sealed in list_sealed(inner)]

@@ -268,9 +268,7 @@ class OpenAIProvider(Endpoint):
             conversation = join_system_messages(conversation)
         conversation = arrange_messages(conversation, self._quirks)
         try:
-            quirks = self._quirks
-            place = "" if quirks.send_reasoning is None else source
-            encoder = get_message_encoder(quirks, place)
+            encoder = get_message_encoder(self._quirks, source)
             messages = conversation.joined(encoder)
             options = self._encode_options(request)
             return b"".join([self._head, messages, b"]", *options, end, b"}"])

@@ -31,7 +31,8 @@ class Quirks:
         fetches_images: it fetches images that are given by URL.
         user_after_tool: it takes a user's message right behind a tool's result. For Mistral, which does not, an
             assistant's "OK." comes between.
-        send_reasoning: the form of reasoning to send back with the next request; `None` sends none.
+        send_reasoning: the form of reasoning to send back with the next request; with `None` that is
+            `reasoning_details`, to the host and account that sent it.
         effort: how `Sampling.effort` is sent: in the field `reasoning_effort`, in an object `reasoning`, or not at all.
         top_k: it accepts `Sampling.top_k`.
         key_variable: the environment variable that holds its API key.

@@ -34,6 +34,7 @@ STRICT_KEYWORDS = frozenset(
 )
 TYPE_KEYWORDS = frozenset({"type", "$ref", "anyOf"})  # strict mode requires one of them
 MAX_SCHEMA_NAME = 64  # characters
+SIGNED_FORM = "reasoning_details"
 
 _NOT_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -55,7 +56,7 @@ def encode_message(
     if message.calls:
         wire["content"] = message.content or None
         wire["tool_calls"] = list(map(_build_call, message.calls))
-    if message.reasoning and quirks.send_reasoning is not None:
+    if message.reasoning and source is not None:
         wire.update(_build_reasoning(message, quirks.send_reasoning, source))
     return to_json(wire)
 
@@ -81,19 +82,22 @@ def _build_call(call: ToolCall) -> dict[str, object]:
 
 
 def _build_reasoning(
-    message: Message, form: str, source: str | None
+    message: Message, named: str | None, source: str
 ) -> dict[str, object]:
-    """Return the reasoning of one form and source, in the field that it came in; journals of before name no source."""
-    if source is None:
-        return {}
+    """Return the reasoning of one form and source, in the field that it came in; journals of before name no source.
+
+    Without a named form it is `reasoning_details`, which may be signed: it goes back to the source that sent it.
+    """
+    form = named or SIGNED_FORM
+    sources = ("", source) if named else (source or None,)
     reasoning = [
         part
         for part in message.reasoning
-        if part.form == form and part.source in ("", source)
+        if part.form == form and part.source in sources
     ]
     if not reasoning:
         return {}
-    if form == "reasoning_details":
+    if form == SIGNED_FORM:
         return {form: [part.block for part in reasoning if part.block is not None]}
     return {form: "".join([part.text for part in reasoning])}
 

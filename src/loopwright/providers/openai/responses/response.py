@@ -13,7 +13,8 @@ from .request import FORM, Item
 
 CUT_REASONS = frozenset({"max_output_tokens", "max_tokens"})
 FINISH_REASONS = {"completed": "stop", "incomplete": "length"}
-CALLS = frozenset({"function_call", "custom_tool_call"})
+# Compared one by one: a damaged reply may hold types that have no hash.
+CALLS = ("function_call", "custom_tool_call")
 
 
 class WireInputDetails(Wire):
@@ -149,7 +150,7 @@ class WireReply(Wire):
 
     def _list_opaque(self, source: str) -> list[Reasoning]:
         """Return what is sent back unchanged; a message is a mark of its place, whose text the message holds."""
-        kinds = {str(item.get("type")) for item in self.output} - CALLS
+        kinds = {str(item.get("type")) for item in self.output}.difference(CALLS)
         if kinds <= {"message"} and not self._has_phase:
             return []
         opaque: list[Reasoning] = []

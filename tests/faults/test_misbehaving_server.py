@@ -91,7 +91,7 @@ class Server:
         self._behavior, self._share, self._seconds = behavior, share, seconds
         self._random = random.Random(1)
         self._began: float | None = None
-        self.closing = asyncio.Event()
+        self.begun, self.closing = asyncio.Event(), asyncio.Event()
         self.requests, self.bad, self.during_outage = 0, 0, 0
 
     async def serve(
@@ -118,10 +118,17 @@ class Server:
         await writer.drain()
         return stays_open
 
+    @property
+    def recovers_at(self) -> float:
+        """Monotonic time at which the outage is over."""
+        assert self._began is not None
+        return self._began + self._seconds
+
     def _is_bad(self) -> bool:
         if self._began is None:
             self._began = time.monotonic()
-        if time.monotonic() < self._began + self._seconds:
+            self.begun.set()
+        if time.monotonic() < self.recovers_at:
             self.during_outage += 1
             return True
         return self._random.random() < self._share
@@ -189,3 +196,36 @@ async def test_a_bad_day_of_the_server_loses_no_run(day: str, count: int) -> Non
     }
     assert len(ended) == count
     assert server.bad > 0 or share == 0.01
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", sorted({50, sized(50, 200), sized(50, 1000)}))
+async def test_new_runs_answer_soon_after_the_server_recovered(count: int) -> None:
+    """They begin when the outage is over, beside all the runs that waited for its end."""
+    server = Server(fail, 0.0, sized(3, 6))
+    async with serving(server) as provider:
+        runtime = Runtime(provider, journal=MemoryJournal(), limits=PATIENCE)
+        engine = FunctionEngine(runtime, body=ask_thrice)
+        waiting = [asyncio.create_task(engine.run("Go.")) for _ in range(count)]
+        await server.begun.wait()
+        await asyncio.sleep(server.recovers_at - time.monotonic())
+
+        async def answer_soon(pause: float) -> float:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            result = await engine.run("Now?")
+            assert result.status == "completed"
+            return time.monotonic() - began
+
+        seconds = await asyncio.gather(*(answer_soon(n / 5) for n in range(10)))
+        results = await asyncio.gather(*waiting)
+
+    took = time.monotonic() - server.recovers_at
+    figure(
+        "recovery",
+        f"{count} waiting runs, outage of {sized(3, 6)} s with {server.during_outage} requests: new runs answered in "
+        f"{max(seconds):.1f} s at most, all of them after {took:.1f} s",
+    )
+    assert max(seconds) <= 5.0
+    assert server.during_outage <= count + 11 + sized(3, 6)
+    assert {result.status for result in results} <= {"completed", "suspended"}

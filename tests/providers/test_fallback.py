@@ -25,8 +25,10 @@ from loopwright.errors import (
     ProviderError,
     ProviderTimeout,
 )
+from loopwright.events import ModelReplied
 from loopwright.messages import Message, Usage
-from loopwright.providers import FallbackProvider, OpenAIProvider
+from loopwright.providers import FallbackProvider, OpenAIProvider, TextTools
+from loopwright.providers.dialects import JsonDialect
 from loopwright.resilience import CircuitBreakers
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from sample_tools import add
@@ -543,21 +545,120 @@ async def test_a_fallback_in_the_middle_of_a_run_continues_after_its_tools() -> 
     ]
 
 
-async def test_its_breaker_opens_only_when_all_of_them_fail() -> None:
-    clock = FakeClock()
+def in_runtime(
+    provider: FallbackProvider | TextTools, clock: FakeClock, **limits: Any
+) -> Runtime:
+    """A runtime whose breakers open at the first failure."""
     breakers = CircuitBreakers(threshold=1, clock=clock)
-    first, second = says(REFUSED, REFUSED, model="a"), says("yes", BUSY, model="b")
-    runtime = Runtime(
-        FallbackProvider(first, second, clock=clock), breakers=breakers, clock=clock
+    return Runtime(provider, breakers=breakers, clock=clock, limits=Limits(**limits))
+
+
+async def test_a_member_whose_breaker_is_open_is_skipped_and_the_others_are_not() -> (
+    None
+):
+    clock = FakeClock()
+    first, second = says(BUSY, "late", model="a"), says("1", "2", model="b")
+    fallback = FallbackProvider(first, second, cool_down=0.0, clock=clock)
+    runtime = in_runtime(fallback, clock)
+    results = [await ReActEngine(runtime).run("q") for _ in range(2)]
+
+    assert [result.answer for result in results] == ["1", "2"]
+    assert (len(first.requests), len(second.requests)) == (1, 2)
+    assert runtime.breakers.states() == {"scripted/a": "open", "scripted/b": "closed"}
+    [reply] = [
+        e.event.completion
+        for e in runtime.journal.read(results[1].run_id)
+        if isinstance(e.event, ModelReplied)
+    ]
+    assert reply.flags == (
+        "fallback: scripted/a: scripted/a failed too often; it is not called for another 1.0 s",
+    )
+    clock.advance(1.0)
+    assert (await ReActEngine(runtime).run("q")).answer == "late"
+    assert runtime.breakers.states() == {"scripted/a": "closed", "scripted/b": "closed"}
+
+
+async def test_where_every_breaker_is_open_the_call_waits_for_the_first_probe() -> None:
+    clock = FakeClock()
+    first, second = says(BUSY, model="a"), says(BUSY, "back", model="b")
+    runtime = in_runtime(FallbackProvider(first, second, clock=clock), clock)
+    runtime.breakers.get("scripted/a", open_seconds=50.0)
+    result = await ReActEngine(runtime).run("q")
+    kinds = [e.kind for e in runtime.journal.read(result.run_id)]
+
+    assert (result.answer, result.llm_calls) == ("back", 1)
+    assert kinds.count("attempt_failed") == 1
+    assert kinds.count("model_waiting") == 1
+    assert (len(first.requests), len(second.requests)) == (1, 2)
+    assert sum(clock.slept) == pytest.approx(1.0)
+
+
+async def test_calls_that_all_members_reject_are_admitted_one_at_a_time() -> None:
+    """Each call waits in the queue of the member that works again first, and nobody blocks it by a place elsewhere."""
+    clock = FakeClock()
+    members = [says(BUSY, *["ok"] * 20, model=model) for model in "ab"]
+    runtime = in_runtime(FallbackProvider(*members, clock=clock), clock)
+    results = await asyncio.gather(
+        *(ReActEngine(runtime).run(f"q{n}") for n in range(10))
     )
 
+    assert {result.answer for result in results} == {"ok"}
+    assert sum(len(member.requests) for member in members) == 12
+
+
+async def test_a_member_that_a_person_switched_off_is_skipped_and_all_of_them_fail() -> (
+    None
+):
+    clock = FakeClock()
+    runtime = in_runtime(
+        FallbackProvider(never("a"), says("yes", model="b"), clock=clock), clock
+    )
+    runtime.breakers.force_open("scripted/a", "too dear")
     assert (await ReActEngine(runtime).run("q")).answer == "yes"
-    assert breakers.get("fallback/a|b").state == "closed"
-    limits = Limits(max_provider_wait=0)
-    patient = Runtime(runtime.provider, breakers=breakers, clock=clock, limits=limits)
-    waiting = await ReActEngine(patient).run("q")
-    state = breakers.get("fallback/a|b").state
-    assert (waiting.stop_reason, state) == ("provider_unavailable", "open")
+
+    runtime.breakers.force_open("scripted/b", "too slow")
+    failed = await ReActEngine(runtime).run("q")
+
+    assert (failed.status, failed.stop_reason) == ("failed", "provider_error")
+    assert "scripted/a is switched off: too dear" in str(failed.error)
+    assert clock.slept == []
+
+
+class Hanging(ScriptedProvider):
+    """Never answers."""
+
+    async def complete(self, request: Request) -> Completion:
+        self.requests.append(request)
+        await asyncio.sleep(60)
+        raise AssertionError
+
+
+@pytest.mark.parametrize("deltas", [False, True])
+@pytest.mark.parametrize("dialect", [None, "react", "json"])
+async def test_each_member_has_the_time_of_an_attempt_also_in_a_dialect(
+    dialect: str | None, deltas: bool
+) -> None:
+    hanging = Hanging([], model="a")
+    answer = (
+        JsonDialect().format_answer("yes") if dialect == "json" else "Final Answer: yes"
+    )
+    inner = FallbackProvider(hanging, says(answer, model="b"))
+    fallback = FallbackProvider(inner, never())
+    provider = fallback if dialect is None else TextTools(fallback, dialect)
+    limits = Limits(model_timeout=0.05, max_provider_wait=1.0)
+    runtime = Runtime(
+        provider, limits=limits, breakers=CircuitBreakers(threshold=1), tools=[add]
+    )
+    engine = ReActEngine(runtime)
+    if deltas:
+        async with engine.start("q", deltas=True) as run:
+            assert any([isinstance(item, Delta) async for item in run])
+            result = await run.result()
+    else:
+        result = await engine.run("q")
+
+    assert (result.status, len(hanging.requests)) == ("completed", 1)
+    assert runtime.breakers.states() == {"scripted/a": "open", "scripted/b": "closed"}
 
 
 def dead_port() -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .base import Request as Request
     from .base import Sampling as Sampling
     from .base import StreamingProvider as StreamingProvider
+    from .base import admit_attempt as admit_attempt
     from .base import stream_deltas as stream_deltas
     from .bedrock.provider import BedrockProvider as BedrockProvider
     from .context import ContextPolicy as ContextPolicy
@@ -49,6 +50,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Request",
                 "Sampling",
                 "StreamingProvider",
+                "admit_attempt",
                 "stream_deltas",
             ),
             ".bedrock.provider": ("BedrockProvider",),

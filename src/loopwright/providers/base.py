@@ -1,11 +1,13 @@
 """The provider port: what a model is asked (`Request`) and how it replies (`Completion`, or `Delta` by `Delta`)."""
 
+import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import ProviderError
 from ..messages import Completion, Conversation, Json, JsonObject, ToolCall, ToolSpec
+from ..resilience.call_guard import CallGuard
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
@@ -138,6 +140,8 @@ class Request:
         as_text: the engine reads the reply itself, so a text dialect must return it unchanged.
         timeout: seconds that one attempt may take, `None` without a bound. The runtime enforces it; a provider that
             asks several others (`bounds_attempts`) applies it to each of them.
+        guard: the circuit breakers of the run, which no model reads; a provider that asks several others makes each
+            attempt in `with admit_attempt(provider, request):`.
     """
 
     conversation: Conversation
@@ -147,6 +151,7 @@ class Request:
     schema: OutputSchema | None = None
     as_text: bool = False
     timeout: float | None = None
+    guard: CallGuard | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +197,7 @@ class Provider(Protocol):
 
     A provider makes one call for each `complete` and neither retries nor repairs: the runtime retries, counts, keeps
     circuit breakers and writes the journal. `secrets`, a tuple of texts that the runtime removes from everything it
-    records, and `aclose()` are optional.
+    records, `aclose()`, and `bounds_attempts`, which is true of one that asks several others, are optional.
     """
 
     @property
@@ -242,6 +247,24 @@ class StreamingProvider(Provider, Protocol):
         cancels the call.
         """
         ...
+
+
+def bounds_attempts(provider: Provider) -> bool:
+    """Return whether a provider asks several others, so that time-outs and breakers are for each of them."""
+    return bool(getattr(provider, "bounds_attempts", False))
+
+
+def admit_attempt(
+    provider: Provider, request: Request
+) -> contextlib.AbstractContextManager[None]:
+    """Return the context of one attempt, whose end is told to the breaker of the provider's model.
+
+    Raises `CircuitOpen` if that breaker rejects it. Outside a run, and for a provider that asks several others, there is
+    no breaker.
+    """
+    if request.guard is None or bounds_attempts(provider):
+        return contextlib.nullcontext()
+    return request.guard.admit(f"{provider.name}/{provider.model}")
 
 
 def check_size(provider: Provider, reply: Completion) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 
 from ..clock import Clock, SystemClock
 from ..errors import (
+    CircuitOpen,
     ConfigError,
     ContextTooLong,
     ProviderError,
@@ -15,7 +16,15 @@ from ..errors import (
     format_error,
 )
 from ..messages import Completion
-from .base import Capabilities, Delta, Provider, Request, stream_deltas
+from .base import (
+    Capabilities,
+    Delta,
+    Provider,
+    Request,
+    admit_attempt,
+    bounds_attempts,
+    stream_deltas,
+)
 from .unseen_attachments import add_flag, describe_unseen
 
 MAX_REASON = 300  # characters of an error that a flag repeats
@@ -33,8 +42,10 @@ class FallbackProvider:
     """Asks the first provider and, where it fails, the next one within the same call; the run continues.
 
     A provider that failed for a transient reason (`ProviderError.retryable`) is asked last for `cool_down` seconds, or
-    until it answers. A flag of the completion names each provider that was skipped, and why. Prices, limits and circuit
-    breakers see one provider, named "fallback"; `Completion.model` names the model that answered.
+    until it answers. A flag of the completion names each provider that was skipped, and why. Each provider has
+    `Limits.model_timeout` and its own circuit breaker, named "PROVIDER/MODEL": one whose breaker is open is skipped, and
+    if all are, the call waits for the first that lets it through. Prices and limits see one provider, named "fallback";
+    `Completion.model` names the model that answered.
 
     Args:
         providers: at least one, in order of preference.
@@ -73,7 +84,7 @@ class FallbackProvider:
         self._clock: Clock = clock or SystemClock()
 
     bounds_attempts = True
-    """Whether `Request.timeout` is applied to each member, and not to the whole."""
+    """Whether `Request.timeout` and `Request.guard` are applied to each member, and not to the whole."""
 
     @property
     def name(self) -> str:
@@ -117,14 +128,15 @@ class FallbackProvider:
 
         An error that `when` refuses is raised as it is. If all fail, the error names each provider with its reason; its
         type and fields are those of the most useful error: `ContextTooLong`, which the runtime can repair, else the
-        retryable one with the shortest wait, else the last.
+        retryable one with the shortest wait, else the `CircuitOpen` with the shortest, else the last.
         """
         call = self._begin_call()
         for member in call.order:
             try:
                 asked, flag = member.adapt(request)
-                async with asyncio.timeout(request.timeout):
-                    completion = await member.provider.complete(asked)
+                with admit_attempt(member.provider, asked):
+                    async with asyncio.timeout(member.find_bound(asked)):
+                        completion = await member.provider.complete(asked)
                 return call.accept(member, add_flag(completion, flag))
             except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
                 self._record_failure(call, member, _to_provider_error(member, error))
@@ -140,11 +152,13 @@ class FallbackProvider:
             has_yielded = False
             try:
                 asked, flag = member.adapt(request)
-                stream = stream_deltas(member.provider, asked)
-                async with contextlib.aclosing(stream) as deltas:
-                    async for delta in _bound_stream(deltas, request.timeout):
-                        has_yielded = has_yielded or _has_content(delta)
-                        yield call.accept_delta(member, delta, flag)
+                with admit_attempt(member.provider, asked):
+                    stream = stream_deltas(member.provider, asked)
+                    bound = member.find_bound(asked)
+                    async with contextlib.aclosing(stream) as deltas:
+                        async for delta in _bound_stream(deltas, bound):
+                            has_yielded = has_yielded or _has_content(delta)
+                            yield call.accept_delta(member, delta, flag)
                 return
             except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
                 failure = _to_provider_error(member, error)
@@ -166,7 +180,8 @@ class FallbackProvider:
         self, call: "FallbackCall", member: "Member", error: ProviderError
     ) -> None:
         """Record the failure, and raise it if the next provider must not try."""
-        if error.retryable:
+        # A rejection says nothing new: the breaker knows better when the provider is worth asking.
+        if error.retryable and not isinstance(error, CircuitOpen):
             member.cooling_until = self._clock.monotonic() + self._cool_down
             member.reason = _summarize(error)
         if not self._when(error):
@@ -195,6 +210,10 @@ class Member:
         if not flag:
             return request, flag
         return dataclasses.replace(request, conversation=conversation), flag
+
+    def find_bound(self, request: Request) -> float | None:
+        """Return the seconds that an attempt may take; one that asks several others bounds each of them itself."""
+        return None if bounds_attempts(self.provider) else request.timeout
 
 
 class FallbackCall:
@@ -270,17 +289,20 @@ def _has_content(delta: Delta) -> bool:
 
 def _choose_type(error: ProviderError) -> type[ProviderError]:
     """Return the library's own type of an error, whose constructor is known."""
-    for kind in (ContextTooLong, ProviderTimeout):
+    for kind in (ContextTooLong, CircuitOpen, ProviderTimeout):
         if isinstance(error, kind):
             return kind
     return ProviderError
 
 
-def _rate_usefulness(error: ProviderError) -> tuple[bool, bool, float]:
-    """Return a sort key: first what the runtime can repair, then what it can retry, the shortest wait first."""
-    if not error.retryable:
-        return isinstance(error, ContextTooLong), False, 0.0
-    return isinstance(error, ContextTooLong), True, -(error.retry_after or 0.0)
+def _rate_usefulness(error: ProviderError) -> tuple[int, float]:
+    """Return a sort key: what the runtime can repair, retry, wait for; then the shortest wait first."""
+    wait = -(error.retry_after or 0.0)
+    if isinstance(error, ContextTooLong):
+        return 3, wait
+    if isinstance(error, CircuitOpen):
+        return 0 if error.retry_after is None else 1, wait
+    return (2, wait) if error.retryable else (0, 0.0)
 
 
 def _to_provider_error(member: Member, error: Exception) -> ProviderError:

@@ -9,7 +9,14 @@ from typing import Literal, TypeAlias, cast, get_args
 from ..errors import ConfigError, ProviderError
 from ..messages import Completion
 from ..plugins import build_provider
-from ..providers.base import Capabilities, Delta, Provider, Request, StreamingProvider
+from ..providers.base import (
+    Capabilities,
+    Delta,
+    Provider,
+    Request,
+    StreamingProvider,
+    bounds_attempts,
+)
 from .cassette_file import Cassette, Place, RecordedModel, Slot, read_cassette
 from .chunks import split_completion
 from .requests import (
@@ -68,6 +75,11 @@ class RecordingProvider:
     def capabilities(self) -> Capabilities:
         """The model's capabilities."""
         return self._provider.capabilities
+
+    @property
+    def bounds_attempts(self) -> bool:
+        """Whether the provider asks several others."""
+        return bounds_attempts(self._provider)
 
     async def complete(self, request: Request) -> Completion:
         """Call the model and record the reply."""

@@ -466,7 +466,7 @@ async def test_to_wait_for_a_cool_down_costs_no_call_and_no_retry() -> None:
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, result.llm_calls, clock.slept) == ("completed", 1, [30])
-    assert retries_left(runtime) == 10
+    assert retries_left(runtime) == 10 + 1  # the reserve, and what the call earned
 
 
 class Renewed(FakeClock):

@@ -16,26 +16,23 @@ from ...errors import (
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...messages import Completion, Usage
-from ...providers.base import Provider, Request, check_size, stream_deltas
+from ...providers.base import (
+    Provider,
+    Request,
+    admit_attempt,
+    bounds_attempts,
+    check_size,
+    stream_deltas,
+)
 from ...providers.context import BYTES_PER_TOKEN, measure_request
 from ...providers.final_tool import enforce_schema
 from ...providers.recovered_calls import recover_call
-from ...resilience.circuit_breaker import BreakerPass, CircuitBreaker
+from ...resilience.call_guard import CallGuard
 from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
 from ..session.session import Session, out_of_time
 from .provider_wait import FIRST_DELAY, ProviderWait
 from .stream import ReplyStream
-
-FIRST_OPEN_SECONDS, MAX_OPEN_SECONDS = 1.0, 3.0
-"""How long a model's breaker stays open between two probes, unless the registry says otherwise.
-
-Calls wait for it, so that a recovery is to be seen soon; one probe at a time costs a provider little.
-"""
-TOO_MANY_REQUESTS = 429
-"""Nothing is broken: the provider is left alone for as long as it asks."""
-UNHEALTHY_STATUSES = (408, 409)
-"""Of the statuses below 500, those that say something about the provider's health."""
 
 
 class ModelCall:
@@ -55,12 +52,11 @@ class ModelCall:
     ) -> None:
         self._session, self._key = session, key
         self._provider = provider
-        self._asked, self._request = enforce_schema(provider, request)
+        self._guard = CallGuard(session.services.breakers, session.breaker_changed)
+        guarded = dataclasses.replace(request, guard=self._guard)
+        self._asked, self._request = enforce_schema(provider, guarded)
         self._retries = session.services.retry_budget(provider)
         name = f"{provider.name}/{provider.model}"
-        self._breaker: CircuitBreaker = session.services.breakers.get(
-            name, open_seconds=FIRST_OPEN_SECONDS, max_open_seconds=MAX_OPEN_SECONDS
-        )
         failed = session.replay.recoveries.failed_attempts(key) + earlier
         self._wait = ProviderWait(session, key, name, failed)
 
@@ -70,32 +66,29 @@ class ModelCall:
         Raises `ProviderError` for a failure that is no use trying again, `Suspended` once
         it waited for too long, or `LimitReached` when the run's time is over.
         """
-        while True:
-            try:
-                return await self._attempt(await self._admit())
-            except ProviderError as error:
-                if not error.retryable:
-                    raise
-                failed = error
-            # Not inside the handler: an error raised there would carry this one, unredacted, as its context.
-            await self._pause_after(failed)
-
-    async def _admit(self) -> BreakerPass:
-        """Return the permission of the breaker, once it gives one; waiters are served in order."""
-        breaker, changed = self._breaker, self._session.breaker_changed
         try:
             while True:
                 try:
-                    return breaker.acquire(changed, waiter=self)
-                except CircuitOpen as error:
-                    if error.retry_after is None:  # a person switched the model off
-                        raise
-                    await self._wait.sleep_until_admitted(error)
+                    return await self._attempt()
+                except ProviderError as error:
+                    failed = error
+                # Not inside the handler: an error raised there would carry this one, unredacted, as its context.
+                await self._wait_after(failed)
         finally:
-            breaker.remove_waiter(self)
+            self._guard.cancel_waiting()
+
+    async def _wait_after(self, error: ProviderError) -> None:
+        """Wait until another attempt may be made; raise the error if it is no use trying again."""
+        if isinstance(error, CircuitOpen) and error.retry_after is not None:
+            await self._wait.sleep_until_admitted(error)
+        elif error.retryable:
+            await self._pause_after(error)
+        else:
+            raise error
 
     async def _pause_after(self, error: ProviderError) -> None:
         """Record a failed attempt, and wait until the next one may be made."""
+        self._guard.cancel_waiting()  # while it waits by itself, others go first
         session, wait = self._session, self._wait
         delay = wait.next_delay(error)
         wait.failed += 1
@@ -108,42 +101,31 @@ class ModelCall:
         while not self._retries.spend():
             await wait.sleep(FIRST_DELAY)
 
-    async def _attempt(self, ticket: BreakerPass) -> Completion:
-        breaker, changed = self._breaker, self._session.breaker_changed
-        reported = False
+    async def _attempt(self) -> Completion:
+        """Make one attempt; raise `CircuitOpen` if no breaker lets it through."""
         try:
-            reply = await self._bounded_reply()
-            if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - third-party providers
-                kind = type(reply).__name__
-                raise TypeError(f"complete() returned {kind}, not a Completion")
-            check_size(self._provider, reply)
-            reply = recover_call(reply, self._request)
-            breaker.success(ticket, changed)
-            reported = True
-        except ProviderError as error:
-            if _is_unhealthy(error):
-                breaker.failure(ticket, changed)
-                reported = True
-            elif error.status == TOO_MANY_REQUESTS:
-                breaker.cool_down(error.retry_after or 0.0)
-            raise
-        except (LimitReached, JournalError):
+            with admit_attempt(self._provider, self._request):
+                reply = await self._checked_reply()
+        except (ProviderError, LimitReached, JournalError):
             raise
         except Exception as error:
-            breaker.failure(ticket, changed)
-            reported = True
             text = f"{self._provider.name} raised {type(error).__name__}: {format_error(error)}"
             raise ProviderError(text) from error
-        finally:
-            if not reported:
-                breaker.cancel(ticket)
         self._retries.earn()
         return self._with_usage(reply)
+
+    async def _checked_reply(self) -> Completion:
+        reply = await self._bounded_reply()
+        if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - third-party providers
+            kind = type(reply).__name__
+            raise TypeError(f"complete() returned {kind}, not a Completion")
+        check_size(self._provider, reply)
+        return recover_call(reply, self._request)
 
     async def _bounded_reply(self) -> Completion:
         """Return the reply of one attempt, within its own time and the run's."""
         session, bound = self._session, self._request.timeout
-        if getattr(self._provider, "bounds_attempts", False):
+        if bounds_attempts(self._provider):
             bound = None  # it bounds each of its members
         remaining = session.remaining()
         timeout = shorter(bound, remaining)
@@ -212,12 +194,3 @@ class ModelCall:
         return dataclasses.replace(
             usage, input_tokens=sent, output_tokens=received, estimated=True
         )
-
-
-def _is_unhealthy(error: ProviderError) -> bool:
-    """Whether a failure is a sign of the provider's health; a rejection by an inner breaker is not."""
-    if not error.retryable or isinstance(error, CircuitOpen):
-        return False
-    if error.status is None or error.status >= 500:
-        return True
-    return error.status in UNHEALTHY_STATUSES

@@ -11,6 +11,8 @@ FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 """Seconds: the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)."""
 NOTICEABLE_SECONDS = 0.5
 """Shorter waits for a breaker are not recorded."""
+MIN_PAUSE = 0.001
+"""Seconds between two questions to a breaker at least, whatever it says."""
 MIN_WAKE_SECONDS = 30.0
 """After how many seconds at the earliest a suspended run is resumed."""
 
@@ -56,7 +58,7 @@ class ProviderWait:
 
     async def sleep_until_admitted(self, rejection: CircuitOpen) -> None:
         """Wait before the breaker is asked again; an open one may close at any time."""
-        seconds = rejection.retry_after or 0.0
+        seconds = max(rejection.retry_after or 0.0, MIN_PAUSE)
         self._check(seconds)
         self._record(seconds)
         if not rejection.retryable:

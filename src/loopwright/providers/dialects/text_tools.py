@@ -11,7 +11,14 @@ from ...messages import Completion, Conversation, Message
 from ...parsing.bare_calls import unwrap_reply
 from ...parsing.react_text import INVENTED
 from ...parsing.thinking import strip_thinking
-from ..base import Capabilities, Delta, Provider, Request, stream_deltas
+from ..base import (
+    Capabilities,
+    Delta,
+    Provider,
+    Request,
+    bounds_attempts,
+    stream_deltas,
+)
 from ..fallback import close_all, get_secrets
 from .dialect import Dialect, Parsed, TypedDialect
 from .json import JsonDialect
@@ -83,6 +90,11 @@ class TextTools:
         """The API keys of the wrapped provider."""
         return get_secrets(self._provider)
 
+    @property
+    def bounds_attempts(self) -> bool:
+        """Whether the wrapped provider asks several others."""
+        return bounds_attempts(self._provider)
+
     async def complete(self, request: Request) -> Completion:
         """Call the model once, in the dialect.
 
@@ -124,9 +136,7 @@ class TextTools:
 
     def _prepare_with_tools(self, request: Request) -> "Exchange":
         conversation = self._add_examples(request.conversation)
-        rendered = self.dialect.render(
-            dataclasses.replace(request, conversation=conversation)
-        )
+        rendered = self._render(dataclasses.replace(request, conversation=conversation))
         read = functools.partial(self._read_in_dialect, request=request)
         return Exchange(rendered, self._parse_stream(request), read, ThinkBlock())
 
@@ -177,8 +187,15 @@ class TextTools:
         if request.tools:
             request = dataclasses.replace(request, tools=())
         if any(message.calls for message in request.conversation.messages):
-            return self.dialect.render(request)
+            return self._render(request)
         return request
+
+    def _render(self, request: Request) -> Request:
+        """Return the request as the dialect writes it, with the bounds of the attempt, of which dialects know nothing."""
+        rendered = self.dialect.render(request)
+        return dataclasses.replace(
+            rendered, timeout=request.timeout, guard=request.guard
+        )
 
     def _add_examples(self, conversation: Conversation) -> Conversation:
         """Return the conversation with the examples behind its system message."""

@@ -10,10 +10,10 @@ import pytest
 
 from fault_sizes import figure, sized
 from kill_checks import Chapter, Story, Tally, checked, wrongs
-from kill_notes import Death, Ending, Scenario, When
-from kill_programs import ENGINES
+from kill_notes import ACTIONS, Death, Ending, Scenario, When
+from kill_programs import ENGINES, FAILING
 from kill_runner import Plan, Stage
-from loopwright.events import ModelReplied, ToolFinished, ToolStarted
+from loopwright.events import ModelReplied, ToolFinished, ToolStarted, UndoStarted
 from loopwright.messages import ObservationStatus
 from third_party_package import install_third_party
 
@@ -86,7 +86,7 @@ def in_every_tool(scenario: Scenario, whole: Story) -> Iterator[Plan]:
         note
         for chapter in whole.chapters()
         for note in chapter.notes
-        if note.what in ("started", "acted")
+        if note.what in ACTIONS
     ]
     for number in range(1, len(notes) + 1):
         yield Plan(scenario, [Death(in_tool=number)], look=number % 4 < 2)
@@ -135,7 +135,7 @@ def killed_in_all_ways(stage: Stage, scenario: Scenario, least: int) -> Tally:
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["plain", "streaming"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES, *FAILING])
 def test_a_killed_run_resumes_and_repeats_nothing(
     engine: str, streaming: bool, stage: Stage, total: Tally
 ) -> None:
@@ -286,6 +286,18 @@ def resumed(stage: Stage) -> tuple[Chapter, Ending]:
     return chapter, chapter.ending
 
 
+@pytest.fixture(scope="module")
+def saga(stage: Stage) -> tuple[Chapter, Ending]:
+    """A saga that was killed while its third call was undone."""
+    whole = stage.tell(Plan(Scenario(("saga",))))
+    actions = [n.what for n in whole.chapters()[0].notes if n.what in ACTIONS]
+    third = [place for place, what in enumerate(actions, 1) if what == "undoing"][2]
+    story = stage.tell(Plan(Scenario(("saga",)), [Death(in_tool=third)]))
+    (chapter,) = story.chapters()
+    assert (story.kills, chapter.unknown) == (1, set())
+    return chapter, chapter.ending
+
+
 def test_the_checks_find_nothing_where_nothing_is_wrong(
     resumed: tuple[Chapter, Ending],
 ) -> None:
@@ -362,6 +374,39 @@ def spent_less(chapter: Chapter) -> Chapter:
     ending = chapter.ending.copy()
     ending["llm_calls"] = 1
     return dataclasses.replace(chapter, ending=ending)
+
+
+def undone_again(chapter: Chapter) -> Chapter:
+    again = [
+        dataclasses.replace(n, life=chapter.lives - 1)
+        for n in chapter.notes
+        if n.what == "undoing"
+    ]
+    return dataclasses.replace(chapter, notes=[*chapter.notes, *again])
+
+
+def not_undone(chapter: Chapter) -> Chapter:
+    notes = [n for n in chapter.notes if n.what != "undone"]
+    return dataclasses.replace(chapter, notes=notes)
+
+
+DOCTORED_SAGAS: list[tuple[Callable[[Chapter], Chapter], str]] = [
+    (undone_again, "undo:.* began in life 1, and its outcome was recorded"),
+    (not_undone, "book .*, ok: undone is False, named is False"),
+    (lambda chapter: without(chapter, UndoStarted), "began in life . without a durable intent"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("doctor", "found"), DOCTORED_SAGAS, ids=[found for _, found in DOCTORED_SAGAS]
+)
+def test_the_checks_notice_what_is_wrong_with_a_saga(
+    doctor: Callable[[Chapter], Chapter], found: str, saga: tuple[Chapter, Ending]
+) -> None:
+    chapter, ending = saga
+
+    assert [*wrongs(*saga, Tally())] == []
+    assert re.search(found, "\n".join(wrongs(doctor(chapter), ending, Tally())))
 
 
 DOCTORED: list[tuple[Callable[[Chapter], Chapter], str]] = [

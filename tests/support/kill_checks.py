@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kill_model import Asked
 from kill_notes import Ending, Note, Scenario, read_notes
+from kill_programs import COMPENSATED
 from loopwright.events import (
     AttemptFailed,
     Entry,
@@ -17,9 +18,13 @@ from loopwright.events import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
+    RecoveryTriggered,
     RunFinished,
+    RunStarted,
     ToolFinished,
     ToolStarted,
+    UndoFinished,
+    UndoStarted,
 )
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import canonical_json
@@ -164,6 +169,7 @@ def wrongs(chapter: Chapter, expected: Ending | None, tally: Tally) -> Iterator[
     yield from _started_once(chapter, tally)
     yield from _written_once(chapter, tally)
     yield from _told(chapter, tally)
+    yield from _undone(chapter)
     yield from _restored(chapter)
     if expected is not None:
         yield from _same_end(chapter, expected)
@@ -266,7 +272,14 @@ def _started_once(chapter: Chapter, tally: Tally) -> Iterator[str]:
             tally.recorded_repeated += 1
             yield f"{note.key} started in life {note.life}, and its outcome was recorded"
     in_one_life = Counter((note.life, note.key) for note in started)
-    if twice := [what for what, times in in_one_life.items() if times > 1]:
+    retries = Counter(
+        e.key
+        for e in chapter.entries
+        if isinstance(e.event, RecoveryTriggered) and e.event.strategy == "retry"
+    )
+    if twice := [
+        what for what, times in in_one_life.items() if times > 1 + retries[what[1]]
+    ]:
         yield f"started twice in one life: {twice}"
 
 
@@ -290,7 +303,10 @@ def _told(chapter: Chapter, tally: Tally) -> Iterator[str]:
         if not isinstance(entry.event, ToolFinished) or entry.key not in intents:
             continue
         fence, intent = intents[entry.key]
-        in_doubt = entry.fence > fence and intent.effect in ("write", "destructive")
+        # What is being recovered has failed: its outcome is known.
+        is_open = entry.key not in chapter.by(RecoveryTriggered, 1000)
+        is_write = intent.effect in ("write", "destructive")
+        in_doubt = entry.fence > fence and is_write and is_open
         if in_doubt != (entry.event.status == "unknown"):
             yield f"{entry.key} ({intent.effect}), begun under {fence}, is {entry.event.status} under {entry.fence}"
         if entry.event.status == "unknown":
@@ -300,6 +316,45 @@ def _told(chapter: Chapter, tally: Tally) -> Iterator[str]:
                 for asked in chapter.asked
             ):
                 yield f"no model was told that {entry.key} is unknown"
+
+
+def _undone(chapter: Chapter) -> Iterator[str]:
+    """A saga that did not complete is undone whole, each call under one key, and none again once that is recorded."""
+    intents = {
+        e.key: (e.fence, e.event.idempotency_key)
+        for e in chapter.entries
+        if isinstance(e.event, UndoStarted)
+    }
+    undoing = [note for note in chapter.notes if note.what == "undoing"]
+    for note in undoing:
+        fence, idempotency_key = intents.get(note.key, (chapter.lives + 1, ""))
+        if fence > chapter.fence(note.life):
+            yield f"{note.key} began in life {note.life} without a durable intent"
+        elif idempotency_key != note.idempotency_key:
+            yield f"{note.key} began under {note.idempotency_key!r}, intended was {idempotency_key!r}"
+        if note.key in chapter.by(UndoFinished, chapter.fence(note.life)):
+            yield f"{note.key} began in life {note.life}, and its outcome was recorded"
+    if len({(note.life, note.key) for note in undoing}) < len(undoing):
+        yield "a call was undone twice in one life"
+    yield from _undone_wholly(chapter)
+
+
+def _undone_wholly(chapter: Chapter) -> Iterator[str]:
+    """Whatever a saga did is undone, or named in its error."""
+    started, ended = chapter.entries[0].event, chapter.entries[-1].event
+    if not isinstance(started, RunStarted) or not isinstance(ended, RunFinished):
+        return
+    if not started.saga or ended.status == "completed":
+        return
+    undone = {note.key for note in chapter.notes if note.what == "undone"}
+    for entry in chapter.entries:
+        event = entry.event
+        if not isinstance(event, ToolFinished) or event.status not in ("ok", "unknown"):
+            continue
+        key = f"undo:{entry.key}"
+        is_named = ended.error is not None and f"({entry.key})" in ended.error.message
+        if event.tool in COMPENSATED and is_named == (key in undone):
+            yield f"{event.tool} ({entry.key}), {event.status}: undone is {key in undone}, named is {is_named}"
 
 
 def _restored(chapter: Chapter) -> Iterator[str]:

@@ -26,6 +26,7 @@ from loopwright.errors import UnknownRun
 from loopwright.journals import Claim, SQLiteJournal
 from loopwright.providers import Delta, OpenAIProvider, Quirks
 from loopwright.testing.crash_harness import WITNESS
+from programs import Program
 
 QUIRKS = Quirks(stream_usage=True)
 
@@ -87,7 +88,7 @@ async def _bring_to_its_end(
             result: Result[object] = await engine.resume(run, deps=notes)
         except UnknownRun:
             result, deltas = await _begin(
-                engine, program.task, run, notes, streaming=scenario.streaming
+                engine, program, run, notes, streaming=scenario.streaming
             )
         used = result.usage
         tokens = [used.input_tokens or 0, used.output_tokens or 0]
@@ -98,13 +99,17 @@ async def _bring_to_its_end(
 
 
 async def _begin(
-    engine: LoopEngine, task: str, run: str, notes: Notes, *, streaming: bool
+    engine: LoopEngine, program: Program, run: str, notes: Notes, *, streaming: bool
 ) -> tuple[Result[object], int]:
     """A new run, watched piece by piece if it is to stream; the result, and how many pieces were told."""
     if not streaming:
-        return await engine.run(task, run_id=run, deps=notes), 0
+        return await engine.run(
+            program.task, run_id=run, deps=notes, saga=program.saga
+        ), 0
     deltas = 0
-    async with engine.start(task, run_id=run, deps=notes, deltas=True) as handle:
+    async with engine.start(
+        program.task, run_id=run, deps=notes, saga=program.saga, deltas=True
+    ) as handle:
         async for item in handle:
             deltas += isinstance(item, Delta)
         return await handle.result(), deltas

@@ -12,7 +12,10 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from pydantic import JsonValue
 
 When: TypeAlias = Literal["before", "after"]
-What: TypeAlias = Literal["claimed", "kept", "started", "acted"]
+What: TypeAlias = Literal["claimed", "kept", "started", "acted", "undoing", "undone"]
+
+ACTIONS = "started", "acted", "undoing", "undone"
+"""What tools do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +97,8 @@ class Note:
     """One line of what a process really did.
 
     "claimed": it writes a run, `fence` says under which number. "kept": a barrier returned, all up to the
-    entry `seq` with that `hash` is acknowledged. "started" and "acted": a tool began, and its side effect happened.
+    entry `seq` with that `hash` is acknowledged. "started" and "acted": a tool began, and its side effect
+    happened; "undoing" and "undone": the same of undoing it.
     """
 
     life: int
@@ -120,7 +124,7 @@ class Notes:
         """Note it; what tools do is on the disk before they go on."""
         line = json.dumps({"life": self._life, "run": run, "what": what, **told})
         os.write(self._file, line.encode() + b"\n")
-        if what in ("started", "acted"):
+        if what in ACTIONS:
             os.fsync(self._file)
             if next(self._left) == 1:
                 os.kill(os.getpid(), signal.SIGKILL)

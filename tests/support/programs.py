@@ -51,6 +51,7 @@ class Program:
     tools: Sequence[Tool] = ()
     approver: Approver | None = None
     gate: PolicyGate | None = None
+    saga: bool = False
 
     def journal(self, folder: Path) -> Journal:
         """Where it is kept when it is killed."""

@@ -8,6 +8,7 @@ LoopwrightError
 ├── ReplayDivergence       the engine asks for something else than the journal recorded
 ├── JournalError           the journal failed to store or read an entry
 │   └── Fenced             another worker took the run over
+├── KnowledgeError         a store of knowledge failed to store, find or forget an item
 ├── RunSignal              the run must end or pause; sticky: the engine's next verb raises it again
 │   ├── LimitReached       a limit of the run is used up
 │   ├── Stuck              no progress: repeated calls or repeated denials
@@ -106,6 +107,10 @@ class JournalError(LoopwrightError):
 
     The message names the file, the problem and the cure. Repair the cause, then resume the run.
     """
+
+
+class KnowledgeError(LoopwrightError):
+    """Raised when a store of knowledge does not work; the message names the store, the problem and the cure."""
 
 
 class Fenced(JournalError):

@@ -1,4 +1,4 @@
-"""Plug-ins by entry point: installed engines, providers, toolboxes, gates and journals, imported at first use."""
+"""Plug-ins by entry point: installed engines, providers, toolboxes, gates, journals and knowledge, imported at first use."""
 
 import dataclasses
 import difflib
@@ -14,6 +14,7 @@ from .engine import LoopEngine
 from .errors import ConfigError, LoopwrightError
 from .gates.base import PolicyGate
 from .journals.base import Journal
+from .knowledge.base import Knowledge
 from .providers.base import Provider
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
@@ -22,7 +23,7 @@ State: TypeAlias = Literal["ok", "unchecked", "broken", "conflict", "shadowing",
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-GROUPS = ("engines", "providers", "toolboxes", "gates", "journals")
+GROUPS = ("engines", "providers", "toolboxes", "gates", "journals", "knowledge")
 OURS = "loopwright"
 SWITCH = "LOOPWRIGHT_PLUGINS"
 """Environment variable: an empty text turns third-party plug-ins off, a comma-separated list names distributions."""
@@ -211,6 +212,12 @@ def build_journal(spec: str) -> Journal:
             )
         spec = f"sqlite:{spec}"
     built: Journal = _check_method(build("journals", spec), "barrier", spec)
+    return built
+
+
+def build_knowledge(spec: str) -> Knowledge:
+    """Build the store of knowledge of "name" or "name:place", such as "sqlite:memory.db"."""
+    built: Knowledge = _check_method(build("knowledge", spec), "search", spec)
     return built
 
 

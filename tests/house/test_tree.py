@@ -12,6 +12,7 @@ PACKAGES = {
     "events",
     "gates",
     "journals",
+    "knowledge",
     "observers",
     "parsing",
     "providers",

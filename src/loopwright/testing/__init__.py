@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .contracts.engines import EngineContract as EngineContract
     from .contracts.gates import GateContract as GateContract
     from .contracts.journals import JournalContract as JournalContract
+    from .contracts.knowledge import KnowledgeContract as KnowledgeContract
     from .contracts.providers import ProviderContract as ProviderContract
     from .crash_harness import kill_everywhere as kill_everywhere
     from .crash_harness import witness as witness
@@ -53,6 +54,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".contracts.connected_journals": ("ConnectedJournalContract",),
             ".contracts.durable_journals": ("DurableJournalContract",),
             ".contracts.journals": ("JournalContract",),
+            ".contracts.knowledge": ("KnowledgeContract",),
             ".contracts.providers": ("ProviderContract",),
             ".crash_harness": ("kill_everywhere", "witness", "witnessed"),
             ".journal_cassette": ("cassette_from_journal",),

@@ -1,0 +1,161 @@
+"""Items of a knowledge store in one SQLite connection: store, supersede, list and forget them."""
+
+import dataclasses
+import hashlib
+import secrets
+import sqlite3
+from typing import Any
+
+from ...labels import Label, highest
+from ..base import Forget, Remembered
+
+COLUMNS = "id, text, kind, topic, score, label, untrusted, source_run, source_key, valid_from, valid_to, scope"
+INSERT = f"INSERT INTO items ({COLUMNS}, digest) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - constants
+
+
+def read_item(row: tuple[Any, ...]) -> Remembered:
+    """Return the item of a row of `COLUMNS`."""
+    (id, text, kind, topic, score, label, untrusted, run, key, start, end, scope) = row
+    return Remembered(
+        text, kind, topic, score, label, bool(untrusted), run, key, start, end, scope, id
+    )  # fmt: skip
+
+
+def scope_tokens(scope: str) -> str:
+    """Return a word for a scope and for each one around it, which the index can look for."""
+    parts = scope.split("/") if scope else []
+    around = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return " ".join(map(scope_token, around or [""]))
+
+
+def scope_token(scope: str) -> str:
+    """Return the word by which the index finds a scope; its digits have no stem but themselves."""
+    number = int.from_bytes(hashlib.sha256(scope.encode()).digest()[:8], "big")
+    return f"scope{number}"
+
+
+def hash_key(key: str) -> bytes:
+    """Return what is kept of the key under which an item was stored."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _digest(item: Remembered) -> bytes:
+    parts = (item.scope, item.kind, item.topic, item.text.strip())
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+
+
+class Items:
+    """Writes items; the caller holds a transaction."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    def store(self, item: Remembered, key: str, now: float) -> tuple[str, int]:
+        """Store an item under a key; return its id, and its number if it is new, else 0."""
+        hashed = hash_key(key)
+        known = self._cursor.execute(
+            "SELECT id FROM keys WHERE key_hash = ?", (hashed,)
+        ).fetchone()
+        if known is not None:
+            return known[0], 0
+        id, number = self._find_same(item), 0
+        if not id:
+            id = secrets.token_hex(8)
+            number = self._insert(dataclasses.replace(item, id=id), now)
+        self._cursor.execute("INSERT INTO keys VALUES (?, ?)", (hashed, id))
+        return id, number
+
+    def _find_same(self, item: Remembered) -> str:
+        """Return the id of the same item, now as sensitive and untrusted as both; empty if there is none."""
+        found = self._cursor.execute(
+            "SELECT id, label, untrusted FROM items WHERE digest = ? AND valid_to IS NULL",
+            (_digest(item),),
+        ).fetchone()
+        if found is None:
+            return ""
+        id, before, untrusted = found
+        label: Label = highest((before, item.label))
+        self._cursor.execute(
+            "UPDATE items SET label = ?, untrusted = ?, score = max(score, ?) WHERE id = ?",
+            (label, untrusted or item.untrusted, item.score, id),
+        )
+        return str(id)
+
+    def _insert(self, item: Remembered, now: float) -> int:
+        start = now if item.valid_from is None else item.valid_from
+        if item.topic and item.valid_to is None:
+            self._supersede(item, start)
+        self._cursor.execute(
+            INSERT,
+            (
+                item.id, item.text, item.kind, item.topic, item.score, item.label, item.untrusted, item.source_run,
+                item.source_key, start, item.valid_to, item.scope, _digest(item),
+            ),
+        )  # fmt: skip
+        number = self._cursor.lastrowid or 0
+        if item.valid_to is None:
+            self._cursor.execute(
+                "INSERT INTO words (rowid, text, scopes) VALUES (?, ?, ?)",
+                (number, item.text, scope_tokens(item.scope)),
+            )
+        return number
+
+    def _supersede(self, item: Remembered, now: float) -> None:
+        """End the item of the same scope, kind and topic, which searches no longer find."""
+        for (number,) in self._cursor.execute(
+            "SELECT number FROM items WHERE scope = ? AND kind = ? AND topic = ? AND valid_to IS NULL",
+            (item.scope, item.kind, item.topic),
+        ).fetchall():
+            self._cursor.execute(
+                "UPDATE items SET valid_to = ? WHERE number = ?", (now, number)
+            )
+            self._remove_words(number)
+
+    def _remove_words(self, number: int) -> None:
+        self._cursor.execute("DELETE FROM words WHERE rowid = ?", (number,))
+        self._cursor.execute("DELETE FROM vectors WHERE number = ?", (number,))
+
+    def history(self, id: str) -> list[Remembered]:
+        """Return all versions of an item, the oldest first."""
+        rows = self._cursor.execute(
+            f"SELECT {COLUMNS} FROM items WHERE number IN ({_VERSIONS}) ORDER BY number",  # noqa: S608 - constants
+            {"id": id},
+        )
+        return [read_item(row) for row in rows]
+
+    def forget(self, where: Forget) -> int:
+        """Remove items from every table; return how many."""
+        conditions, values = _conditions(where)
+        numbers = self._cursor.execute(
+            f"SELECT number, id FROM items WHERE {conditions}",  # noqa: S608 - constants
+            values,
+        ).fetchall()
+        for number, id in numbers:
+            self._remove_words(number)
+            self._cursor.execute("DELETE FROM items WHERE number = ?", (number,))
+            self._cursor.execute("UPDATE keys SET id = '' WHERE id = ?", (id,))
+        if numbers:
+            # FTS5 only marks words as deleted; merging its segments into one removes them.
+            self._cursor.execute("INSERT INTO words (words) VALUES ('optimize')")
+        return len(numbers)
+
+
+_VERSIONS = """SELECT other.number FROM items AS one JOIN items AS other
+    ON one.number = other.number
+    OR one.topic != '' AND one.topic = other.topic AND one.scope = other.scope AND one.kind = other.kind
+    WHERE one.id = :id"""
+
+
+def _conditions(where: Forget) -> tuple[str, dict[str, str]]:
+    """Return the SQL condition of what to forget, and its values."""
+    scope = where.scope.strip("/")
+    known = {
+        f"number IN ({_VERSIONS})": where.id,
+        "(scope = :scope OR substr(scope, 1, length(:scope) + 1) = :scope || '/')": scope,
+        "kind = :kind": where.kind,
+        "topic = :topic": where.topic,
+        "source_run = :source_run": where.source_run,
+    }
+    conditions = " AND ".join(text for text, value in known.items() if value)
+    values = dataclasses.asdict(where) | {"scope": scope}
+    return conditions, values

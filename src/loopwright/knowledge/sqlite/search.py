@@ -1,0 +1,159 @@
+"""Search of a knowledge store: candidates by the index of words, scored by how much of the query they say."""
+
+import dataclasses
+import math
+import sqlite3
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..base import Remembered
+from ..terms import Stemmer, beginning_of, read_terms
+from .items import COLUMNS, read_item, scope_token
+
+MAX_CANDIDATES = 40
+"""Items that are scored, the best by BM25."""
+MAX_SCANNED = 2_000
+"""Items that BM25 looks at, about: common words are left out of the look-up where rarer ones have so many."""
+STALE_AFTER, MAX_COUNTS = 1_000, 20_000
+NEIGHBOUR_SHARE = 0.6
+"""Of the score of a turn, what the turn before it and the one after it get: an answer rarely has the question's words."""
+TURN = "turn"
+NUMBERED = ", ".join(f"items.{column.strip()}" for column in COLUMNS.split(","))
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """What to search for."""
+
+    text: str
+    kinds: frozenset[str]
+    limit: int
+    threshold: float
+    scopes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """An item that matches, its number, and how well."""
+
+    number: int
+    item: Remembered
+    score: float
+
+
+class Counts:
+    """How many items have a stem; large counts are kept until the store has grown, since a count reads the items."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._total = 0
+
+    def renew(self, cursor: sqlite3.Cursor) -> int:
+        """Forget counts that are too old; return how many items there are, about."""
+        (total,) = cursor.execute("SELECT max(number) FROM items").fetchone()
+        has_grown = (total or 0) - self._total >= max(STALE_AFTER, self._total // 50)
+        if has_grown or self._total < STALE_AFTER or len(self._known) > MAX_COUNTS:
+            self._known, self._total = {}, total or 0
+        return self._total
+
+    def count(self, cursor: sqlite3.Cursor, stem: str) -> int:
+        """Return how many items have a stem."""
+        known = self._known.get(stem)
+        if known is not None:
+            return known
+        found = cursor.execute(
+            "SELECT doc FROM word_counts WHERE term = ?", (stem,)
+        ).fetchone()
+        count = 0 if found is None else int(found[0])
+        if count > STALE_AFTER // 10:
+            self._known[stem] = count
+        return count
+
+
+class WordSearch:
+    """Searches by words in one connection."""
+
+    def __init__(
+        self, cursor: sqlite3.Cursor, stemmer: Stemmer, counts: "Counts"
+    ) -> None:
+        self._cursor, self._stemmer, self._counts = cursor, stemmer, counts
+
+    def search(self, query: Query) -> list[Found]:
+        """Return the items that match, the best first, whatever their score."""
+        weights, words = self._weigh(query.text)
+        if not words:
+            return []
+        beginnings = {beginning_of(word) for word in read_terms(query.text)}
+        found = {
+            number: Found(number, item, self._score(item, weights, beginnings))
+            for number, item in self._find_candidates(words, query)
+        }
+        self._add_neighbours(found, query)
+        return sorted(found.values(), key=lambda one: (-one.score, -one.number))
+
+    def _weigh(self, text: str) -> tuple[Mapping[str, float], list[str]]:
+        """Return the weight of each stem of a query, and the words to look up, the rarest first."""
+        total = self._counts.renew(self._cursor)
+        weights: dict[str, float] = {}
+        counts: list[tuple[int, str]] = []
+        for word in read_terms(text):
+            for stem in self._stemmer.stem(word):
+                count = self._counts.count(self._cursor, stem)
+                weights[stem] = math.log(1 + (total + 1) / (count + 0.5))
+                counts.append((count, word))
+        looked_up, scanned = list[str](), 0
+        for count, word in sorted(counts):
+            if count and (not looked_up or scanned + count <= MAX_SCANNED):
+                looked_up.append(word)
+                scanned += count
+        return weights, looked_up
+
+    def _find_candidates(
+        self, words: list[str], query: Query
+    ) -> list[tuple[int, Remembered]]:
+        text = " OR ".join(f'"{word}"' for word in words)
+        scopes = " OR ".join(map(scope_token, query.scopes))
+        kinds, values = _kinds_condition(query.kinds)
+        rows = self._cursor.execute(
+            f"""SELECT items.number, {NUMBERED} FROM words JOIN items ON items.number = words.rowid
+            WHERE words MATCH ? {kinds} ORDER BY bm25(words, 1.0, 0.0) LIMIT ?""",  # noqa: S608 - constants
+            (f"(scopes : ({scopes})) AND (text : ({text}))", *values, MAX_CANDIDATES),
+        )
+        return [(row[0], read_item(row[1:])) for row in rows]
+
+    def _score(
+        self, item: Remembered, weights: Mapping[str, float], beginnings: set[str]
+    ) -> float:
+        """Return the share of the query that an item says, by weight, times how sure it is."""
+        stems = self._stemmer.common_stems(item.text, beginnings)
+        matched = sum(weight for stem, weight in weights.items() if stem in stems)
+        return item.score * matched / sum(weights.values())
+
+    def _add_neighbours(self, found: dict[int, Found], query: Query) -> None:
+        """Add the turns beside those that were found."""
+        turns = [one for one in found.values() if one.item.kind == TURN]
+        for turn in turns:
+            for number, item in self._neighbours(turn):
+                score = NEIGHBOUR_SHARE * turn.score
+                known = found.get(number)
+                if known is None or known.score < score:
+                    found[number] = Found(number, item, score)
+
+    def _neighbours(self, turn: Found) -> list[tuple[int, Remembered]]:
+        """Return the turns before and after one, of the same run and scope."""
+        near = list[tuple[int, Remembered]]()
+        for sign, order in (("<", "DESC"), (">", "ASC")):
+            rows = self._cursor.execute(
+                f"""SELECT number, {COLUMNS} FROM items WHERE source_run = ? AND source_run != '' AND number {sign} ?
+                AND kind = ? AND scope = ? AND valid_to IS NULL ORDER BY number {order} LIMIT 1""",  # noqa: S608
+                (turn.item.source_run, turn.number, TURN, turn.item.scope),
+            )
+            near += [(row[0], read_item(row[1:])) for row in rows]
+        return near
+
+
+def _kinds_condition(kinds: Collection[str]) -> tuple[str, list[Any]]:
+    if not kinds:
+        return "", []
+    marks = ", ".join("?" * len(kinds))
+    return f"AND items.kind IN ({marks})", sorted(kinds)

@@ -26,9 +26,10 @@ from ._kernel.durability.fork import fork
 from ._kernel.durability.replay import Replay
 from ._kernel.phases.output_type import OutputType
 from ._kernel.session.claim import ALONE, claim_run
+from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session, delimiter_of
-from .errors import ConfigError, PhaseError
+from .errors import ConfigError, LoopwrightError, PhaseError
 from .events.effects import FactNoted
 from .events.entry import Entry
 from .events.lifecycle import read_start
@@ -229,7 +230,7 @@ class LoopEngine(Options):
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
-            self, session, Conversation(started.messages), output
+            self, session, _given_conversation(started), output
         ).result()
 
     def _resumable(
@@ -371,11 +372,11 @@ class LoopEngine(Options):
         session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.sampling = saga, sampling
         session.delimiter = delimiter_of(run_id, created)
-        session.sensitivity.label = label = _label_of(services, conversation)
+        read = _observe_task(session, conversation)
         started = RunStarted(
             self.name, options, opaque, conversation.messages, to_jsonable_python(services.limits), model,
-            deps is not None, saga, __version__, created, session.delimiter, label, services.app_version,
-            dict(header.tags), header.thread, "", session.journal_id, sampling.options, REVISION,
+            deps is not None, saga, __version__, created, session.delimiter, read.label, services.app_version,
+            dict(header.tags), header.thread, "", session.journal_id, sampling.options, REVISION, read.untrusted,
         )  # fmt: skip
         session.writer.record("", started)
         return conversation, session
@@ -389,12 +390,15 @@ class LoopEngine(Options):
             ) from None
 
 
-def _label_of(services: Services, conversation: Conversation) -> Label:
-    """Return how sensitive a task is: "normal" without a classifier."""
-    classifier = services.classifier
+def _observe_task(session: Session, conversation: Conversation) -> Sensitivity:
+    """Note how sensitive a task is, at least "normal" without a classifier, and whether it is untrusted."""
+    classifier, label = session.services.classifier, conversation.label
     if classifier is None:
-        return "normal"
-    return highest(classifier.label(message.content) for message in conversation)
+        found: list[Label] = ["normal"]
+    else:
+        found = [classifier.label(message.content) for message in conversation]
+    session.sensitivity.observe(highest((label, *found)), conversation.untrusted)
+    return session.sensitivity
 
 
 def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:
@@ -438,9 +442,10 @@ def _conversation(task: object, system: str | None) -> Conversation:
     if (
         last.role == "user" and last.origin == "engine"
     ):  # `conversation.user(...)`, called by who starts the run
-        task = Conversation(
-            [*task.messages[:-1], dataclasses.replace(last, origin="caller")]
-        )
+        asked = dataclasses.replace(last, origin="caller")
+        label, untrusted = task.label, task.untrusted
+        task = Conversation([*task.messages[:-1], asked])
+        task = task.with_provenance(label, untrusted=untrusted)
     return task.with_system(system) if system else task
 
 
@@ -451,7 +456,8 @@ def _recorded_result(
     last = entries[-1] if entries else None
     if last is None or not isinstance(last.event, RunFinished):
         return None
-    done = last.event
+    done, conversation = last.event, Conversation(last.event.messages)
+    label: Label = done.label or highest(("normal", conversation.label))
     return Result(
         done.answer,
         done.status,
@@ -459,16 +465,28 @@ def _recorded_result(
         done.usage,
         done.iterations,
         last.run_id,
-        None if done.error is None else done.error.restore(),
+        _restore_error(done),
         head_hash=last.hash,
         output=_restore_output(done.output, output),
-        conversation=Conversation(done.messages),
+        conversation=conversation,
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
         facts=tuple(
             entry.event for entry in entries if isinstance(entry.event, FactNoted)
         ),
+        label=label,
+        untrusted=done.untrusted if done.label else conversation.untrusted,
     )
+
+
+def _given_conversation(started: RunStarted) -> Conversation:
+    """Return the conversation that a run was given."""
+    given, untrusted = Conversation(started.messages), started.untrusted
+    return given.with_provenance(started.label, untrusted=untrusted)
+
+
+def _restore_error(done: RunFinished) -> LoopwrightError | None:
+    return None if done.error is None else done.error.restore()
 
 
 def _restore_output(recorded: Json, output: OutputType[Any] | None) -> Any:

@@ -1,9 +1,10 @@
-"""Messages of a run: conversations, tool calls, observations, completions and usage."""
+"""Messages of a run: conversations, tool calls, observations and completions."""
 
+import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal, Never, Self, TypeAlias
+from typing import Any, Literal, Never, Self, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
@@ -11,8 +12,10 @@ from pydantic_core import PydanticSerializationError, to_json
 from ._internal.encoder import Encodable as Encodable
 from ._internal.encoder import canonical_json as canonical_json
 from ._internal.encoder import hash_arguments as hash_arguments
+from ._internal.usage import Usage as Usage
 from .attachments import Attachment
 from .errors import ConfigError, PhaseError
+from .labels import Label, LabelledText, check_label, highest
 
 Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = Mapping[str, JsonValue]
@@ -22,11 +25,7 @@ Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "ope
 ObservationStatus: TypeAlias = Literal[
     "ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"
 ]
-UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = (
-    "unknown",
-    "timed_out",
-    "cancelled",
-)
+UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "cancelled")  # fmt: skip
 """Statuses of a call that leave open whether it took effect."""
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
@@ -86,7 +85,9 @@ class Message(Encodable):
     tool's result.
 
     `attachments` are images and documents: of a user, before the text, or of a tool's result,
-    behind it. `reasoning` is the assistant's thinking.
+    behind it. `reasoning` is the assistant's thinking. `label` says how sensitive the text is, and
+    `untrusted` whether any of it came from outside (where it is `None`, what tools and models wrote
+    counts as if it did). Both last as long as the message, and are those of a `LabelledText`.
     """
 
     role: Role
@@ -96,6 +97,17 @@ class Message(Encodable):
     origin: Origin = "caller"
     attachments: tuple[Attachment, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
+    label: Label = dataclasses.field(default="public", compare=False, repr=False)
+    untrusted: bool | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_label(self.label)
+        text = self.content
+        if isinstance(text, LabelledText):
+            untrusted = text.untrusted or self.untrusted
+            object.__setattr__(self, "label", highest((self.label, text.label)))
+            object.__setattr__(self, "untrusted", untrusted)
+            object.__setattr__(self, "content", str(text))
 
     @property
     def trusted(self) -> bool:
@@ -115,6 +127,7 @@ class Observation:
             one.
         fence: puts such a fence around a text.
         attachments: the images and documents that the tool returned; the content names each.
+        label: how sensitive the text is; `untrusted`: whether any of it came from outside.
     """
 
     call: ToolCall
@@ -125,6 +138,8 @@ class Observation:
         default=None, compare=False, repr=False
     )
     attachments: tuple[Attachment, ...] = ()
+    label: Label = dataclasses.field(default="public", compare=False, repr=False)
+    untrusted: bool = dataclasses.field(default=False, compare=False, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -196,6 +211,12 @@ class Proposal(IssuedByRun):
     issuer: object
 
 
+def is_untrusted(message: Message) -> bool:
+    """Return whether a message holds text from outside, as one of a tool or a model may that does not say so."""
+    may_be = message.role == "tool" or not message.trusted
+    return may_be if message.untrusted is None else message.untrusted
+
+
 def encode_message(message: Message) -> bytes:
     """Return the bytes of a message that fingerprints are made of; attachments are in it by their
     hash.
@@ -245,22 +266,28 @@ class Conversation:
 
     `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal
     when their digests are; `size` is about the number of bytes that are sent, with 6,000 for each
-    attachment.
+    attachment. A run that is given the conversation starts with its `label`, the highest of its
+    messages, and is `untrusted` if one of them is; the conversation of a `Result` has those with
+    which the run ended.
     """
 
-    __slots__ = ("_joined", "digest", "messages", "size")
+    __slots__ = ("_joined", "digest", "label", "messages", "size", "untrusted")
     messages: tuple[Message, ...]
     digest: bytes
     size: int
+    label: Label
+    untrusted: bool
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         messages = tuple(messages)
         for message in messages:
             _check_message(message)
         self.messages, self.digest, self.size = (), b"", 0
+        self.label, self.untrusted = "public", False
         self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
         self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
+        self.label, self.untrusted = grown.label, grown.untrusted
         check_call_results(self.messages)
 
     @classmethod
@@ -287,13 +314,20 @@ class Conversation:
             digest = hashlib.sha256(digest + encoded).digest()
             size += estimate_size(message)
         grown = object.__new__(type(self))
-        grown.messages, grown.digest, grown.size = (
-            self.messages + messages,
-            digest,
-            size,
-        )
+        grown.messages = self.messages + messages
+        grown.digest, grown.size = digest, size
         grown._joined = self._joined.copy()
+        grown.label = highest((self.label, *(one.label for one in messages)))
+        grown.untrusted = self.untrusted or any(map(is_untrusted, messages))
         return grown
+
+    def with_provenance(self, label: Label, *, untrusted: bool) -> Self:
+        """Return the conversation with that label and trust, whatever those of its messages are."""
+        if (label, untrusted) == (self.label, self.untrusted):
+            return self
+        marked = copy.copy(self)
+        marked.label, marked.untrusted = label, untrusted
+        return marked
 
     def joined(self, encoder: Callable[[Message], bytes]) -> bytes:
         """Return the encoded messages with commas between; those of the conversation that it grew
@@ -321,16 +355,29 @@ class Conversation:
         )
 
     def assistant(self, text: str, *, origin: Origin = "engine") -> Self:
-        """Return the conversation with an assistant message at its end."""
-        return self.add(Message("assistant", text, origin=origin))
+        """Return the conversation with an assistant message at its end.
+
+        What a model wrote has the label and the trust of the conversation that it read.
+        """
+        message = Message("assistant", text, origin=origin)
+        if origin == "model":
+            read: dict[str, Any] = {"label": self.label, "untrusted": self.untrusted}
+            message = dataclasses.replace(message, **read)
+        return self.add(message)
 
     def with_system(self, text: str) -> Self:
         """Return the conversation with `text` added to its system message, or as one."""
         first = self.messages[0] if self.messages else None
+        added = Message("system", text, origin="engine")
         if first is not None and first.role == "system":
             merged = dataclasses.replace(first, content=f"{first.content}\n\n{text}")
-            return type(self)([merged, *self.messages[1:]])
-        return type(self)([Message("system", text, origin="engine"), *self.messages])
+            grown = type(self)([merged, *self.messages[1:]])
+        else:
+            grown = type(self)([added, *self.messages])
+        untrusted = self.untrusted or is_untrusted(added)
+        return grown.with_provenance(
+            highest((self.label, added.label)), untrusted=untrusted
+        )
 
     def observe(
         self, proposal: Proposal, observations: Iterable[Observation] = ()
@@ -351,6 +398,8 @@ class Conversation:
             proposal.calls,
             origin="model",
             reasoning=proposal.reasoning,
+            label=self.label,
+            untrusted=self.untrusted,
         )
         return self.add(*proposal.delivered, turn, *map(_build_result, results))
 
@@ -385,6 +434,8 @@ def _build_result(observation: Observation) -> Message:
         call_id=observation.call.id,
         origin="tool",
         attachments=observation.attachments,
+        label=observation.label,
+        untrusted=observation.untrusted,
     )
 
 
@@ -423,54 +474,6 @@ def check_call_results(messages: Iterable[Message]) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Usage:
-    """Tokens of one or more model calls.
-
-    `input_tokens` is the total; `cached_tokens` (read from a cache) and `cache_write_tokens` are
-    included in it. `output_tokens` is the total; `reasoning_tokens` is included in it. `None` means
-    that the provider did not say. `cost` is what the provider charged, or what the runtime's prices
-    make of the tokens. `estimated` marks a figure that was guessed from sizes.
-    """
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cost: float | None = None
-    estimated: bool = False
-
-    @property
-    def total_tokens(self) -> int:
-        """Input and output together; what is not known counts as 0."""
-        return (self.input_tokens or 0) + (self.output_tokens or 0)
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            _add_tokens(self.input_tokens, other.input_tokens),
-            _add_tokens(self.output_tokens, other.output_tokens),
-            _add_tokens(self.cached_tokens, other.cached_tokens),
-            _add_tokens(self.cache_write_tokens, other.cache_write_tokens),
-            _add_tokens(self.reasoning_tokens, other.reasoning_tokens),
-            _add_costs(self.cost, other.cost),
-            self.estimated or other.estimated,
-        )
-
-
-def _add_tokens(one: int | None, other: int | None) -> int | None:
-    """Return a sum in which an unknown number counts as 0; `None` if both are unknown."""
-    if one is None and other is None:
-        return None
-    return (one or 0) + (other or 0)
-
-
-def _add_costs(one: float | None, other: float | None) -> float | None:
-    if one is None and other is None:
-        return None
-    return (one or 0.0) + (other or 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
 class Completion:
     """One reply of a model.
 
@@ -485,7 +488,7 @@ class Completion:
     answer: str | None = None
     problem: str | None = None
     finish_reason: str = "stop"
-    usage: Usage = Usage()
+    usage: Usage = Usage()  # noqa: RUF009 - it is frozen
     thought: str = ""
     model: str = ""
     flags: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from .errors import (
 )
 from .events.effects import FactNoted
 from .events.run import ErrorRecord, Question, Status, StopReason
+from .labels import Label, LabelledText, is_at_least
 from .messages import Conversation, Usage
 
 if TYPE_CHECKING:  # typing has defaults of type variables from Python 3.13 on
@@ -128,6 +129,9 @@ class Result(Generic[Output]):
         llm_calls: model calls, each with all its attempts.
         tool_calls: calls that reached a tool.
         facts: the facts that the strategies noted, in the journal's order: plans, votes, critiques; see `fact`.
+        label: how sensitive what the run has read is. A run that is given the `answer` or the `conversation` starts
+            with it, and as `untrusted` as this one is.
+        untrusted: whether the run has read anything from outside.
     """
 
     answer: str | None
@@ -146,6 +150,18 @@ class Result(Generic[Output]):
     llm_calls: int = 0
     tool_calls: int = 0
     facts: tuple[FactNoted, ...] = dataclasses.field(default=(), repr=False)
+    label: Label = dataclasses.field(default="normal", compare=False, repr=False)
+    untrusted: bool = dataclasses.field(default=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Give the answer and the conversation the label of the run, where that says something."""
+        label, untrusted = self.label, self.untrusted
+        marked = self.conversation.with_provenance(label, untrusted=untrusted)
+        object.__setattr__(self, "conversation", marked)
+        is_plain = not untrusted and not is_at_least(label, "sensitive")
+        if self.answer is not None and not is_plain:
+            text = LabelledText(self.answer, label=label, untrusted=untrusted)
+            object.__setattr__(self, "answer", text)
 
     def fact(self, name: str) -> Any:
         """Return the last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""

@@ -4,10 +4,9 @@ import functools
 import hashlib
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from ._kernel.phases import side_effects
 from ._kernel.phases.approvals import Guard
@@ -18,6 +17,7 @@ from ._kernel.phases.best_answer import (
 )
 from ._kernel.phases.child_run import delegate, guards_of_child
 from ._kernel.phases.completions import BranchGroup
+from ._kernel.phases.completions import Completions as Completions
 from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.gather import BranchWork, gather
@@ -43,7 +43,7 @@ from .errors import (
     Unreadable,
 )
 from .gates.base import Cleared
-from .labels import Label
+from .labels import Label, LabelledText
 from .messages import (
     Conversation,
     Json,
@@ -283,7 +283,7 @@ class Run:
         self,
         *works: Callable[["Run"], Awaitable[T]],
         max_concurrency: int | None = None,
-    ) -> "Completions[T]":
+    ) -> "Completions[Run, T]":
         """Do works at once, each in a branch of its own, and get each outcome when there is one.
 
         `async with run.as_completed(*works) as done: async for finished in done: ...`. The order is recorded, so a resumed
@@ -291,7 +291,8 @@ class Run:
         Leaving the block cuts off the works that are under way, and what they had begun is accounted for. A work that
         waits for a person is given when it has ended.
         """
-        return Completions(BranchGroup(self._cycle, max_concurrency), works)
+        group = BranchGroup[T](self._cycle, max_concurrency)
+        return Completions(group, works, _bind)
 
     async def timeout(
         self, seconds: float | timedelta, work: Callable[["Run"], Awaitable[T]]
@@ -354,10 +355,26 @@ class Run:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
     async def effect(
-        self, name: str, function: Callable[[], Awaitable[T]], *, into: type[T]
+        self,
+        name: str,
+        function: Callable[[], Awaitable[T]],
+        *,
+        into: type[T],
+        untrusted: bool = False,
+        label: Label = "public",
     ) -> T:
-        """Make something of the engine's own an effect: gated like a read, recorded, and not done again on resume."""
-        return await side_effects.effect(self._cycle, name, function, into)
+        """Make something of the engine's own an effect: gated like a read, recorded, and not done again on resume.
+
+        The run is at least as sensitive as `label` from then on, and `untrusted` if the value comes from outside; a
+        `LabelledText` in the value says so by itself.
+        """
+        read = read_label(label, untrusted)
+        return await side_effects.effect(self._cycle, name, function, into, read)
+
+    def label_text(self, text: str) -> LabelledText:
+        """Return a text with the provenance of what the run has read so far, to store it outside of the run."""
+        read = self._session.sensitivity
+        return LabelledText(text, label=read.label, untrusted=read.untrusted)
 
     async def lookup(
         self,
@@ -382,45 +399,6 @@ class Run:
         Gates see it as a call of `name` with the effect "write"; nothing runs. Raises `Denied`; waits if a gate asks.
         """
         await side_effects.permit(self._cycle, name, arguments)
-
-
-class Completions(Generic[T]):
-    """The works of `Run.as_completed`: an async context, and an iterator of their outcomes."""
-
-    def __init__(
-        self,
-        group: BranchGroup[T],
-        works: Sequence[Callable[[Run], Awaitable[T]]],
-    ) -> None:
-        self._group, self._works = group, works
-
-    def start(self, work: Callable[[Run], Awaitable[T]]) -> int:
-        """Begin one more work; return its index."""
-        return self._group.start(_bind(work))
-
-    async def __aenter__(self) -> "Completions[T]":
-        """Begin the works."""
-        self._group.open()
-        for work in self._works:
-            self.start(work)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Cut off the works that are under way, or wait for them where the run waits."""
-        await self._group.close(error)
-
-    def __aiter__(self) -> "Completions[T]":
-        """Return itself: an outcome is given once."""
-        return self
-
-    async def __anext__(self) -> Finished[T]:
-        """Return the outcome of the work that ended next."""
-        return await self._group.next()
 
 
 def open_cycle(

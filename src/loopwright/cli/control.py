@@ -313,6 +313,12 @@ def declassify(
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
     ],
+    trusted: Annotated[
+        bool,
+        typer.Option(
+            "--trusted", help="What it has read from outside counts as trusted, too."
+        ),
+    ] = False,
     journal: Journal = None,
 ) -> None:
     """Declare that a run counts as no more sensitive than LABEL from here on, whatever it has read.
@@ -329,6 +335,8 @@ def declassify(
     end(
         context,
         lambda: send_command(
-            run, journal, lambda control: control.declassify(known, reason)
+            run,
+            journal,
+            lambda control: control.declassify(known, reason, trusted=trusted),
         ),
     )

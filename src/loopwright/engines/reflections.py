@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import BaseModel, ValidationError
 
 from ..errors import ConfigError
+from ..labels import Label, LabelledText, find_provenance, is_at_least
 
 
 @runtime_checkable
@@ -19,6 +20,9 @@ class ReflectionStore(Protocol):
 
     The engine calls it as effects of the run, so a recorded call is not repeated on resume. A call that was in flight
     when the process died is repeated: `keep` must not store the same reflection twice.
+
+    A reflection is kept as a `LabelledText`, with the provenance of the run that made it. A store that returns it as
+    one makes the run that recalls it as sensitive and as untrusted.
     """
 
     async def recall(self, task: str) -> Sequence[str]:
@@ -39,20 +43,28 @@ class MemoryReflections:
     """Keeps reflections in the memory of the process."""
 
     def __init__(self) -> None:
-        self._reflections: dict[str, dict[str, None]] = {}
+        self._reflections: dict[str, dict[str, LabelledText]] = {}
 
     async def recall(self, task: str) -> Sequence[str]:
         """Return the reflections on a task, oldest first."""
-        return list(self._reflections.get(task_key(task), ()))
+        return list(self._reflections.get(task_key(task), {}).values())
 
     async def keep(self, task: str, reflection: str) -> None:
-        """Store a reflection once."""
-        self._reflections.setdefault(task_key(task), {})[reflection] = None
+        """Store a reflection once, with the higher label if it is stored again."""
+        kept = self._reflections.setdefault(task_key(task), {})
+        kept[str(reflection)] = _merge(kept.get(reflection), reflection)
 
 
 class _Line(BaseModel):
     task: str
     reflection: str
+    label: Label = "public"
+    untrusted: bool = False
+
+    @property
+    def text(self) -> LabelledText:
+        """Return the reflection with its provenance."""
+        return LabelledText(self.reflection, label=self.label, untrusted=self.untrusted)
 
 
 class FileReflections:
@@ -79,22 +91,29 @@ class FileReflections:
         """Append a reflection durably unless the file has it; raise OSError if that fails."""
         await asyncio.to_thread(self._append, task, reflection)
 
-    def _read(self, key: str) -> list[str]:
+    def _read(self, key: str) -> list[LabelledText]:
         try:
             text = self._path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return []
-        lines = filter(None, map(_parse_line, text.split("\n")))
-        return list(
-            dict.fromkeys(
-                line.reflection for line in lines if task_key(line.task) == key
-            )
-        )
+        kept: dict[str, LabelledText] = {}
+        for line in filter(None, map(_parse_line, text.split("\n"))):
+            if task_key(line.task) == key:
+                known = kept.get(line.reflection)
+                kept[line.reflection] = _merge(known, line.text)
+        return list(kept.values())
 
     def _append(self, task: str, reflection: str) -> None:
-        if reflection in self._read(task_key(task)):
-            return
-        line = json.dumps({"task": task, "reflection": reflection}) + "\n"
+        wanted = _merge(None, reflection)
+        for known in self._read(task_key(task)):
+            if known == reflection:
+                wanted = _merge(known, reflection)
+                if _provenance(wanted) == _provenance(known):
+                    return
+        fields: dict[str, object] = {"task": task, "reflection": str(reflection)}
+        if wanted.untrusted or is_at_least(wanted.label, "sensitive"):
+            fields |= {"label": wanted.label, "untrusted": wanted.untrusted}
+        line = json.dumps(fields) + "\n"
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             size = os.fstat(file).st_size
@@ -103,6 +122,18 @@ class FileReflections:
             os.fsync(file)
         finally:
             os.close(file)
+
+
+def _merge(known: LabelledText | None, text: str) -> LabelledText:
+    """Return a text with the higher label of what is known of it, and untrusted if either is."""
+    label, untrusted = find_provenance([known or "", text])
+    return LabelledText(text, label=label, untrusted=untrusted)
+
+
+def _provenance(text: LabelledText) -> tuple[Label, bool]:
+    """Return the provenance of a text, where "normal" says no more than "public"."""
+    label: Label = text.label if is_at_least(text.label, "sensitive") else "public"
+    return label, text.untrusted
 
 
 def _parse_line(text: str) -> _Line | None:

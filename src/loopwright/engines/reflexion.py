@@ -278,7 +278,7 @@ class ReflexionEngine(LoopEngine):
         try:
             await run.effect(
                 "keep_reflection",
-                lambda: store.keep(run.task, text),
+                lambda: store.keep(run.task, run.label_text(text)),
                 into=type(None),
             )
         except EngineError as error:

@@ -99,14 +99,19 @@ class FollowedUp(DescribedEvent, heading="message", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class Declassified(DescribedEvent, heading="label", level="warning"):
-    """A person declared that the run counts as no more than `label` from here on, whatever it has read."""
+    """A person declared that the run counts as no more than `label` from here on, whatever it has read.
+
+    With `trusted`, the run counts as one that has read nothing from outside, too.
+    """
 
     label: Annotated[Label, public("loopwright.label")]
     reason: Annotated[str, CONTENT]
     command: Annotated[int, COMMAND_NUMBER]
+    trusted: bool = False
 
     def summary(self) -> str:
-        return f"{self.label} from here on: {self.reason}"
+        trusted = " and trusted" if self.trusted else ""
+        return f"{self.label}{trusted} from here on: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,6 +105,10 @@ class DescribedEvent:
         cls.heading = cls.kind.replace("_", " ") if heading is None else heading
         cls._level, cls.counter, cls.derived = level, counter, derived or {}
 
+    def to_stored(self) -> Any:
+        """Return what is written into the journal; what it left out is restored when that is read."""
+        return self
+
     @property
     def level(self) -> Level:
         """Return the level of its line in a log."""

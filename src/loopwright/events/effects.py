@@ -327,7 +327,7 @@ class EffectFinished(DescribedEvent, heading="effect"):
     """The outcome of an engine's own effect: its value, as JSON, or the error it raised.
 
     `waited` are the seconds in which the user was asked and nothing else was at work. `label` is how sensitive the
-    value or the error is, `untrusted` whether it came from outside.
+    value or the error is, and `untrusted` whether any of it came from outside.
     """
 
     name: Annotated[str, public(log="effect")]
@@ -375,7 +375,10 @@ class ChildStarted(DescribedEvent, heading="child", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class ChildFinished(DescribedEvent, heading="child"):
-    """A child engine ended; its own calls are in the entries below its key."""
+    """A child engine ended; its own calls are in the entries below its key.
+
+    `label` and `untrusted` are those of the run at that time.
+    """
 
     engine: Annotated[str, public(log="")]
     status: Annotated[Status, STATUS]
@@ -383,6 +386,8 @@ class ChildFinished(DescribedEvent, heading="child"):
     answer: Annotated[str | None, CONTENT]
     error: Annotated[ErrorRecord | None, PUBLIC]
     iterations: Annotated[int, public("loopwright.iterations")]
+    label: Label = "normal"
+    untrusted: bool = False
 
     @property
     def level(self) -> Level:

@@ -46,7 +46,7 @@ def _reader(kind: str) -> TypeAdapter[Any]:
 
 def encode_event(event: Event) -> bytes:
     """Return the body of an entry: plain JSON without class names."""
-    return to_json(event.body if isinstance(event, UnknownEvent) else event)
+    return to_json(event.body if isinstance(event, UnknownEvent) else event.to_stored())
 
 
 def decode_event(kind: str, body: bytes) -> Event:

@@ -1,7 +1,7 @@
 """Events of a run as a whole: it starts, is suspended, resumed and forked, and ends."""
 
 import dataclasses
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ..errors import (
     DETAILS,
@@ -108,6 +108,8 @@ class Question:
         return f"{self.key}@{digest}" if digest else self.key
 
 
+STORED_ALWAYS = ("role", "content", "origin")
+"""Fields of a message that its entry has, be they the default or not."""
 REVISION = 1
 """The rules by which the phases of a new run work.
 
@@ -127,7 +129,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     `app_version` is that of the application's code, `Runtime(app_version=...)`; `tags`, `thread` and `agent` are what the
     application said of the run. `journal_id` begins the idempotency keys of its calls. `sampling` is
     what `run(..., sampling=)` was given. `revision` says by which rules its phases work (`REVISION`), so that a run is
-    resumed as it was begun.
+    resumed as it was begun. `untrusted` says whether any of what it was given came from outside.
     """
 
     engine: Annotated[str, public(log="")]
@@ -151,6 +153,11 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     journal_id: str = ""
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     revision: int = 0
+    untrusted: bool = False
+
+    def to_stored(self) -> "RunStarted":
+        """Return it with messages that are stored without what they do not say."""
+        return dataclasses.replace(self, messages=compact_messages(self.messages))
 
     def summary(self) -> str:
         given = {
@@ -292,7 +299,11 @@ class RunRetried(DescribedEvent, heading="retried", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class RunFinished(DescribedEvent, heading="end"):
-    """The last entry of a run: its result."""
+    """The last entry of a run: its result.
+
+    `label` and `untrusted` are those of the run as it ended, with which what follows begins; `label` is empty in
+    entries of early versions.
+    """
 
     status: Annotated[Status, STATUS]
     stop_reason: Annotated[StopReason, STOP_REASON]
@@ -304,6 +315,12 @@ class RunFinished(DescribedEvent, heading="end"):
     tool_calls: Annotated[int, PUBLIC]
     iterations: Annotated[int, public("loopwright.iterations")]
     messages: tuple[Message, ...]
+    label: Label | Literal[""] = ""
+    untrusted: bool = False
+
+    def to_stored(self) -> "RunFinished":
+        """Return it with messages that are stored without what they do not say."""
+        return dataclasses.replace(self, messages=compact_messages(self.messages))
 
     @property
     def level(self) -> Level:
@@ -333,6 +350,19 @@ RunEvent: TypeAlias = (
     | RunRetried
     | RunFinished
 )
+
+
+def compact_messages(messages: tuple[Message, ...]) -> Any:
+    """Return messages as plain data, without fields that hold nothing but their defaults."""
+    return tuple(map(_compact_message, messages))
+
+
+def _compact_message(message: Message) -> dict[str, Any]:
+    return {
+        field.name: getattr(message, field.name)
+        for field in dataclasses.fields(message)
+        if field.name in STORED_ALWAYS or getattr(message, field.name) != field.default
+    }
 
 
 def level_of_status(status: Status) -> Level:

@@ -73,6 +73,10 @@ def _is_label(value: Any) -> bool:
     return value in LABELS
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_verdict(value: Any) -> bool:
     return value in ("done", "not_done", "unknown")
 
@@ -104,7 +108,7 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     APPROVE: {"arguments": _is_arguments, "seconds": _is_duration, "by": _is_text},
     DENY: {"reason": _is_text, "by": _is_text},
-    DECLASSIFY: {"reason": _is_text},
+    DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},
     RESOLVE: {"result": _is_text},
 }
 

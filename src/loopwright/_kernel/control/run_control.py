@@ -10,7 +10,7 @@ from ...errors import ConfigError, JournalError
 from ...events.entry import Entry
 from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
-from ...labels import LABELS, Label
+from ...labels import Label, check_label
 from ...messages import Json, JsonObject, hash_arguments
 from ...security.redaction import Redactor
 from ...tools.resolution import (
@@ -175,15 +175,18 @@ class Control(ABC):
         }
         await self._send(DENY, body)
 
-    async def declassify(self, label: Label, reason: str) -> None:
-        """Lower the sensitivity of the run to `label` from here on, whatever it has read; it is recorded."""
-        if label not in LABELS:
-            raise ConfigError(
-                f"label: must be one of {', '.join(LABELS)}, got {label!r}"
-            )
-        await self._send(
-            DECLASSIFY, {"label": label, "reason": self._text("reason", reason)}
-        )
+    async def declassify(
+        self, label: Label, reason: str, *, trusted: bool = False
+    ) -> None:
+        """Lower the sensitivity of the run to `label` from here on, whatever it has read; it is recorded.
+
+        With `trusted`, what it has read from outside counts as trusted, too. Its messages keep what they are.
+        """
+        check_label(label)
+        body: dict[str, Json] = {"label": label, "reason": self._text("reason", reason)}
+        if trusted:
+            body["trusted"] = True
+        await self._send(DECLASSIFY, body)
 
     async def resolve(self, question: str, resolution: Resolution) -> None:
         """Answer a call whose outcome is unknown: `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`."""

@@ -61,7 +61,7 @@ class Totals:
         self._last_at = entry.at
 
     def _read_start(self, entry: Entry, event: RunStarted) -> None:
-        self.label = event.label
+        self.label, self.is_untrusted = event.label, event.untrusted
 
     def _read_request(self, entry: Entry, event: ModelRequested) -> None:
         self.llm_calls += self._is_first(entry.key)
@@ -79,15 +79,14 @@ class Totals:
     def _read_reply(self, entry: Entry, event: ModelReplied) -> None:
         self.usage += event.completion.usage
 
-    def _read_result(self, entry: Entry, event: ToolFinished | EffectFinished) -> None:
+    def _read_result(self, entry: Entry, event: Any) -> None:
         self._read_text(entry, event)
         self.is_untrusted |= event.untrusted
 
     def _read_recovery(self, entry: Entry, event: RecoveryTriggered) -> None:
         self.tool_calls += event.strategy == Retry.name
         if event.strategy not in ASKS_NO_MODEL:  # a model read the failure
-            self._read_text(entry, event)
-            self.is_untrusted |= event.untrusted
+            self._read_result(entry, event)
 
     def _read_text(self, entry: Entry, event: Any) -> None:
         """Raise the label to that of a text that the run has read."""
@@ -95,6 +94,7 @@ class Totals:
 
     def _read_declassification(self, entry: Entry, event: Declassified) -> None:
         self.label = event.label
+        self.is_untrusted &= not event.trusted
 
     def _read_limit(self, entry: Entry, event: LimitHit) -> None:
         if EffectKey.parse(entry.key).is_effect:  # that of a loop ends the loop alone

@@ -23,12 +23,12 @@ async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Re
         conversation = redact_conversation(redactor, conversation)
         await _start(cycle, engine, conversation, key)
         outcome, child = await cycle.run_child(cycle, engine, conversation, key)
-        _finish(cycle, engine, outcome, child.scope.turns, key)
+        read = _finish(cycle, engine, outcome, child.scope.turns, key)
         usage = child.scope.engine_usage
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, usage.usage, child.scope.turns, session.run_id,
             outcome.error, conversation=child.latest, llm_calls=usage.llm_calls, tool_calls=usage.tool_calls,
-            facts=session.facts_below(key),
+            facts=session.facts_below(key), label=read.label, untrusted=read.untrusted,
         )  # fmt: skip
 
 
@@ -72,11 +72,13 @@ async def _start(
 
 def _finish(
     cycle: Cycle, engine: Engine, outcome: RunOutcome, turns: int, key: str
-) -> None:
-    session = cycle.session
-    if session.replay.effects.outcome(key) is not None:
+) -> ChildFinished:
+    """Record how the child ended, unless that is recorded; return the record."""
+    session, read = cycle.session, cycle.session.sensitivity
+    recorded = session.replay.effects.outcome(key)
+    if isinstance(recorded, ChildFinished):
         session.replay.effects.agree(key)
-        return
+        return recorded
     finished = ChildFinished(
         name_of(engine),
         outcome.status,
@@ -84,5 +86,8 @@ def _finish(
         outcome.answer,
         outcome.record_error(),
         turns,
+        read.label,
+        read.untrusted,
     )
     session.writer.record_after_replay(key, finished)
+    return finished

@@ -2,8 +2,9 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from ...errors import Aborted, JournalError, PhaseError, ReplayDivergence, Suspended
@@ -23,6 +24,7 @@ from .gather import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R")
 VERB = "as_completed"
 NEVER_DELIVERED = (Aborted, JournalError, ReplayDivergence)
 """Errors of a branch that end the run: the engine gets them as such."""
@@ -273,3 +275,43 @@ def _is_of_engine(error: BaseException | None) -> bool:
     """Whether an error is the engine's own; others end the run, or the process."""
     is_ending = isinstance(error, NEVER_DELIVERED)
     return isinstance(error, Exception | None) and not is_ending
+
+
+class Completions(Generic[R, T]):
+    """The works of `Run.as_completed`: an async context, and an iterator of their outcomes."""
+
+    def __init__(
+        self,
+        group: BranchGroup[T],
+        works: Sequence[Callable[[R], Awaitable[T]]],
+        bind: Callable[[Callable[[R], Awaitable[T]]], BranchWork[T]],
+    ) -> None:
+        self._group, self._works, self._bind = group, works, bind
+
+    def start(self, work: Callable[[R], Awaitable[T]]) -> int:
+        """Begin one more work; return its index."""
+        return self._group.start(self._bind(work))
+
+    async def __aenter__(self) -> "Completions[R, T]":
+        """Begin the works."""
+        self._group.open()
+        for work in self._works:
+            self.start(work)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Cut off the works that are under way, or wait for them where the run waits."""
+        await self._group.close(error)
+
+    def __aiter__(self) -> "Completions[R, T]":
+        """Return itself: an outcome is given once."""
+        return self
+
+    async def __anext__(self) -> Finished[T]:
+        """Return the outcome of the work that ended next."""
+        return await self._group.next()

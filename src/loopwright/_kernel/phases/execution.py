@@ -218,8 +218,11 @@ class Execution:
         """Write the closing entry, and return the result."""
         session, budget = self._session, self._session.budget
         conversation = self._cycle.latest
+        read = session.sensitivity
         if outcome.answer is not None:
-            conversation = conversation.assistant(outcome.answer, origin="model")
+            conversation = conversation.with_provenance(
+                read.label, untrusted=read.untrusted
+            ).assistant(outcome.answer, origin="model")
         pending: tuple[Question, ...] = ()
         if outcome.is_paused:
             pending = tuple(session.pending)
@@ -239,7 +242,7 @@ class Execution:
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, turns, session.run_id,
             outcome.error, pending, head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
-            session.facts_below(),
+            session.facts_below(), read.label, read.untrusted,
         )  # fmt: skip
 
     def _suspended(
@@ -259,6 +262,7 @@ class Execution:
         return RunFinished(
             outcome.status, outcome.stop_reason, outcome.answer, self._dump(output), outcome.record_error(),
             budget.usage, budget.llm_calls, budget.tool_calls, turns, conversation.messages,
+            self._session.sensitivity.label, self._session.sensitivity.untrusted,
         )  # fmt: skip
 
     def _dump(self, output: Any) -> Json:

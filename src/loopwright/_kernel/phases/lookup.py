@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ...errors import ConfigError
-from ...labels import LABELS
+from ...labels import check_label
 from ...resilience.timeouts import run_with_timeout
 from ..session.session import out_of_time
 from .cycle import Cycle
@@ -58,7 +57,4 @@ async def lookup(
 
 def read_label(label: object, untrusted: object) -> ReadLabel:
     """Return how sensitive and how trusted a lookup is; raise `ConfigError`."""
-    if label not in LABELS:
-        names = ", ".join(LABELS)
-        raise ConfigError(f"label: must be one of {names}, got {label!r:.80}")
-    return ReadLabel(label, bool(untrusted))
+    return ReadLabel(check_label(label), bool(untrusted))

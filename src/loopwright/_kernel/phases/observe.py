@@ -64,13 +64,16 @@ def observation_of(
     if not finished.untrusted or finished.marked:
         content = _add_cut_note(text, text, cut)
         return Observation(
-            call, finished.status, content, attachments=finished.attachments
-        )
+            call, finished.status, content, attachments=finished.attachments,
+            label=finished.label, untrusted=finished.untrusted,
+        )  # fmt: skip
     content = spotlight_text(session, finished.tool, text, cut)
     show = functools.partial(
         spotlight, source=finished.tool, delimiter=session.delimiter
     )
-    return Observation(call, finished.status, content, text, show, finished.attachments)
+    return Observation(
+        call, finished.status, content, text, show, finished.attachments, finished.label, untrusted=True
+    )  # fmt: skip
 
 
 def _add_cut_note(shown: str, text: str, cut: int) -> str:

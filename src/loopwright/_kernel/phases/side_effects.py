@@ -32,7 +32,7 @@ from ...events.effects import (
     PatchDecided,
 )
 from ...events.run import ErrorRecord
-from ...labels import Label
+from ...labels import Label, find_provenance, highest
 from ...messages import Effect, Json, hash_arguments
 from ...resilience.timeouts import run_with_timeout
 from ...security.redaction.errors import redact_error
@@ -122,9 +122,16 @@ def _decide_patch(scope: Scope, name: str) -> bool:
 
 
 async def effect(
-    cycle: Cycle, name: str, function: Callable[[], Awaitable[T]], into: type[T]
+    cycle: Cycle,
+    name: str,
+    function: Callable[[], Awaitable[T]],
+    into: type[T],
+    read: ReadLabel,
 ) -> T:
-    """Do something of the engine's own once: gated like a read, recorded, and replayed."""
+    """Do something of the engine's own once: gated like a read, recorded, and replayed.
+
+    `read` is the least sensitivity of its value, and whether that is from outside.
+    """
     with cycle.scope.enter("effect"):
         key = cycle.scope.next_key()
         adapter = value_adapter(into)
@@ -133,7 +140,7 @@ async def effect(
             return recorded[0]
         cycle.session.signals.check_intent(key, EffectStarted, f"effect {name}")
         await permit_effect(cycle, name, {}, "read", key)
-        return await _do_effect(cycle.session, key, name, function, adapter)
+        return await _do_effect(cycle.session, key, name, function, adapter, read)
 
 
 async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
@@ -190,6 +197,7 @@ async def _do_effect(
     name: str,
     function: Callable[[], Awaitable[T]],
     into: TypeAdapter[T],
+    read: ReadLabel,
 ) -> T:
     """Do an effect within the run's time, and record its value or error.
 
@@ -209,8 +217,8 @@ async def _do_effect(
     if ended.timed_out:
         raise session.refuse(key, out_of_time())
     if ended.error is not None:
-        raise record_failure(session, key, name, ended.error)
-    return record_value(session, key, name, ended.value, into)
+        raise record_failure(session, key, name, ended.error, read)
+    return record_value(session, key, name, ended.value, into, read)
 
 
 async def call_function(function: Callable[[], Awaitable[T]]) -> T:
@@ -235,9 +243,11 @@ def record_value(
         problem = f"effect {name!r}: its value does not fit `into`: {error}"
         failure = ConfigError(problem)
         raise record_failure(session, key, name, failure, read) from None
-    label = session.sensitivity.classify(lambda: as_text(whole), read.label)
-    session.sensitivity.observe(label, read.untrusted)
-    finished = EffectFinished(name, recorded, label=label, untrusted=read.untrusted)
+    found, is_outside = find_provenance(value)
+    untrusted, minimum = read.untrusted or is_outside, highest((read.label, found))
+    label = session.sensitivity.classify(lambda: as_text(whole), minimum)
+    session.sensitivity.observe(label, untrusted)
+    finished = EffectFinished(name, recorded, label=label, untrusted=untrusted)
     session.writer.record(key, finished)
     return into.validate_json(encoded)
 

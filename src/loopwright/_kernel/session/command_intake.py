@@ -169,6 +169,7 @@ class CommandIntake:
         return command.at > self._replay.approvals.expiries.get(question, math.inf)
 
     def _declassify(self, command: Command) -> None:
-        label = self._sensitivity.lower(command.body.get("label"))
+        trusted = command.body.get("trusted") is True
+        label = self._sensitivity.lower(command.body.get("label"), trusted=trusted)
         reason = str(command.body.get("reason", ""))
-        self._writer.record("", Declassified(label, reason, command.number))
+        self._writer.record("", Declassified(label, reason, command.number, trusted))

@@ -30,10 +30,14 @@ class Sensitivity:
             self.label = label
         self.untrusted |= untrusted
 
-    def lower(self, label: object) -> Label:
-        """Lower the run's label to `label`, if it is a lower one; return the label that holds now."""
+    def lower(self, label: object, *, trusted: bool) -> Label:
+        """Lower the run's label to `label`, if it is a lower one; return the label that holds now.
+
+        With `trusted`, what the run has read so far counts as trusted.
+        """
         if label in LABELS[: RANKS[self.label]]:
             self.label = LABELS[LABELS.index(label)]
+        self.untrusted &= not trusted
         return self.label
 
     def classify(

@@ -47,7 +47,10 @@ def redact_messages(
 def redact_conversation(redactor: Redactor, conversation: Conversation) -> Conversation:
     """Return the conversation without secrets, or the same object if it has none."""
     clean = redact_messages(redactor, conversation.messages)
-    return conversation if clean == conversation.messages else Conversation(clean)
+    if clean == conversation.messages:
+        return conversation
+    label, untrusted = conversation.label, conversation.untrusted
+    return Conversation(clean).with_provenance(label, untrusted=untrusted)
 
 
 def _redact_message(redactor: Redactor, message: Message) -> Message:

@@ -40,6 +40,7 @@ SAMPLES: dict[str, list[tuple[Row, bool]]] = {
 pytestmark = pytest.mark.skipif(not any(SAMPLES.values()), reason=MISSING)
 
 
+@pytest.mark.timeout(sized(120, 7_200))
 @pytest.mark.parametrize("family", PROVIDERS)
 async def test_damaged_reply_gives_a_completion_or_a_provider_error(
     family: str,

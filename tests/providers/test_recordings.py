@@ -62,6 +62,7 @@ async def test_recorded_reply_decodes_to_what_was_expected(
         check(decoded, expected)
 
 
+@pytest.mark.timeout(sized(120, 7_200))
 @pytest.mark.parametrize(("family", "row"), STREAMS)
 async def test_recorded_stream_decodes_equally_however_it_is_cut(
     family: str, row: Row

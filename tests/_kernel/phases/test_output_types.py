@@ -10,12 +10,25 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from loopwright import LoopEngine, ReActEngine, Run, Runtime
+from loopwright import (
+    ChainOfThoughtEngine,
+    CriticEngine,
+    LoopEngine,
+    PlanExecuteEngine,
+    ReActEngine,
+    ReflexionEngine,
+    Run,
+    Runtime,
+    SelfAskEngine,
+    TreeOfThoughtsEngine,
+    tool,
+)
 from loopwright._kernel.phases.output_type import OutputType, describe_type
 from loopwright.events.run import RunStarted
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import Capabilities, Request
 from loopwright.testing import ScriptedProvider
+from loopwright.testing.contracts.models import polite
 
 
 class Colour(enum.Enum):
@@ -78,6 +91,50 @@ def test_answer_is_read_as_the_type(
     started = journal.read("r")[0].event
     assert isinstance(started, RunStarted)
     assert started.output == name
+
+
+@tool(effect="read")
+def look(what: str) -> str:
+    """Look something up."""
+    return f"{what} is fine"
+
+
+@tool(effect="write")
+def put(what: str) -> str:
+    """Put something down."""
+    return f"{what} put"
+
+
+ENGINES: list[type[LoopEngine]] = [
+    ChainOfThoughtEngine,
+    CriticEngine,
+    PlanExecuteEngine,
+    ReActEngine,
+    ReflexionEngine,
+    SelfAskEngine,
+    TreeOfThoughtsEngine,
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+@pytest.mark.parametrize(
+    ("into", "text", "value"),
+    [one[:3] for one in CASES[1:8]],
+    ids=[one[3] for one in CASES[1:8]],
+)
+async def test_every_engine_gives_every_type(
+    engine: type[LoopEngine], into: Any, text: str, value: object
+) -> None:
+    def answer(request: Request) -> Any:
+        name = request.schema.name if request.schema is not None else ""
+        return text if name == describe_type(into) else polite(request)
+
+    able = Capabilities(json_schema=True)
+    model = ScriptedProvider(answer, capabilities=able)
+    runtime = Runtime(model, tools=[look, put])
+    result = await engine(runtime).run("Plan a weekend.", output=into)
+
+    assert (result.status, result.output) == ("completed", value)
 
 
 class Schemas(ScriptedProvider):

@@ -483,7 +483,7 @@ def is_read_rightly(row: Any) -> bool:
     ("name", "at_least"),
     [
         ("react_text_easy.jsonl", 1058),
-        ("react_text_hard.jsonl", 28),
+        ("react_text_hard.jsonl", 29),
         ("react_text_issue_threads.jsonl", 5),
     ],
 )

@@ -340,15 +340,17 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 async def test_a_journal_gives_them_back_as_they_were(journal: Journal) -> None:
     provider = ScriptedProvider([call("look", what="cat"), "blue"])
 
-    result = await ReActEngine(Runtime(provider, tools=[look], journal=journal)).run(
-        TASK, run_id=RUN
-    )
+    engine = ReActEngine(Runtime(provider, tools=[look], journal=journal))
+    result = await engine.run(TASK, run_id=RUN)
     first, *_, last = (entry.event for entry in journal.read(RUN))
+    again = await engine.resume(RUN)
 
     assert isinstance(first, RunStarted)
     assert isinstance(last, RunFinished)
     assert first.messages == TASK.messages
-    assert last.messages[:2] == TASK.messages
+    assert last.kept == len(TASK)
+    assert again.conversation.messages[:2] == TASK.messages
+    assert again.conversation.messages == result.conversation.messages
     assert [sent_in(request) for request in provider.requests] == [list(SENT)] * 2
     assert journal.verify(RUN, result.head_hash).ok
 

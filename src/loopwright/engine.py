@@ -23,17 +23,25 @@ from ._internal.options import Options
 from ._internal.sync import LOOP_THREAD
 from ._internal.version import __version__
 from ._kernel.durability.fork import fork
+from ._kernel.durability.history import (
+    begin_whole,
+    open_conversation,
+    refer,
+    replace_last,
+    split_history,
+)
+from ._kernel.durability.recorded_messages import delimiter_of
 from ._kernel.durability.replay import Replay
 from ._kernel.phases.output_type import OutputType
+from ._kernel.phases.recorded_result import read_result
 from ._kernel.session.claim import ALONE, claim_run
 from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
-from ._kernel.session.session import Session, delimiter_of
-from .errors import ConfigError, LoopwrightError, PhaseError
-from .events.effects import FactNoted
+from ._kernel.session.session import Session
+from .errors import ConfigError, PhaseError
 from .events.entry import Entry
 from .events.lifecycle import read_start
-from .events.run import REVISION, RunFinished, RunParked, RunResumed, RunStarted
+from .events.run import REVISION, RunParked, RunResumed, RunStarted
 from .handle import RunHandle
 from .journals.base import RunHeader, check_run_id
 from .journals.listing import check_tags, check_thread
@@ -44,6 +52,7 @@ from .prompts import PromptSet
 from .providers.base import Delta, Sampling
 from .result import Model, Result
 from .run import Run
+from .security.redaction import Redactor
 from .security.redaction.messages import redact_conversation
 from .tools.base import Tool
 
@@ -204,14 +213,14 @@ class LoopEngine(Options):
     ) -> Result[Model | None]:
         journal = self.runtime.journal
         entries = await asyncio.to_thread(journal.read, run_id)
-        recorded = _recorded_result(entries, output)
+        recorded = read_result(journal, entries, output)
         if recorded is not None:
             return recorded
         started = self._resumable(run_id, entries, output, deps)
         async with claim_run(
             self.runtime, run_id, entries, take_over=take_over
         ) as claimed:
-            recorded = _recorded_result(claimed.entries, output)
+            recorded = read_result(journal, claimed.entries, output)
             if recorded is not None:  # it ended between the first look and the claim
                 await claimed.release()
                 return recorded
@@ -230,7 +239,7 @@ class LoopEngine(Options):
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
-            self, session, _given_conversation(started), output
+            self, session, open_conversation(journal, started), output
         ).result()
 
     def _resumable(
@@ -355,18 +364,18 @@ class LoopEngine(Options):
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
         services, owner = self.runtime, new_owner()
-        asked = _conversation(task, system)
-        conversation = redact_conversation(services.redactor, asked)
+        conversation = _conversation(task, system, services.redactor)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
         _check_native_tools(services)
         options, opaque = self.recorded_options()
-        created, redact = services.clock.wall(), services.redactor.redact_text
+        created = services.clock.wall()
+        follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
             run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
-            tags={name: redact(value) for name, value in check_tags(tags).items()}, app_version=services.app_version,
-            thread=redact(check_thread(thread)),
+            tags=_redact_tags(services, tags), app_version=services.app_version,
+            thread=services.redactor.redact_text(check_thread(thread)),
         )  # fmt: skip
-        claim = services.journal.create(header)
+        claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
         model = None if output is None else output.name
         session.journal_id = getattr(services.journal, "id", "")
@@ -374,11 +383,11 @@ class LoopEngine(Options):
         session.delimiter = delimiter_of(run_id, created)
         read = _observe_task(session, conversation)
         started = RunStarted(
-            self.name, options, opaque, conversation.messages, to_jsonable_python(services.limits), model,
+            self.name, options, opaque, messages, to_jsonable_python(services.limits), model,
             deps is not None, saga, __version__, created, session.delimiter, read.label, services.app_version,
-            dict(header.tags), header.thread, "", session.journal_id, sampling.options, REVISION, read.untrusted,
+            dict(header.tags), header.thread, "", session.journal_id, sampling.options, REVISION, read.untrusted, follows,
         )  # fmt: skip
-        session.writer.record("", started)
+        session.writer.begin(started, begin_whole(started, conversation))
         return conversation, session
 
     def _encode(self, options: dict[str, Json]) -> str:
@@ -388,6 +397,11 @@ class LoopEngine(Options):
             raise ConfigError(
                 f"an option of {self.name} is not Unicode text: {error}"
             ) from None
+
+
+def _redact_tags(services: Services, tags: Mapping[str, str] | None) -> dict[str, str]:
+    redact = services.redactor.redact_text
+    return {name: redact(value) for name, value in check_tags(tags).items()}
 
 
 def _observe_task(session: Session, conversation: Conversation) -> Sensitivity:
@@ -425,7 +439,12 @@ def _output_type(output: object) -> OutputType[Any] | None:
     return OutputType(output)
 
 
-def _conversation(task: object, system: str | None) -> Conversation:
+def _conversation(task: object, system: str | None, redactor: Redactor) -> Conversation:
+    """Return what an engine works on, without secrets."""
+    return redact_conversation(redactor, _read_task(task, system))
+
+
+def _read_task(task: object, system: str | None) -> Conversation:
     if isinstance(task, str) and task.strip():
         try:
             return Conversation.of(task, system=system)
@@ -442,55 +461,5 @@ def _conversation(task: object, system: str | None) -> Conversation:
     if (
         last.role == "user" and last.origin == "engine"
     ):  # `conversation.user(...)`, called by who starts the run
-        asked = dataclasses.replace(last, origin="caller")
-        label, untrusted = task.label, task.untrusted
-        task = Conversation([*task.messages[:-1], asked])
-        task = task.with_provenance(label, untrusted=untrusted)
+        task = replace_last(task, dataclasses.replace(last, origin="caller"))
     return task.with_system(system) if system else task
-
-
-def _recorded_result(
-    entries: list[Entry], output: OutputType[Any] | None
-) -> Result | None:
-    """The result of a run that has ended."""
-    last = entries[-1] if entries else None
-    if last is None or not isinstance(last.event, RunFinished):
-        return None
-    done, conversation = last.event, Conversation(last.event.messages)
-    label: Label = done.label or highest(("normal", conversation.label))
-    return Result(
-        done.answer,
-        done.status,
-        done.stop_reason,
-        done.usage,
-        done.iterations,
-        last.run_id,
-        _restore_error(done),
-        head_hash=last.hash,
-        output=_restore_output(done.output, output),
-        conversation=conversation,
-        llm_calls=done.llm_calls,
-        tool_calls=done.tool_calls,
-        facts=tuple(
-            entry.event for entry in entries if isinstance(entry.event, FactNoted)
-        ),
-        label=label,
-        untrusted=done.untrusted if done.label else conversation.untrusted,
-    )
-
-
-def _given_conversation(started: RunStarted) -> Conversation:
-    """Return the conversation that a run was given."""
-    given, untrusted = Conversation(started.messages), started.untrusted
-    return given.with_provenance(started.label, untrusted=untrusted)
-
-
-def _restore_error(done: RunFinished) -> LoopwrightError | None:
-    return None if done.error is None else done.error.restore()
-
-
-def _restore_output(recorded: Json, output: OutputType[Any] | None) -> Any:
-    """Return the recorded output as the type that was asked for, if that is given."""
-    if output is None or recorded is None:
-        return recorded
-    return output.restore(recorded)

@@ -4,14 +4,16 @@ import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, Never, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Never, Self, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
 from ._internal.encoder import Encodable as Encodable
+from ._internal.encoder import EntryMark as EntryMark
 from ._internal.encoder import canonical_json as canonical_json
 from ._internal.encoder import hash_arguments as hash_arguments
+from ._internal.encoder import mark_entry as mark_entry
 from ._internal.usage import Usage as Usage
 from .attachments import Attachment
 from .errors import ConfigError, PhaseError
@@ -90,6 +92,7 @@ class Message(Encodable):
     counts as if it did). Both last as long as the message, and are those of a `LabelledText`.
     """
 
+    entry: ClassVar[EntryMark | None] = None
     role: Role
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -130,6 +133,7 @@ class Observation:
         label: how sensitive the text is; `untrusted`: whether any of it came from outside.
     """
 
+    entry: ClassVar[EntryMark | None] = None
     call: ToolCall
     status: ObservationStatus
     content: str
@@ -158,7 +162,12 @@ class Observation:
         return excerpt if self.fence is None else self.fence(excerpt)
 
 
-HIDDEN_FIELDS = ("issuer", "tool", "unredacted")  # the last holds withheld arguments
+HIDDEN_FIELDS = (
+    "issuer",
+    "tool",
+    "unredacted",
+    "entry",
+)  # the last holds withheld arguments
 
 
 class IssuedByRun:
@@ -209,6 +218,7 @@ class Proposal(IssuedByRun):
     reasoning: tuple[Reasoning, ...] = ()
     key: str
     issuer: object
+    entry: EntryMark | None = None
 
 
 def is_untrusted(message: Message) -> bool:
@@ -252,9 +262,7 @@ def _identify(attachment: Attachment) -> list[str]:
 
 
 def estimate_size(message: Message) -> int:
-    """Return about how many bytes of a message are sent, without reasoning, which most endpoints do
-    not want back.
-    """
+    """Return about how many bytes of a message are sent, without reasoning, which few want back."""
     size = len(message.encoded(encode_message))
     size += ATTACHMENT_SIZE * len(message.attachments)
     return size - len(to_json(message.reasoning)) if message.reasoning else size
@@ -282,8 +290,7 @@ class Conversation:
         messages = tuple(messages)
         for message in messages:
             _check_message(message)
-        self.messages, self.digest, self.size = (), b"", 0
-        self.label, self.untrusted = "public", False
+        self.messages, self.digest, self.size, self.label, self.untrusted = (), b"", 0, "public", False  # fmt: skip
         self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
         self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
@@ -314,12 +321,16 @@ class Conversation:
             digest = hashlib.sha256(digest + encoded).digest()
             size += estimate_size(message)
         grown = object.__new__(type(self))
-        grown.messages = self.messages + messages
         grown.digest, grown.size = digest, size
         grown._joined = self._joined.copy()
         grown.label = highest((self.label, *(one.label for one in messages)))
         grown.untrusted = self.untrusted or any(map(is_untrusted, messages))
+        grown._take(self, messages)
         return grown
+
+    def _take(self, other: "Conversation", messages: tuple[Message, ...]) -> None:
+        """Take the messages of the conversation that it grows from, and new ones."""
+        self.messages = other.messages + messages
 
     def with_provenance(self, label: Label, *, untrusted: bool) -> Self:
         """Return the conversation with that label and trust, whatever those of its messages are."""
@@ -350,20 +361,17 @@ class Conversation:
         attachments: Iterable[Attachment] = (),
     ) -> Self:
         """Return the conversation with a user message at its end."""
-        return self.add(
-            Message("user", text, origin=origin, attachments=tuple(attachments))
-        )
+        asked = Message("user", text, origin=origin, attachments=tuple(attachments))
+        return self.add(asked)
 
     def assistant(self, text: str, *, origin: Origin = "engine") -> Self:
         """Return the conversation with an assistant message at its end.
 
         What a model wrote has the label and the trust of the conversation that it read.
         """
-        message = Message("assistant", text, origin=origin)
-        if origin == "model":
-            read: dict[str, Any] = {"label": self.label, "untrusted": self.untrusted}
-            message = dataclasses.replace(message, **read)
-        return self.add(message)
+        read: dict[str, Any] = {"label": self.label, "untrusted": self.untrusted}
+        given = read if origin == "model" else {}
+        return self.add(Message("assistant", text, origin=origin, **given))
 
     def with_system(self, text: str) -> Self:
         """Return the conversation with `text` added to its system message, or as one."""
@@ -374,10 +382,8 @@ class Conversation:
             grown = type(self)([merged, *self.messages[1:]])
         else:
             grown = type(self)([added, *self.messages])
-        untrusted = self.untrusted or is_untrusted(added)
-        return grown.with_provenance(
-            highest((self.label, added.label)), untrusted=untrusted
-        )
+        label, untrusted = highest((self.label, added.label)), is_untrusted(added)
+        return grown.with_provenance(label, untrusted=self.untrusted or untrusted)
 
     def observe(
         self, proposal: Proposal, observations: Iterable[Observation] = ()
@@ -391,16 +397,12 @@ class Conversation:
                 f"{len(proposal.calls)} calls need exactly their own observations, in call order; got {len(results)}: "
                 "pass what `await run.act(cleared)` returned"
             )
-        answer = proposal.answer
+        text = proposal.thought if proposal.answer is None else proposal.answer
         turn = Message(
-            "assistant",
-            proposal.thought if answer is None else answer,
-            proposal.calls,
-            origin="model",
-            reasoning=proposal.reasoning,
-            label=self.label,
-            untrusted=self.untrusted,
-        )
+            "assistant", text, proposal.calls, origin="model", reasoning=proposal.reasoning,
+            label=self.label, untrusted=self.untrusted,
+        )  # fmt: skip
+        mark_entry(turn, proposal.entry)
         return self.add(*proposal.delivered, turn, *map(_build_result, results))
 
     @property
@@ -428,15 +430,12 @@ class Conversation:
 
 def _build_result(observation: Observation) -> Message:
     """Return the message that gives an observation to the model."""
-    return Message(
-        "tool",
-        observation.content,
-        call_id=observation.call.id,
-        origin="tool",
-        attachments=observation.attachments,
-        label=observation.label,
-        untrusted=observation.untrusted,
-    )
+    result = Message(
+        "tool", observation.content, call_id=observation.call.id, origin="tool",
+        attachments=observation.attachments, label=observation.label, untrusted=observation.untrusted,
+    )  # fmt: skip
+    mark_entry(result, observation.entry)
+    return result
 
 
 def _check_message(message: object) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
@@ -26,6 +26,16 @@ def hash_arguments(arguments: Mapping[str, JsonValue]) -> str:
         return hashlib.sha256(canonical_json(arguments)).hexdigest()
     except ValueError:
         return ""
+
+
+EntryMark: TypeAlias = tuple[str, str]
+"""The run, and the entry of it, that a message is made of."""
+
+
+def mark_entry(value: object, entry: EntryMark | None) -> None:
+    """Note which entry a frozen value is made of; a changed copy of it has no such note."""
+    if entry is not None:
+        value.__dict__["entry"] = entry
 
 
 class Encodable:

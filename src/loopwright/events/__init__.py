@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .entry import UnknownEvent as UnknownEvent
     from .entry import decode_event as decode_event
     from .entry import encode_event as encode_event
+    from .lifecycle import restore_answer as restore_answer
     from .recovery import CallDeadLettered as CallDeadLettered
     from .recovery import RecoveryTriggered as RecoveryTriggered
     from .recovery import UndoBegun as UndoBegun
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .recovery import UndoStarted as UndoStarted
     from .recovery import UnknownOutcomeResolved as UnknownOutcomeResolved
     from .run import ErrorRecord as ErrorRecord
+    from .run import Follows as Follows
     from .run import Question as Question
     from .run import RunFinished as RunFinished
     from .run import RunForked as RunForked
@@ -121,8 +123,10 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "UndoStarted",
                 "UnknownOutcomeResolved",
             ),
+            ".lifecycle": ("restore_answer",),
             ".run": (
                 "ErrorRecord",
+                "Follows",
                 "Question",
                 "RunFinished",
                 "RunForked",

@@ -2,7 +2,7 @@
 
 import dataclasses
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ..attachments import Attachment
 from ..labels import Label
@@ -36,6 +36,8 @@ from .describe import (
 from .run import ErrorRecord, Status, StopReason, level_of_status
 
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
+REPEATED = {"answer": None, "thought": ""}
+"""The fields of a reply that often have the same text as the whole of it, with what they hold without it."""
 GateVerdict: TypeAlias = Literal[
     "allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"
 ]
@@ -90,6 +92,29 @@ class ModelReplied(DescribedEvent, heading="model", level="info"):
     seconds: Annotated[float, PUBLIC]
     sealed: tuple[int, ...] = ()
     waited: float = 0.0
+    repeats: tuple[str, ...] = ()
+
+    def to_stored(self) -> "ModelReplied":
+        """Return it with its text once: `repeats` names the other fields that have the same."""
+        reply = self.completion
+        text = reply.text
+        repeats = [name for name in REPEATED if text and getattr(reply, name) == text]
+        if not repeats:
+            return self
+        left_out: dict[str, Any] = {name: REPEATED[name] for name in repeats}
+        short = dataclasses.replace(reply, **left_out)
+        return dataclasses.replace(self, completion=short, repeats=tuple(repeats))
+
+    def restore(self) -> "ModelReplied":
+        """Return it with its text in all its fields."""
+        if not self.repeats:
+            return self
+        reply = self.completion
+        same: dict[str, Any] = {
+            name: reply.text for name in REPEATED if name in self.repeats
+        }
+        whole = dataclasses.replace(reply, **same)
+        return dataclasses.replace(self, completion=whole, repeats=())
 
     def summary(self) -> str:
         return ", ".join(

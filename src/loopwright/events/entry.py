@@ -57,7 +57,7 @@ def decode_event(kind: str, body: bytes) -> Event:
     try:
         if kind not in EVENT_TYPES:
             return UnknownEvent(from_json(body))
-        event: Event = _reader(kind).validate_json(body)
+        event: Event = _reader(kind).validate_json(body).restore()
     except (ValidationError, ValueError) as error:
         raise JournalError(
             f"an entry of kind {kind!r} cannot be read: {error}"

@@ -1,11 +1,13 @@
 """What the entries of a run say about the run as a whole; its row in a list of runs is checked against that."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_core import to_json
 
 from ..errors import JournalError
+from .effects import ModelReplied
 from .entry import KINDS, Entry
 from .run import (
     RunFinished,
@@ -42,6 +44,27 @@ def read_start(run_id: str, entries: Sequence[Entry]) -> RunStarted:
             f"run {run_id!r} does not begin with a run_started entry: it cannot be resumed"
         )
     return started
+
+
+def restore_answer(
+    entries: Sequence[Entry], find: Callable[[str], Entry | None] | None = None
+) -> None:
+    """Give the end of a run, where it is the last of `entries`, the answer that is stored in the entry of a reply.
+
+    `find` looks for an entry with that key that is not among these.
+    """
+    if not entries or entries[-1].kind != RunFinished.kind:
+        return
+    last = entries[-1].event
+    if not isinstance(last, RunFinished) or not last.answer_key or last.answer:
+        return
+    replies = [entry for entry in entries if entry.key == last.answer_key]
+    if find is not None and not replies:
+        replies = [found for found in (find(last.answer_key),) if found is not None]
+    for entry in replies:
+        if isinstance(entry.event, ModelReplied):
+            answer = entry.event.completion.answer
+            entries[-1].__dict__["event"] = dataclasses.replace(last, answer=answer)
 
 
 def read_app_version(entries: Sequence[Entry]) -> str:
@@ -99,6 +122,7 @@ def _read_entry(entry: Entry) -> dict[str, Any]:
                 "wake_at": 0.0,
                 "parent_run": None,
                 "fork_seq": None,
+                "follows": start.follows and start.follows.run_id,
                 "status": "running",
             }
         case RunForked() as fork:

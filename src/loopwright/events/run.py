@@ -119,10 +119,27 @@ once again.
 
 
 @dataclasses.dataclass(frozen=True)
+class Follows:
+    """The conversation of an earlier run that a run continues: as it was when entry `seq` of that run had this `hash`.
+
+    `digest` (hex) and `size` are those of the conversation, `messages` is the number of its messages.
+    """
+
+    run_id: str
+    seq: int
+    hash: str
+    digest: str
+    size: int
+    messages: int
+
+
+@dataclasses.dataclass(frozen=True)
 class RunStarted(DescribedEvent, heading="engine", level="info"):
     """The first entry of a run: everything that is needed to start its engine again.
 
-    `options` holds the engine's options; `opaque` names those that are code or live objects and cannot be rebuilt.
+    `messages` are those of its task; where it continues the conversation of an earlier run, `follows` says which one,
+    and `messages` come after that. `options` holds the engine's options; `opaque` names those that are code or live
+    objects and cannot be rebuilt.
     `output` and `deps` say what the caller must pass again to resume the run. The completed calls of a `saga` are
     undone unless the run completes. `version` and `created` (wall clock, seconds) are those of the run's row, so that
     the hash chain covers them. `boundary` delimits text from outside in this run; `label` is that of its task.
@@ -154,6 +171,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     sampling: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     revision: int = 0
     untrusted: bool = False
+    follows: Follows | None = None
 
     def to_stored(self) -> "RunStarted":
         """Return it with messages that are stored without what they do not say."""
@@ -302,7 +320,10 @@ class RunFinished(DescribedEvent, heading="end"):
     """The last entry of a run: its result.
 
     `label` and `untrusted` are those of the run as it ended, with which what follows begins; `label` is empty in
-    entries of early versions.
+    entries of early versions. Its conversation is the first `kept` messages of the one that it began with, and those that
+    it `added`: a text names an entry that a message is made of. Early versions kept all of it in `messages`.
+    `answer_key` is the key of the model call whose reply has the answer; then the answer is stored in that reply alone.
+    `renderer` is the version of the rules by which messages are made of entries.
     """
 
     status: Annotated[Status, STATUS]
@@ -314,13 +335,20 @@ class RunFinished(DescribedEvent, heading="end"):
     llm_calls: Annotated[int, PUBLIC]
     tool_calls: Annotated[int, PUBLIC]
     iterations: Annotated[int, public("loopwright.iterations")]
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     label: Label | Literal[""] = ""
     untrusted: bool = False
+    added: tuple[Message | str, ...] | None = None
+    kept: int = 0
+    answer_key: str = ""
+    renderer: int = 1
 
     def to_stored(self) -> "RunFinished":
-        """Return it with messages that are stored without what they do not say."""
-        return dataclasses.replace(self, messages=compact_messages(self.messages))
+        """Return it without what another entry has, or what messages do not say."""
+        answer = None if self.answer_key else self.answer
+        added = None if self.added is None else compact_messages(self.added)
+        messages = compact_messages(self.messages)
+        return dataclasses.replace(self, answer=answer, added=added, messages=messages)
 
     @property
     def level(self) -> Level:
@@ -352,12 +380,14 @@ RunEvent: TypeAlias = (
 )
 
 
-def compact_messages(messages: tuple[Message, ...]) -> Any:
+def compact_messages(messages: tuple[Message | str, ...]) -> Any:
     """Return messages as plain data, without fields that hold nothing but their defaults."""
     return tuple(map(_compact_message, messages))
 
 
-def _compact_message(message: Message) -> dict[str, Any]:
+def _compact_message(message: Message | str) -> dict[str, Any] | str:
+    if isinstance(message, str):
+        return message
     return {
         field.name: getattr(message, field.name)
         for field in dataclasses.fields(message)

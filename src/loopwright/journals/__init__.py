@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from .base import RESUMABLE as RESUMABLE
     from .base import Claim as Claim
     from .base import Command as Command
+    from .base import EarlierRunGone as EarlierRunGone
     from .base import Journal as Journal
     from .base import RunHeader as RunHeader
     from .base import RunInfo as RunInfo
     from .base import Verification as Verification
     from .base import chain_hash as chain_hash
+    from .base import check_history as check_history
     from .base import check_run_id as check_run_id
     from .base import decode_command_body as decode_command_body
     from .base import encode_command_body as encode_command_body
@@ -37,11 +39,13 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "RESUMABLE",
                 "Claim",
                 "Command",
+                "EarlierRunGone",
                 "Journal",
                 "RunHeader",
                 "RunInfo",
                 "Verification",
                 "chain_hash",
+                "check_history",
                 "check_run_id",
                 "encode_command_body",
                 "decode_command_body",

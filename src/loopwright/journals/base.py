@@ -1,9 +1,10 @@
 """The journal port: an append-only, hash-chained list of entries for each run."""
 
+import contextlib
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
@@ -12,7 +13,7 @@ from ..clock import ClockReading
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.lifecycle import read_run_info
-from ..events.run import Ending
+from ..events.run import Ending, Follows, RunStarted
 from ..messages import JsonObject
 from .leases import Lease
 
@@ -40,11 +41,21 @@ def format_id_taken(run_id: str) -> str:
     return f"run_id {run_id!r} exists already: resume it, or choose another id"
 
 
+class EarlierRunGone(JournalError):
+    """The run that a new one continues is not in the journal, or not as it was; nothing was stored."""
+
+
+def format_earlier_gone(run_id: str) -> str:
+    """Return the error text for a run that is continued and is not there."""
+    return f"run {run_id!r}, which is continued, was deleted or changed"
+
+
 @dataclasses.dataclass(frozen=True)
 class RunHeader:
     """What a journal stores of a new run beside its entries; `lease` is the first owner's, in seconds.
 
-    The fields are those of `RunInfo`.
+    The other fields are those of `RunInfo`, except that `follows_entry` is the number and the hash of the entry of the run
+    `follows` that must be there when the first entries are stored; else that fails with `EarlierRunGone`.
     """
 
     run_id: str
@@ -63,6 +74,7 @@ class RunHeader:
     thread: str = ""
     agent: str = ""
     follows: str | None = None
+    follows_entry: tuple[int, str] | None = None
 
     def to_run_info(self, now: ClockReading) -> "RunInfo":
         """Return the new run, without entries, with a lease that begins now."""
@@ -70,6 +82,7 @@ class RunHeader:
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
         lease = Lease.begin(fields.pop("lease"), now)
+        del fields["follows_entry"]
         return RunInfo(
             **fields,
             status="running",
@@ -169,6 +182,12 @@ class Verification:
     def ok(self) -> bool:
         """Whether nothing was changed, cut off or lost."""
         return not self.problem
+
+    def with_history(self, problem: str) -> "Verification":
+        """Return it with a problem of the runs that the run continues, which its first entry names."""
+        if self.problem or not problem:
+            return self
+        return dataclasses.replace(self, problem=problem, seq=1)
 
 
 class Journal(Protocol):
@@ -306,6 +325,46 @@ def follow_chain(run_id: str, entries: Sequence[Entry], info: RunInfo) -> Verifi
             f"the run should have {info.head_seq} entries, found {count}", count
         )
     return report("", None)
+
+
+def check_history(
+    entries: Sequence[Entry], read: Callable[[str], Sequence[Entry]]
+) -> str:
+    """Return what is wrong with the runs that a run continues; an empty text if nothing is.
+
+    `read` returns the entries of a run, up to the first one that cannot be read, or none.
+    """
+    follows = _find_follows(entries)
+    while follows is not None:
+        earlier = read(follows.run_id)[: follows.seq]
+        problem = _check_earlier(follows, earlier)
+        if problem:
+            return f"run {follows.run_id!r}, which is continued: {problem}"
+        follows = _find_follows(earlier)
+    return ""
+
+
+def _find_follows(entries: Sequence[Entry]) -> Follows | None:
+    """Return what a run continues; `None` also where a newer version wrote it, whose words are not judged."""
+    if not entries or entries[0].kind != RunStarted.kind:
+        return None
+    with contextlib.suppress(JournalError):
+        started = entries[0].event
+        return started.follows if isinstance(started, RunStarted) else None
+    return None
+
+
+def _check_earlier(follows: Follows, entries: Sequence[Entry]) -> str:
+    """Return what is wrong with the entries of a run that is continued."""
+    if len(entries) < follows.seq:
+        return f"it should have {follows.seq} entries, found {len(entries)}"
+    previous = ""
+    for seq, entry in enumerate(entries, 1):
+        problem = _check_link(follows.run_id, entry, seq, previous)
+        if problem:
+            return problem
+        previous = entry.hash
+    return "" if previous == follows.hash else "it is another one"
 
 
 def follow_range(

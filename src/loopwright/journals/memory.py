@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 
 from ..clock import Clock, ClockReading, SystemClock
@@ -13,11 +13,14 @@ from .base import (
     RESUMABLE,
     Claim,
     Command,
+    EarlierRunGone,
     RunHeader,
     RunInfo,
     Verification,
+    check_history,
     decode_command_body,
     encode_command_body,
+    format_earlier_gone,
     format_id_taken,
     verify_chain,
 )
@@ -28,7 +31,10 @@ from .listing import RunFilter, check_page, check_range, take_page
 
 @dataclasses.dataclass
 class _Record:
-    """A run in memory; a command is its time, kind and body; `changed_at` numbers its last append."""
+    """A run in memory: a command is its time, kind and body, `changed_at` numbers its last append.
+
+    `root` is the first of the runs that continue each other.
+    """
 
     info: RunInfo
     entries: list[Entry] = dataclasses.field(default_factory=list[Entry])
@@ -36,10 +42,14 @@ class _Record:
         default_factory=list[tuple[float, str, bytes]]
     )
     changed_at: int = 0
+    root: str = ""
 
 
 class MemoryJournal:
-    """Keeps runs in the memory of the process; forgets the oldest finished runs beyond `keep_runs`."""
+    """Keeps runs in the memory of the process; forgets the oldest finished ones beyond `keep_runs`.
+
+    Runs that continue each other count as one, and are forgotten together.
+    """
 
     def __init__(self, *, keep_runs: int = 1000, clock: Clock | None = None) -> None:
         if keep_runs < 1:
@@ -51,7 +61,10 @@ class MemoryJournal:
         self.lease_watch = LeaseWatch(self._clock)
         """Judges the leases of runs that are claimed."""
         self._runs: dict[str, _Record] = {}
-        self._ended: deque[str] = deque()  # in the order in which they ended
+        self._threads: dict[str, list[str]] = {}
+        """The runs that continue each other, by the first of them."""
+        self._ended: dict[str, None] = {}
+        """The threads of which all runs have ended, in the order in which they did."""
         self._inbox_lock = threading.Lock()
         self._sent = self._appended = self._renewed = 0
 
@@ -128,9 +141,22 @@ class MemoryJournal:
         """Add the run of a claim."""
         if header.run_id in self._runs:
             raise ConfigError(format_id_taken(header.run_id))
+        if header.follows and header.follows_entry:
+            self._check_earlier(header.follows, *header.follows_entry)
         info = header.to_run_info(ClockReading.take(self._clock))
-        self._runs[header.run_id] = _Record(info)
+        earlier = self._runs.get(header.follows or "")
+        root = header.run_id if earlier is None else earlier.root
+        self._runs[header.run_id] = _Record(info, root=root)
+        self._threads.setdefault(root, []).append(header.run_id)
+        self._ended.pop(root, None)
         claim.header, claim.lease_until = None, info.lease_until
+
+    def _check_earlier(self, run_id: str, seq: int, hash: str) -> None:
+        """Raise `EarlierRunGone` unless a run has an entry with that hash."""
+        record = self._runs.get(run_id)
+        entries = [] if record is None else record.entries[seq - 1 : seq]
+        if [entry.hash for entry in entries] != [hash]:
+            raise EarlierRunGone(format_earlier_gone(run_id))
 
     def _set_status(self, record: _Record, claim: Claim, status: str) -> None:
         """Set the status; any but `running` releases the run, and too many ended runs are forgotten."""
@@ -145,12 +171,23 @@ class MemoryJournal:
                 wake_at=claim.wake_at,
             )
             claim.lease_until = None
-        if status in RESUMABLE and had_ended:  # a person had it retried
-            self._ended.remove(claim.run_id)
-        if status not in RESUMABLE and not had_ended:
-            self._ended.append(claim.run_id)
-            if len(self._ended) > self._keep_runs:
-                del self._runs[self._ended.popleft()]
+        is_over = status not in RESUMABLE
+        if had_ended and not is_over:  # a person had it retried
+            self._ended.pop(record.root, None)
+        elif is_over and not had_ended:
+            self._end(record.root)
+
+    def _end(self, root: str) -> None:
+        """Note that a run of a thread has ended, and forget the oldest thread of which all runs have."""
+        thread = self._threads[root]
+        if any(self._runs[one].info.status in RESUMABLE for one in thread):
+            return
+        self._ended[root] = None
+        if len(self._ended) > self._keep_runs:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            for run_id in self._threads.pop(oldest):
+                del self._runs[run_id]
 
     async def barrier(self, claim: Claim) -> None:
         """Raise `Fenced` if another owner took over; memory has nothing to wait for."""
@@ -206,7 +243,12 @@ class MemoryJournal:
     def verify(self, run_id: str, head: str | None = None) -> Verification:
         """Check a run's chain."""
         record = self._find(run_id)
-        return verify_chain(run_id, record.entries, record.info, head)
+        found = verify_chain(run_id, record.entries, record.info, head)
+        return found.with_history(check_history(record.entries, self._read_any))
+
+    def _read_any(self, run_id: str) -> list[Entry]:
+        record = self._runs.get(run_id)
+        return [] if record is None else record.entries
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox."""

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from .._kernel.durability.effects import Outcome
+from .._kernel.durability.history import open_conversation
 from .._kernel.durability.replay import Replay
 from .._kernel.durability.scopes import Scopes
 from .._kernel.phases.output_type import OutputType
@@ -27,11 +28,12 @@ from ..events.effects import (
     ModelRequested,
 )
 from ..events.entry import Entry
+from ..events.lifecycle import restore_answer
 from ..events.run import RunFinished, RunStarted
 from ..handle import RunHandle
 from ..journals.base import Journal, RunHeader
 from ..journals.owner import new_owner
-from ..messages import Completion, Conversation
+from ..messages import Completion
 from ..providers.base import Capabilities, Provider, Request
 from ..result import Result
 from .cassette_file import Cassette, Place
@@ -67,13 +69,14 @@ async def cassette_from_journal(
     """
     read_as = None if output is None else OutputType[Any](output)
     entries = await asyncio.to_thread(journal.read, run_id)
+    restore_answer(entries)
     started = _check_ended(run_id, entries)
     cassette = Cassette(path, secrets=secrets)
     provider = _JournalProvider(entries, cassette, capabilities)
     rebuilt = engine(provider)
     session = _open_session(rebuilt, run_id, entries, provider.replied)
     handle: RunHandle[Entry, Any] = RunHandle(
-        rebuilt, session, Conversation(started.messages), read_as
+        rebuilt, session, open_conversation(journal, started), read_as
     )
     result = await handle.result()
     written = rebuilt.runtime.journal.read(run_id)[len(entries) - 1 :]

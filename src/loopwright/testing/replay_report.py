@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from .._kernel.durability.history import open_conversation
 from .._kernel.durability.replay import Replay
 from .._kernel.phases.execution import Execution
 from .._kernel.phases.output_type import OutputType
@@ -20,7 +21,6 @@ from ..events.run import RunFinished, RunStarted
 from ..journals.base import Journal, RunHeader, RunInfo
 from ..journals.memory import MemoryJournal
 from ..journals.owner import new_owner
-from ..messages import Conversation
 from ..result import RunOutcome
 from ..run import drive, open_cycle
 
@@ -113,7 +113,8 @@ async def _check_run(
         entries = entries[:-1]
     try:
         engine = find_engine(info.run_id, started)
-        await _replay(engine, started, entries, _find_output(started, models))
+        read_as = _find_output(started, models)
+        await _replay(journal, engine, started, entries, read_as)
     except ReplayDivergence as error:
         return report("diverged", error.key, str(error))
     except LoopwrightError as error:
@@ -130,6 +131,7 @@ def _find_output(
 
 
 async def _replay(
+    journal: Journal,
     engine: LoopEngine,
     started: RunStarted,
     entries: Sequence[Entry],
@@ -137,7 +139,7 @@ async def _replay(
 ) -> None:
     """Drive an engine over recorded entries; raise `ReplayDivergence` where they differ."""
     session = _open_session(engine, entries)
-    cycle = open_cycle(session, engine, Conversation(started.messages))
+    cycle = open_cycle(session, engine, open_conversation(journal, started))
     solve = functools.partial(drive, engine, cycle, is_root=True)
     await _Rehearsal(cycle, output, solve).replay()
 

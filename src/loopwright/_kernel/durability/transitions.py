@@ -15,6 +15,7 @@ from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
 from ...journals.base import Claim, Journal, chain_hash
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
+from .history import count_messages
 from .replay import Replay, last_event
 
 Transition: TypeAlias = RunParked | RunRetried | RunFinished
@@ -147,9 +148,10 @@ def _build_ending(entries: Sequence[Entry], reason: str) -> RunFinished:
             f"the run was closed without its code and could not undo: {'; '.join(left)}"
         )
         error = dataclasses.replace(ErrorRecord.of(failed), cause=error)
-    messages = () if started is None else started.messages
+    kept = 0 if started is None else count_messages(started)
     return RunFinished(
-        "aborted", "aborted", None, None, error, totals.usage, totals.llm_calls, totals.tool_calls, 0, messages,
+        "aborted", "aborted", None, None, error, totals.usage, totals.llm_calls, totals.tool_calls, 0, (),
+        added=(), kept=kept,
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Cycle: the phases of one scope, each of which takes only what the one before returned."""
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence, Sized
 from typing import Any, Literal, Protocol
 
@@ -27,6 +26,7 @@ from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..durability.description import describe_calls
+from ..durability.recorded_messages import find_thought, id_of, name_calls
 from ..session.branches import Branches, Turn
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services
@@ -137,7 +137,7 @@ class Cycle:
             completion = Completion(
                 calls=recorded, thought=thought, reasoning=reasoning
             )
-            return self.issue_proposal(key, completion, ())
+            return self.issue_proposal(key, completion, (), is_own=True)
 
     def record_proposed(
         self, key: str, calls: tuple[ToolCall, ...], command: int = 0
@@ -160,22 +160,29 @@ class Cycle:
         return redacted
 
     def issue_proposal(
-        self, key: str, completion: Completion, delivered: tuple[Message, ...]
+        self,
+        key: str,
+        completion: Completion,
+        delivered: tuple[Message, ...],
+        *,
+        is_own: bool = False,
     ) -> Proposal:
-        """Return what the model or the engine wants next, as the gate takes it."""
-        thought = completion.thought
-        if not thought and completion.answer is None and not completion.calls:
-            thought = completion.text
+        """Return what the model or the engine wants next, as the gate takes it.
+
+        What the engine itself thought beside calls of its own is recorded nowhere.
+        """
         calls = name_calls(completion.calls, key)
         self.session.secrets.note_ids(key, calls)
+        is_recorded = not is_own or not (completion.thought or completion.reasoning)
         proposal = self._issued = Proposal.issue(
-            thought=thought,
+            thought=find_thought(completion),
             calls=calls,
             answer=completion.answer,
             delivered=delivered,
             reasoning=completion.reasoning,
             key=key,
             issuer=self.scope,
+            entry=(self.session.run_id, key) if is_recorded else None,
         )
         return proposal
 
@@ -421,20 +428,3 @@ def _observed(
         else Observation(decision.call, "cancelled", NOT_RUN)
         for decision, outcome in zip(decisions, settled, strict=True)
     )
-
-
-def name_calls(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
-    """Return the calls with an id each, unique among them."""
-    ids = {call.id for call in calls}
-    if "" not in ids and len(ids) == len(calls):
-        return calls
-    prefix = f"call_{id_of(key)}"
-    return tuple(
-        dataclasses.replace(call, id=f"{prefix}_{index}")
-        for index, call in enumerate(calls)
-    )
-
-
-def id_of(key: str) -> str:
-    """Return a key in the characters that every provider allows in a call id."""
-    return key.replace(".", "_")

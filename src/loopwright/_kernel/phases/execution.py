@@ -16,10 +16,13 @@ from ...errors import (
     ReplayDivergence,
     Suspended,
 )
+from ...events.entry import Entry
 from ...events.run import Question, RunFinished, RunSuspended, SuspendReason
-from ...messages import Conversation, Json
+from ...messages import Conversation, Json, Message, mark_entry
 from ...providers.base import Sampling
 from ...result import Result, RunOutcome, build_outcome
+from ..durability.history import describe_end, offer_conversation
+from ..durability.recorded_messages import RENDERER, answer_code
 from ..session.cancellation import finish_despite_cancellation
 from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
@@ -53,6 +56,7 @@ class Execution:
         solve: Callable[[], Awaitable[RunOutcome]],
     ) -> None:
         self._cycle, self._session = cycle, cycle.session
+        self._start = cycle.conversation
         self._output, self._solve = output, solve
         if output is not None and self._session.revision >= 1:
             self._session.answer_schema = output.as_schema()
@@ -220,15 +224,17 @@ class Execution:
         conversation = self._cycle.latest
         read = session.sensitivity
         if outcome.answer is not None:
-            conversation = conversation.with_provenance(
-                read.label, untrusted=read.untrusted
-            ).assistant(outcome.answer, origin="model")
+            conversation = self._add_answer(conversation, outcome.answer)
+        ended: Entry | None = None
         pending: tuple[Question, ...] = ()
         if outcome.is_paused:
             pending = tuple(session.pending)
             session.writer.close(self._suspended(outcome, pending))
-        elif not isinstance(outcome.error, JournalError):
-            session.writer.close(self._finished(outcome, output, conversation))
+        elif isinstance(outcome.error, JournalError):
+            session.writer.fail(outcome.error)
+        else:
+            finished = self._finished(outcome, output, conversation)
+            ended = session.writer.close(finished)
         try:
             # A cancellation that comes now comes too late.
             await finish_despite_cancellation(
@@ -237,13 +243,31 @@ class Execution:
         except Fenced:
             raise
         except JournalError as failure:
-            outcome, output = build_outcome(failure, outcome.answer), None
+            outcome, output, ended = build_outcome(failure, outcome.answer), None, None
+        if ended is not None:
+            journal = session.services.journal
+            conversation = offer_conversation(journal, ended, conversation)
         turns, head_hash = self._cycle.scope.turns, session.writer.claim.head_hash
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, turns, session.run_id,
             outcome.error, pending, head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
             session.facts_below(), read.label, read.untrusted,
         )  # fmt: skip
+
+    def _add_answer(self, conversation: Conversation, answer: str) -> Conversation:
+        """Return the conversation with the answer at its end, which a reply has if a model gave it."""
+        session, read = self._session, self._session.sensitivity
+        message = Message(
+            "assistant",
+            answer,
+            origin="model",
+            label=read.label,
+            untrusted=read.untrusted,
+        )
+        key = session.answers.get(answer, "")
+        mark_entry(message, (session.run_id, answer_code(key)))
+        known = conversation.with_provenance(read.label, untrusted=read.untrusted)
+        return known.add(message)
 
     def _suspended(
         self, outcome: RunOutcome, pending: tuple[Question, ...]
@@ -258,11 +282,14 @@ class Execution:
     def _finished(
         self, outcome: RunOutcome, output: Any, conversation: Conversation
     ) -> RunFinished:
-        budget, turns = self._session.budget, self._cycle.scope.turns
+        session, turns = self._session, self._cycle.scope.turns
+        budget = session.budget
+        kept, added = describe_end(session.run_id, self._start, conversation)
         return RunFinished(
             outcome.status, outcome.stop_reason, outcome.answer, self._dump(output), outcome.record_error(),
-            budget.usage, budget.llm_calls, budget.tool_calls, turns, conversation.messages,
-            self._session.sensitivity.label, self._session.sensitivity.untrusted,
+            budget.usage, budget.llm_calls, budget.tool_calls, turns, (),
+            session.sensitivity.label, session.sensitivity.untrusted, added, kept,
+            session.answers.get(outcome.answer or "", ""), RENDERER,
         )  # fmt: skip
 
     def _dump(self, output: Any) -> Json:

@@ -9,7 +9,7 @@ from ...events.control import FollowedUp
 from ...events.effects import EffectFinished
 from ...events.run import Question as PendingQuestion
 from ...gates.base import RESPOND, Denial
-from ...messages import Json, ToolCall
+from ...messages import Json, Message, ToolCall, mark_entry
 from ...result import RunOutcome, build_outcome
 from ..control.commands import FOLLOW_UP
 from .ask_user import await_answer
@@ -64,7 +64,9 @@ def take_follow_up(cycle: Cycle, answer: str) -> bool:
         recorded = FollowedUp(command.number, text, label)
         session.writer.record_after_replay(key, recorded)
     answered = cycle.latest.assistant(answer, origin="model")
-    cycle.conversation = answered.user(recorded.text, origin="operator")
+    message = Message("user", recorded.text, origin="operator")
+    mark_entry(message, (session.run_id, key))
+    cycle.conversation = answered.add(message)
     cycle.keep(cycle.conversation)
     return True
 

@@ -1,5 +1,6 @@
 """Inference: one model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
 
+import asyncio
 import dataclasses
 import hashlib
 import json
@@ -7,7 +8,7 @@ import json
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from ...errors import LimitReached, ProviderError
+from ...errors import JournalError, LimitReached, ProviderError
 from ...events.effect_key import call_key
 from ...events.effects import (
     DriftNoticed,
@@ -18,11 +19,19 @@ from ...events.effects import (
 )
 from ...events.run import ErrorRecord
 from ...labels import Label, highest
-from ...messages import Completion, Conversation, Message, canonical_json
+from ...messages import (
+    Completion,
+    Conversation,
+    Message,
+    canonical_json,
+    mark_entry,
+)
 from ...providers.base import OutputSchema, Provider, Request, Sampling
 from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import describe_question
+from ..durability.history import is_loaded
+from ..durability.recorded_messages import delivered_code
 from ..session.scope import fingerprint
 from ..session.services import Services
 from ..session.session import Session
@@ -85,6 +94,7 @@ class Inference:
         session.signals.check_intent(key, ModelRequested, question.verb)
         await session.replay_end.reach(key)
         session.signals.check(begun=True)
+        await self._load(question.conversation)
         if (
             known is None
             or _fingerprint(question, known.delivered) != known.fingerprint
@@ -94,7 +104,25 @@ class Inference:
             self._open(key, question, known, is_new=is_new)
         await session.writer.barrier()
         completion = await self._ask(key, question, known.delivered)
-        return Reply(key, completion, known.delivered, known.commands)
+        return self._reply(key, completion, known)
+
+    def _reply(self, key: str, completion: Completion, intent: ModelRequested) -> Reply:
+        """Return a reply that is recorded, whose messages are known by their entries from now on."""
+        session, delivered = self._session, intent.delivered
+        for index, message in enumerate(delivered):
+            mark_entry(message, (session.run_id, delivered_code(key, index)))
+        if completion.answer:
+            session.answers.setdefault(completion.answer, key)
+        return Reply(key, completion, delivered, intent.commands)
+
+    async def _load(self, conversation: Conversation) -> None:
+        """Read the messages of the runs that are continued; nothing live is done without them."""
+        if is_loaded(conversation):
+            return
+        try:
+            await asyncio.to_thread(getattr, conversation, "messages")
+        except JournalError as error:
+            raise self._session.writer.fail(error) from error
 
     def _request(
         self,
@@ -216,7 +244,7 @@ class Inference:
             session.writer.record_after_replay(key, drift)
         if isinstance(outcome, ModelFailed):
             raise outcome.error.restore()
-        return Reply(key, outcome.completion, intent.delivered, intent.commands)
+        return self._reply(key, outcome.completion, intent)
 
     def _apply_sampling(self, question: Question) -> Question:
         """Return a question to the run's own model with the run's settings where it leaves them open."""

@@ -5,10 +5,11 @@ import functools
 
 from ...events.effects import ToolFinished
 from ...labels import Label
-from ...messages import Observation, ToolCall
+from ...messages import Observation, ToolCall, mark_entry
 from ...security.redaction.redactor import CUT_MARGIN
 from ...security.spotlighting import spotlight, strip_control_characters
 from ...tools.base import Tool
+from ..durability.recorded_messages import add_cut_note, render_result
 from ..session.session import Session
 
 
@@ -53,31 +54,25 @@ def clean_text(session: Session, tool: Tool, text: str) -> ToolText:
 def spotlight_text(session: Session, source: str, text: str, cut: int = 0) -> str:
     """Return a text from outside as a model reads it, with a note if it was cut."""
     shown = spotlight(text, source=source, delimiter=session.delimiter)
-    return _add_cut_note(shown, text, cut)
+    return add_cut_note(shown, text, cut)
 
 
 def observation_of(
-    session: Session, call: ToolCall, finished: ToolFinished
+    session: Session, call: ToolCall, finished: ToolFinished, key: str
 ) -> Observation:
-    """Return the outcome of a call as engines and models see it."""
-    text, cut = finished.content, finished.cut
+    """Return the outcome of a call as engines and models see it; `key` is that of its entry."""
+    content = render_result(finished, session.delimiter)
     if not finished.untrusted or finished.marked:
-        content = _add_cut_note(text, text, cut)
-        return Observation(
+        observation = Observation(
             call, finished.status, content, attachments=finished.attachments,
             label=finished.label, untrusted=finished.untrusted,
         )  # fmt: skip
-    content = spotlight_text(session, finished.tool, text, cut)
-    show = functools.partial(
-        spotlight, source=finished.tool, delimiter=session.delimiter
-    )
-    return Observation(
-        call, finished.status, content, text, show, finished.attachments, finished.label, untrusted=True
-    )  # fmt: skip
-
-
-def _add_cut_note(shown: str, text: str, cut: int) -> str:
-    """Return what is shown of a text, with a note if it was cut from `cut` characters."""
-    if not cut:
-        return shown
-    return f"{shown}\n[cut: {cut} characters, the first {len(text)} shown]"
+    else:
+        show = functools.partial(
+            spotlight, source=finished.tool, delimiter=session.delimiter
+        )
+        observation = Observation(
+            call, finished.status, content, finished.content, show, finished.attachments, finished.label, untrusted=True
+        )  # fmt: skip
+    mark_entry(observation, (session.run_id, key))
+    return observation

@@ -11,7 +11,8 @@ from ...journals.base import Command
 from ...messages import JsonObject, Message, Observation, ToolCall, canonical_json
 from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
 from ..control.commands import OVERRIDE
-from .cycle import Cycle, id_of
+from ..durability.recorded_messages import id_of
+from .cycle import Cycle
 from .observe import is_trusted
 from .saga import find_registries
 

@@ -209,7 +209,7 @@ class ToolCalls:
         entry = session.writer.record(decision.key, finished)
         if is_substitute(decision.key):
             self._substitutes[decision.key] = finished
-        observation = observation_of(session, call, finished)
+        observation = observation_of(session, call, finished, decision.key)
         session.replay.effects.settle(decision.key)
         if isinstance(decision, Permit):
             self._keep_for_undo(decision, tool, observation, entry.seq)
@@ -243,7 +243,7 @@ class ToolCalls:
         started = replay.effects.intent(key)
         if isinstance(started, ToolStarted):
             self.check_same_call(decision, started)
-        observation = observation_of(self.session, decision.call, recorded)
+        observation = observation_of(self.session, decision.call, recorded, key)
         if isinstance(decision, Permit):
             self.session.permits.discard(decision)
             seq, tool = replay.effects.seq(key), tool_of(decision)

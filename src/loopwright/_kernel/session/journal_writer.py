@@ -1,6 +1,7 @@
 """Write one run's entries into the journal, under a claim that this process must still hold."""
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,8 @@ from ..._internal.log import logger
 from ...clock import ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError
 from ...events.entry import EVENT_VERSION, KINDS, Entry, Event, encode_event
-from ...events.run import RunFinished, RunSuspended
-from ...journals.base import Claim, chain_hash
+from ...events.run import RunFinished, RunStarted, RunSuspended
+from ...journals.base import Claim, EarlierRunGone, chain_hash
 from .secrets import Secrets
 from .services import Services
 from .signals import Signals
@@ -40,6 +41,8 @@ class JournalWriter:
         """Set once the journal has the run, so that others can send it commands."""
         self.is_closed = False
         """Whether the run's last entry is written, or that of its suspension."""
+        self._whole_start: RunStarted | None = None
+        self._header = claim.header
         self._services, self._signals, self._secrets = services, signals, secrets
         self._journal, self._clock = services.journal, services.clock
         self._wall_offset = services.clock.wall() - services.clock.monotonic()
@@ -51,15 +54,30 @@ class JournalWriter:
         self._held: list[tuple[str, Event]] | None = None
         """What is to be recorded once the replay has ended; `None` before and after it."""
 
+    def begin(self, started: RunStarted, whole: RunStarted) -> None:
+        """Record the first entry of a run; `whole` takes its place where what it continues was deleted."""
+        self._whole_start = whole
+        self.record("", started)
+
     def record(self, key: str, event: Event) -> Entry:
         """Add an event to the journal; it is durable after the next `barrier`."""
+        entry = self._chain(key, event, self.wall())
+        self._unsent.append(entry)
+        if self._unshown is not None:
+            self._unshown.append(entry)
+        elif self.watchers or self._services.observers:
+            self._show(entry)
+        return entry
+
+    def _chain(self, key: str, event: Event, at: float) -> Entry:
+        """Return the entry of an event, as the head of the chain."""
         claim = self.claim
         entry = Entry(
             claim.run_id,
             claim.head_seq + 1,
             key,
             KINDS[type(event)],
-            self.wall(),
+            at,
             EVENT_VERSION,
             claim.fence,
             encode_event(event),
@@ -69,12 +87,23 @@ class JournalWriter:
         # The hash covers the other fields, so it is set after they are.
         entry.__dict__.update(hash=hashed, event=event)
         claim.head_seq, claim.head_hash = entry.seq, hashed
-        self._unsent.append(entry)
-        if self._unshown is not None:
-            self._unshown.append(entry)
-        elif self.watchers or self._services.observers:
-            self._show(entry)
         return entry
+
+    def _begin_anew(self, claim: Claim, error: EarlierRunGone) -> None:
+        """Begin a new run again, of which nothing is stored, as one that continues no other."""
+        begun, start, header = self._unshown or [], self._whole_start, self._header
+        if start is None or header is None:
+            raise self.fail(error)
+        if claim is not self.claim:  # another barrier has done so
+            return
+        header = dataclasses.replace(header, follows=None, follows_entry=None)
+        self.claim = self._journal.create(header)
+        events = [start, *(entry.event for entry in begun[1:])]
+        chained = [
+            self._chain(entry.key, event, entry.at)
+            for entry, event in zip(begun, events, strict=True)
+        ]
+        self._unsent, self._unshown = chained, list(chained)
 
     def begin_replay(self) -> None:
         """Hold back from now on what `record_after_replay` is given."""
@@ -93,11 +122,12 @@ class JournalWriter:
         else:
             self._held.append((key, event))
 
-    def close(self, event: RunSuspended | RunFinished) -> None:
+    def close(self, event: RunSuspended | RunFinished) -> Entry:
         """Record the run's last entry, or that of its suspension."""
-        self.record("", event)
+        entry = self.record("", event)
         self.claim.wake_at = getattr(event, "wake_at", 0.0)
         self.is_closed = True
+        return entry
 
     def wall(self) -> float:
         """Return wall time in seconds; it never goes back while this process works on the run."""
@@ -107,22 +137,28 @@ class JournalWriter:
         """Make all recorded events durable; an error is sticky, so that nothing runs after it."""
         if self._failure is not None:
             raise self._failure
-        head = self.claim.head_seq
-        if head == self._durable_seq and status is None:
-            return
+        claim = self.claim
+        if claim.head_seq != self._durable_seq or status is not None:
+            await self._store(claim, claim.head_seq, status)
+
+    async def _store(self, claim: Claim, head: int, status: str | None) -> None:
         unsent, self._unsent = self._unsent, []
         try:
-            self._journal.append(self.claim, unsent, status=status)
-            await self._journal.barrier(self.claim)
+            self._journal.append(claim, unsent, status=status)
+            await self._journal.barrier(claim)
+        except EarlierRunGone as error:
+            self._begin_anew(claim, error)
+            await self.barrier(status)
+            return
         except ConfigError as error:  # the run id is taken: this run never existed
-            self._fail(error)
+            self.fail(error)
             raise
         except LoopwrightError as error:
-            self._fail(error)
+            self.fail(error)
             self._show_all()
             raise
         except OSError as error:
-            failure = self._fail(JournalError(f"the journal failed: {error}"))
+            failure = self.fail(JournalError(f"the journal failed: {error}"))
             self._show_all()
             raise failure from error
         if self._unshown is not None:
@@ -140,7 +176,7 @@ class JournalWriter:
             await self.renew()
         except JournalError as error:
             # Nothing new begins, and the run is left as one whose owner died.
-            self._fail(error)
+            self.fail(error)
             raise
 
     async def renew(self) -> None:
@@ -151,7 +187,7 @@ class JournalWriter:
         try:
             await self._journal.renew(self.claim, self._services.lease or 0.0)
         except Fenced as error:
-            self._fail(error)
+            self.fail(error)
             raise
         self._lease_began = began
 
@@ -174,8 +210,8 @@ class JournalWriter:
             return True
         return self._lease_began.elapsed(self._clock) < (self._services.lease or 0.0)
 
-    def _fail(self, error: LoopwrightError) -> LoopwrightError:
-        """Make an error of the journal sticky, and return it to be raised."""
+    def fail(self, error: LoopwrightError) -> LoopwrightError:
+        """Make an error of the journal sticky, and return it to be raised: nothing more is written."""
         self._signals.fatal = self._failure = error
         return error
 

@@ -1,7 +1,6 @@
 """Session: what all scopes of one run share while this process works on it."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from ...limits import Budget
 from ...messages import Observation
 from ...providers.base import Delta, OutputSchema, Sampling
 from ...tools.base import Tool
+from ..durability.recorded_messages import delimiter_of
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .command_intake import CommandIntake
@@ -91,6 +91,8 @@ class Session:
 
     def _build_collaborators(self, claim: Claim) -> None:
         services, replay = self.services, self.replay
+        self.answers: dict[str, str] = {}
+        """The keys of the replies with answers, by these: the journal keeps a text once."""
         self.signals = Signals(replay)
         self.secrets = Secrets(services.redactor, replay)
         self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
@@ -189,11 +191,6 @@ class Session:
         # Without the journal's id a new file with an old run name would get an old answer from a service.
         prefix = f"{self.journal_id}:" if self.journal_id else ""
         return f"{prefix}{self.run_id}:{key}"
-
-
-def delimiter_of(run_id: str, created: float = 0.0) -> str:
-    """Return a run's delimiter: unpredictable from outside, and the same when the run is repeated."""
-    return hashlib.sha256(f"{run_id}|{created!r}".encode()).hexdigest()[:12]
 
 
 def out_of_time() -> LimitReached:

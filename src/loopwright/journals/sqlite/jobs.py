@@ -14,7 +14,13 @@ from typing import TypeAlias
 from ...clock import Clock, ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ...events.entry import Entry
-from ..base import Claim, RunHeader, format_id_taken
+from ..base import (
+    Claim,
+    EarlierRunGone,
+    RunHeader,
+    format_earlier_gone,
+    format_id_taken,
+)
 from ..claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from ..leases import Lease
 from ..retention import format_name_deleted, hash_name
@@ -188,6 +194,11 @@ def _insert_run(
     cursor: sqlite3.Cursor, header: RunHeader, fence: int, lease: Lease
 ) -> None:
     refuse_deleted_name(cursor, header.run_id)
+    if header.follows and header.follows_entry:
+        seq, digest = header.follows_entry
+        found = cursor.execute(_HAS_ENTRY, (header.follows, seq, digest))
+        if found.fetchone() is None:
+            raise EarlierRunGone(format_earlier_gone(header.follows))
     row = (
         header.run_id,
         header.engine,

@@ -1,6 +1,7 @@
 """Reader of a SQLite journal, which detects rows that no journal could have written."""
 
 import contextlib
+import functools
 import itertools
 import json
 import sqlite3
@@ -11,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...errors import JournalError
 from ...events.entry import Entry
-from ..base import RunInfo, Verification, follow_range, verify_chain
+from ...events.lifecycle import restore_answer
+from ..base import RunInfo, Verification, check_history, follow_range, verify_chain
 
 REFERENCE = "sha256:"
 """Prefix of the text in `events.body` for a body that is stored in `blobs`."""
@@ -23,6 +25,8 @@ INFO_COLUMNS = """runs.run_id, engine, options, version, status, owner, fence, h
 _INFO = f"SELECT {INFO_COLUMNS} FROM runs"  # noqa: S608 - constants
 _ENTRIES = """SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events WHERE run_id = ? AND seq > ?
               ORDER BY seq LIMIT ?"""
+_REPLY = """SELECT run_id, seq, key, kind, at, v, fence, body, hash FROM events
+            WHERE run_id = ? AND key = ? AND kind = 'model_replied' ORDER BY seq DESC LIMIT 1"""
 _JOURNAL_ID = "SELECT value FROM facts WHERE name = 'journal_id'"
 _HASH = "SELECT hash FROM events WHERE run_id = ? AND seq = ?"
 _LAST_ID = "SELECT coalesce(max(id), 0) FROM events"
@@ -132,7 +136,17 @@ def read_range(
     wanted = max(info.head_seq - after, 0)
     count = wanted if limit is None else min(limit, wanted)
     problem = damage or follow_range(info, entries, after, previous, count)
+    if not problem:
+        with contextlib.suppress(JournalError):  # it is said where the event is read
+            find = functools.partial(_find_reply, connection, info.run_id)
+            restore_answer(entries, find)
     return entries, problem
+
+
+def _find_reply(connection: sqlite3.Connection, run_id: str, key: str) -> Entry | None:
+    """Return the last reply of a model at a key."""
+    row = connection.execute(_REPLY, (run_id, key)).fetchone()
+    return None if row is None else _read_entry(connection, row)
 
 
 def read_news(connection: sqlite3.Connection, after: int) -> tuple[int, frozenset[str]]:
@@ -182,4 +196,6 @@ def verify_run(
     # Report a change before the damage; otherwise the damage is why the chain ends early.
     if damage and found.head_hash == last:
         return Verification(run_id, len(entries), last, damage, len(entries) + 1)
-    return found
+    return found.with_history(
+        check_history(entries, lambda earlier: read_entries(connection, earlier)[0])
+    )

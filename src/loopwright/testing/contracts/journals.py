@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
 from ...events.entry import Entry
-from ...journals.base import Journal, RunInfo
+from ...journals.base import EarlierRunGone, Journal, RunInfo
 from ..assertions import assert_equal, assert_true, expect_error
 from .entries import (
     DEAD,
@@ -167,6 +167,25 @@ class JournalContract(WorkerChecks):
         assert_equal(journal.runs(), [], "the list of runs")
         with expect_error(UnknownRun, "reading a run without entries", saying="r1"):
             journal.read("r1")
+
+    @with_journal
+    async def test_a_run_that_continues_one_that_is_gone_is_refused(
+        self, journal: Journal
+    ) -> None:
+        """With `EarlierRunGone`, before anything is stored; one that is there is continued."""
+        (first,) = await write(journal, journal.create(header("r0")), b"{}")
+        entries = {"r0": (1, "other"), "gone": (1, first.hash)}
+        for earlier, entry in entries.items():
+            wrong = dataclasses.replace(header(), follows=earlier, follows_entry=entry)
+            with expect_error(EarlierRunGone, "a run that continues none"):
+                await write(journal, journal.create(wrong), b"{}")
+        assert_equal([info.run_id for info in journal.runs()], ["r0"], "the runs")
+
+        right = dataclasses.replace(
+            header(), follows="r0", follows_entry=(1, first.hash)
+        )
+        await write(journal, journal.create(right), b"{}")
+        assert_equal(journal.runs()[0].follows, "r0", "what the run continues")
 
     @with_journal
     async def test_runs_are_listed_newest_first(self, journal: Journal) -> None:

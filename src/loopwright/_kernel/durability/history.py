@@ -1,0 +1,303 @@
+"""The conversation that a run continues: it is in the journal already, and read only where its messages are wanted."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+from ...errors import JournalError
+from ...events.entry import Entry
+from ...events.lifecycle import read_start
+from ...events.run import Follows, RunFinished, RunStarted
+from ...journals.base import Journal, RunHeader
+from ...labels import Label, highest
+from ...messages import Conversation, Message
+from .recorded_messages import RecordedMessages, delimiter_of
+
+
+class History:
+    """The messages of a conversation that a journal has, as the last entry of an earlier run left them.
+
+    Args:
+        journal: holds them.
+        follows: which they are.
+        known: the same conversation, where this process has it.
+    """
+
+    def __init__(
+        self, journal: Journal, follows: Follows, known: Conversation | None = None
+    ) -> None:
+        self.journal, self.follows = journal, follows
+        self.label: Label = "normal" if known is None else known.label
+        self.untrusted = known is not None and known.untrusted
+        self._known = known
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether this process has the messages."""
+        return self._known is not None and is_loaded(self._known)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Return the messages; raise `JournalError` if the journal does not have them as they were."""
+        if self._known is None:
+            self._known = _read_history(self.journal, self.follows)
+        return self._known.messages
+
+    def is_in(self, journal: Journal) -> bool:
+        """Whether a journal has these messages."""
+        if journal is self.journal:
+            return True
+        other: Any = getattr(journal, "id", "")
+        return bool(other) and other == getattr(self.journal, "id", "")
+
+
+class ContinuedConversation(Conversation):
+    """A conversation that grows from one that a journal has, whose messages are read when they are wanted."""
+
+    __slots__ = ("_messages", "added", "history")
+    history: History
+    added: tuple[Message, ...]
+    """The messages after those of the history."""
+    _messages: tuple[Message, ...] | None
+
+    @classmethod
+    def begin(cls, history: History) -> Self:
+        """Return the conversation with the messages of a history and no others."""
+        follows, begun = history.follows, object.__new__(cls)
+        begun.history, begun.added, begun._messages = history, (), None
+        begun.digest, begun.size = bytes.fromhex(follows.digest), follows.size
+        begun.label, begun.untrusted = history.label, history.untrusted
+        begun._joined = {}
+        return begun
+
+    def __copy__(self) -> Self:
+        """Return a copy with the same history, of which nothing is read."""
+        copied = ContinuedConversation.begin(self.history)
+        copied.digest, copied.size, copied._joined = (
+            self.digest,
+            self.size,
+            self._joined,
+        )
+        copied.label, copied.untrusted = self.label, self.untrusted
+        copied.added, copied._messages = self.added, self._messages
+        return cast("Self", copied)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride] - read when wanted
+        """All messages; raises `JournalError` if the journal does not have the history as it was."""
+        if self._messages is None:
+            self._messages = self.history.messages + self.added
+        return self._messages
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether this process has all messages."""
+        return self._messages is not None or self.history.is_loaded
+
+    def _take(self, other: Conversation, messages: tuple[Message, ...]) -> None:
+        grown_from = cast("ContinuedConversation", other)
+        self.history, self.added = grown_from.history, grown_from.added + messages
+        known = grown_from._messages  # pyright: ignore[reportPrivateUsage] - of its own class
+        self._messages = None if known is None else known + messages
+
+    def with_system(self, text: str) -> Conversation:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - begins anew
+        """Return a conversation of its own with `text` added to its system message, or as one."""
+        return _make_plain(self.messages, self.label, self.untrusted).with_system(text)
+
+    @property
+    def task(self) -> str:
+        """The latest user text, or an empty string."""
+        new = (m.content for m in reversed(self.added) if m.role == "user")
+        found = next(new, None)
+        return super().task if found is None else found
+
+    def __len__(self) -> int:
+        return self.history.follows.messages + len(self.added)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Become an ordinary conversation in another process, which may have another journal."""
+        return _make_plain, (self.messages, self.label, self.untrusted)
+
+
+def _make_plain(
+    messages: tuple[Message, ...], label: Label, untrusted: bool
+) -> Conversation:
+    return Conversation(messages).with_provenance(label, untrusted=untrusted)
+
+
+def is_loaded(conversation: Conversation) -> bool:
+    """Whether this process has all messages of a conversation."""
+    if not isinstance(conversation, ContinuedConversation):
+        return True
+    return conversation.is_loaded
+
+
+def replace_last(conversation: Conversation, message: Message) -> Conversation:
+    """Return a conversation with another last message."""
+    replaced: Conversation
+    if isinstance(conversation, ContinuedConversation) and conversation.added:
+        begun = ContinuedConversation.begin(conversation.history)
+        replaced = begun.add(*conversation.added[:-1], message)
+    else:
+        replaced = Conversation([*conversation.messages[:-1], message])
+    label, untrusted = conversation.label, conversation.untrusted
+    return replaced.with_provenance(label, untrusted=untrusted)
+
+
+def split_history(
+    conversation: Conversation, journal: Journal
+) -> tuple[Follows | None, tuple[Message, ...]]:
+    """Return what of a conversation a journal has as that of an earlier run, and the messages after it."""
+    if isinstance(conversation, ContinuedConversation):
+        history = conversation.history
+        if history.is_in(journal):
+            return history.follows, conversation.added
+    return None, conversation.messages
+
+
+def refer(header: RunHeader, follows: Follows | None) -> RunHeader:
+    """Return the header of a run as that of one that continues an earlier one."""
+    if follows is None:
+        return header
+    entry = follows.seq, follows.hash
+    return dataclasses.replace(header, follows=follows.run_id, follows_entry=entry)
+
+
+def begin_whole(started: RunStarted, conversation: Conversation) -> RunStarted:
+    """Return the first entry of a run as that of one that holds all its messages itself."""
+    return dataclasses.replace(started, messages=conversation.messages, follows=None)
+
+
+def count_messages(started: RunStarted) -> int:
+    """Return the number of the messages that a run began with."""
+    earlier = started.follows.messages if started.follows else 0
+    return earlier + len(started.messages)
+
+
+def open_conversation(journal: Journal, started: RunStarted) -> Conversation:
+    """Return the conversation that a run began with."""
+    given: Conversation
+    if started.follows is None:
+        given = Conversation(started.messages)
+    else:
+        history = History(journal, started.follows)
+        given = ContinuedConversation.begin(history).add(*started.messages)
+    return given.with_provenance(started.label, untrusted=started.untrusted)
+
+
+def offer_conversation(
+    journal: Journal, last: Entry, conversation: Conversation
+) -> Conversation:
+    """Return the conversation of a run that has ended, as one that a new run can continue; `last` is its last entry."""
+    digest = conversation.digest.hex()
+    follows = Follows(
+        last.run_id, last.seq, last.hash, digest, conversation.size, len(conversation)
+    )
+    return ContinuedConversation.begin(History(journal, follows, conversation))
+
+
+# --- what the last entry of a run holds ---
+
+
+def describe_end(
+    run_id: str, start: Conversation, end: Conversation
+) -> tuple[int, tuple[Message | str, ...]]:
+    """Return how many messages of its start the end of a run keeps, and those that come after them.
+
+    A message that is made of an entry of the run is named by its code.
+    """
+    kept, before, after = _split(start, end)
+    pairs = zip(before, after, strict=False)
+    common = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    shared = sum(1 for _ in common)
+    new = after[shared:]
+    return kept + shared, tuple(_name_message(run_id, one) for one in new)
+
+
+def _split(
+    start: Conversation, end: Conversation
+) -> tuple[int, tuple[Message, ...], tuple[Message, ...]]:
+    """Return how many messages both begin with for certain, and the others of each."""
+    match start, end:
+        case ContinuedConversation(), ContinuedConversation():
+            if start.history is end.history:
+                return start.history.follows.messages, start.added, end.added
+        case _:
+            pass
+    # An end that began anew is kept whole where comparing would mean to read the history.
+    return 0, start.messages if is_loaded(start) else (), end.messages
+
+
+def _name_message(run_id: str, message: Message) -> Message | str:
+    entry = message.entry
+    return entry[1] if entry is not None and entry[0] == run_id else message
+
+
+def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
+    """Return the conversation that a run ended with, of the one that it began with and its entries."""
+    first, last = entries[0].event, entries[-1].event
+    if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
+        raise JournalError(f"run {entries[0].run_id!r} has not ended")
+    if last.added is None:
+        return _with_end(Conversation(last.messages), last)
+    kept = start
+    if last.kept != len(start):
+        kept = Conversation().add(*start.messages[: last.kept])
+    delimiter = first.boundary or delimiter_of(entries[0].run_id)
+    recorded = RecordedMessages(entries, delimiter)
+    for one in last.added:
+        message = recorded.find(one) if isinstance(one, str) else one
+        if isinstance(one, str) and message.origin == "model":
+            # A model's text has the provenance of what the model had read.
+            read = _with_end(kept, last) if recorded.is_answer(one) else kept
+            message = dataclasses.replace(
+                message, label=read.label, untrusted=read.untrusted
+            )
+        kept = kept.add(message)
+    return _with_end(kept, last)
+
+
+def _with_end(conversation: Conversation, ended: RunFinished) -> Conversation:
+    """Return a conversation with the provenance of a run as it ended; early versions did not record that."""
+    if not ended.label:
+        label = highest(("normal", conversation.label))
+        return conversation.with_provenance(label, untrusted=conversation.untrusted)
+    return conversation.with_provenance(ended.label, untrusted=ended.untrusted)
+
+
+# --- reading a history ---
+
+
+def _read_history(journal: Journal, follows: Follows) -> Conversation:
+    """Return the messages of a history, of all the runs that one continued the other."""
+    runs: list[tuple[Follows, list[Entry]]] = []
+    earlier: Follows | None = follows
+    while earlier is not None:
+        entries = _read_run(journal, earlier)
+        runs.append((earlier, entries))
+        earlier = read_start(earlier.run_id, entries).follows
+    conversation = Conversation()
+    for known, entries in reversed(runs):
+        started = read_start(known.run_id, entries)
+        given = conversation.add(*started.messages)
+        given = given.with_provenance(started.label, untrusted=started.untrusted)
+        conversation = build_end(given, entries)
+        if conversation.digest.hex() != known.digest:
+            raise JournalError(
+                f"the messages of run {known.run_id!r}, which is continued, are not those that they were"
+            )
+    return conversation
+
+
+def _read_run(journal: Journal, follows: Follows) -> list[Entry]:
+    """Return the entries of a run up to its end as it was continued."""
+    entries = journal.read(follows.run_id)[: follows.seq]
+    if not entries or (entries[-1].seq, entries[-1].hash) != (
+        follows.seq,
+        follows.hash,
+    ):
+        raise JournalError(
+            f"run {follows.run_id!r}, which is continued, was changed: its entry {follows.seq} has another hash"
+        )
+    return entries

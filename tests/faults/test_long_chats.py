@@ -1,0 +1,42 @@
+"""A long chat: the journal grows with what is said, and the last turn can be resumed and verified alone."""
+
+from pathlib import Path
+
+from long_chat import chat
+from loopwright import Entry, ReActEngine, Runtime
+from loopwright.journals import SQLiteJournal
+from loopwright.testing import ScriptedProvider
+
+TURNS = 200
+MAX_RATIO = 4.0
+
+
+async def test_a_chat_takes_at_most_four_times_what_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    conversation, seconds = await chat(path, TURNS)
+    said = sum(len(message.content.encode()) for message in conversation)
+    ratio = path.stat().st_size / said
+    print(f"{TURNS} turns: {ratio:.2f} times the conversation, {seconds:.1f} s of CPU")
+
+    assert said == 1700 * TURNS
+    assert ratio <= MAX_RATIO
+
+
+async def test_the_last_turn_of_a_chat_is_read_and_verified(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    conversation, _ = await chat(path, TURNS)
+    journal = SQLiteJournal(path)
+    last = journal.runs()[0].run_id
+    read: list[str] = []
+
+    class Watching(SQLiteJournal):
+        def read(self, run_id: str, **options: int | None) -> list[Entry]:  # type: ignore[override]
+            read.append(run_id)
+            return super().read(run_id, **options)  # type: ignore[arg-type]
+
+    engine = ReActEngine(Runtime(ScriptedProvider([]), journal=Watching(path)))
+    result = await engine.resume(last)
+    assert read == [last]
+    assert result.conversation.messages == conversation.messages
+    assert len(set(read)) == TURNS
+    assert journal.verify(last, result.head_hash).ok

@@ -50,6 +50,8 @@ from .labels import Label, highest
 from .messages import Conversation, Effect, Json, check_call_results
 from .prompts import PromptSet
 from .providers.base import Delta, Sampling
+from .providers.provider_tools import check_provider_tools
+from .providers.settings import check_recordable
 from .result import Model, Result
 from .run import Run
 from .security.redaction import Redactor
@@ -79,7 +81,7 @@ class RunOptions(TypedDict, total=False):
     thread: str
     """The name of the conversation that the run is a part of."""
     sampling: Sampling
-    """Settings of the model calls of this run; those of a single call take precedence."""
+    """Settings of the calls of the run's own model; those of a single call take precedence. No secret: they are recorded."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -95,10 +97,12 @@ class LoopEngine(Options):
     """A strategy. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
 
     Write `name` and `solve`; everything else (journal, resume, limits, policy, breakers) comes with the `Run`.
+    `sampling` is for the calls of its own model; the settings of a run and of a single call take precedence.
     """
 
     name: ClassVar[str] = ""
     runtime: Services = dataclasses.field(kw_only=False)
+    sampling: Sampling = Sampling()
 
     def __post_init__(self) -> None:
         """Complete the prompts, those that were given override the engine's own; look up the names of providers."""
@@ -175,7 +179,9 @@ class LoopEngine(Options):
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        read_as = _output_type(output)
+        read_as, services = _output_type(output), self.runtime
+        check_recordable(options.get("sampling"), services.redactor.redact_value)
+        check_provider_tools(services.provider, services.tools.provider_tools)
         conversation, session = self._begin(task, read_as, **options)
         return RunHandle(self, session, conversation, read_as, deltas=deltas)
 
@@ -300,10 +306,7 @@ class LoopEngine(Options):
         async def answer(task: str) -> str | None:
             return (await engine.run(task)).raise_for_status().answer
 
-        about = (
-            description
-            or (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
-        )
+        about = (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
         schema: dict[str, Json] = {
             "type": "object",
             "properties": {
@@ -316,23 +319,26 @@ class LoopEngine(Options):
             "required": ["task"],
             "additionalProperties": False,
         }
-        return Tool(name or self.name, about, schema, answer, effect, engine=self)
+        name, about = name or self.name, description or about
+        return Tool(name, about, schema, answer, effect, engine=self)
 
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
         """The options as JSON, nested engines too, and the names of those that are code or live objects."""
         options: dict[str, Json] = {}
         opaque: list[str] = []
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-            if field.name == "runtime":
-                continue
             value = getattr(self, field.name)
+            is_unset = isinstance(value, Sampling) and not value.options
+            if field.name == "runtime" or is_unset:
+                continue
+            if isinstance(value, Sampling):
+                value = value.options
             if isinstance(value, LoopEngine):
                 inner, hidden = value.recorded_options()
                 options[field.name] = {"engine": value.name, "options": inner}
                 opaque += [f"{field.name}.{name}" for name in hidden]
-                opaque += (
-                    [] if value.runtime is self.runtime else [f"{field.name}.runtime"]
-                )
+                if value.runtime is not self.runtime:
+                    opaque.append(f"{field.name}.runtime")
                 continue
             own = _own_prompts(field)
             if isinstance(value, PromptSet) and own is not None:
@@ -340,9 +346,8 @@ class LoopEngine(Options):
             try:
                 plain: Json = to_jsonable_python(value)
                 option: Json = {field.name: plain}
-                if (
-                    self.runtime.redactor.redact_value(option) is not option
-                ):  # what cannot be recorded cannot be rebuilt
+                # What cannot be recorded cannot be rebuilt.
+                if self.runtime.redactor.redact_value(option) is not option:
                     raise PydanticSerializationError("a secret")
                 options[field.name] = plain
             except PydanticSerializationError:
@@ -377,7 +382,6 @@ class LoopEngine(Options):
         )  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
-        model = None if output is None else output.name
         session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.sampling = saga, sampling
         session.delimiter = delimiter_of(run_id, created)

@@ -91,11 +91,16 @@ class Budget:
             return 0
         return int(limit >= 2)
 
-    @property
-    def has_model_call(self) -> bool:
-        """Whether one more model call is left, beside a reserved one."""
+    def has_model_calls(self, number: int = 1) -> bool:
+        """Return whether so many more model calls are left, beside a reserved one."""
         limit = self.limits.max_llm_calls
-        return limit is None or self.llm_calls < limit - self.reserved_calls
+        return limit is None or self.llm_calls + number <= limit - self.reserved_calls
+
+    @property
+    def tool_calls_left(self) -> int | None:
+        """The number of tool calls that are left; `None` without a limit."""
+        limit = self.limits.max_tool_calls
+        return None if limit is None else max(limit - self.tool_calls, 0)
 
     @property
     def has_tool_call(self) -> bool:
@@ -103,13 +108,14 @@ class Budget:
         limit = self.limits.max_tool_calls
         return limit is None or self.tool_calls < limit
 
-    def check(self) -> None:
-        """Raise `LimitReached` if one more model call is not allowed."""
+    def check(self, calls: int = 1) -> None:
+        """Raise `LimitReached` if one more model call, or so many, are not allowed."""
         limits, tokens = self.limits, self.usage.total_tokens
-        if not self.has_model_call:
+        if not self.has_model_calls(calls):
+            wanted = "" if calls == 1 else f", and {calls} more were to be made"
             raise LimitReached(
                 "max_llm_calls",
-                f"{self.llm_calls} of {limits.max_llm_calls} model calls are used",
+                f"{self.llm_calls} of {limits.max_llm_calls} model calls are used{wanted}",
             )
         if limits.max_tokens is not None and tokens >= limits.max_tokens:
             raise LimitReached(

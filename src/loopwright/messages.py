@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, Never, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
@@ -14,6 +14,7 @@ from ._internal.encoder import EntryMark as EntryMark
 from ._internal.encoder import canonical_json as canonical_json
 from ._internal.encoder import hash_arguments as hash_arguments
 from ._internal.encoder import mark_entry as mark_entry
+from ._internal.issued_values import IssuedByRun as IssuedByRun
 from ._internal.usage import Usage as Usage
 from .attachments import Attachment
 from .errors import ConfigError, PhaseError
@@ -162,43 +163,6 @@ class Observation:
         return excerpt if self.fence is None else self.fence(excerpt)
 
 
-HIDDEN_FIELDS = (
-    "issuer",
-    "tool",
-    "unredacted",
-    "entry",
-)  # the last holds withheld arguments
-
-
-class IssuedByRun:
-    """A value that only a run can make; making one by hand is an error, also for type checkers."""
-
-    cure = "take it from the verb that returns it"
-
-    def __new__(cls, *_: object, **__: object) -> Self:
-        raise PhaseError(f"a {cls.__name__} cannot be made by hand: {cls.cure}")
-
-    def __init__(  # pyright: ignore[reportInconsistentConstructor] - types refuse the call, and so does `__new__`
-        self, only_a_run_makes_these: Never, /
-    ) -> None:
-        """For type checkers: there is no value to call this with."""
-
-    @classmethod
-    def issue(cls, **fields: object) -> Self:
-        """Make one; a run accepts only those that it issued."""
-        issued = object.__new__(cls)
-        issued.__dict__.update(fields)
-        return issued
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise PhaseError(
-            f"a {type(self).__name__} is read-only: {name!r} cannot be set"
-        )
-
-    def __repr__(self) -> str:
-        fields = (item for item in vars(self).items() if item[0] not in HIDDEN_FIELDS)
-        shown = ", ".join(f"{name}={value!r}" for name, value in fields)
-        return f"{type(self).__name__}({shown})"
 
 
 class Proposal(IssuedByRun):
@@ -206,7 +170,8 @@ class Proposal(IssuedByRun):
 
     `Run.reason` and `Run.propose` make it. `delivered` are messages that the runtime put before the
     model's reply (nudges, guidance); `Conversation.observe` keeps them in the history, and the
-    model's `reasoning` with its text. `key` is the position of the effect in the run; `issuer` is
+    model's `reasoning` with its text. `sources` are what tools of the provider found.
+    `key` is the position of the effect in the run; `issuer` is
     the scope that made it.
     """
 
@@ -216,6 +181,7 @@ class Proposal(IssuedByRun):
     answer: str | None
     delivered: tuple[Message, ...]
     reasoning: tuple[Reasoning, ...] = ()
+    sources: tuple["Source", ...] = ()
     key: str
     issuer: object
     entry: EntryMark | None = None
@@ -473,13 +439,22 @@ def check_call_results(messages: Iterable[Message]) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class Source:
+    """A page or file that a reply refers to, found by a tool that the provider ran."""
+
+    url: str
+    title: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Completion:
     """One reply of a model.
 
     At most one of these is set: `calls` (run them), `answer` (the final text), `problem` (why the
     reply cannot be read; it goes back to the model). `text` is the reply as received; `thought` is
     the part of it that is neither a call nor an answer; `reasoning` is the model's thinking outside
-    of it.
+    of it. `provider_calls` are the kinds of the tools that the provider ran, one for each use;
+    `sources` are what they found and the reply refers to.
     """
 
     text: str = ""
@@ -492,6 +467,8 @@ class Completion:
     model: str = ""
     flags: tuple[str, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
+    provider_calls: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     @property
     def is_cut(self) -> bool:

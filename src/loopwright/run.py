@@ -6,7 +6,7 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from ._kernel.phases import side_effects
 from ._kernel.phases.approvals import Guard
@@ -25,7 +25,8 @@ from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.inference import Question
 from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
-from ._kernel.phases.reason import reason, settle
+from ._kernel.phases.reason import ReasonOptions, reason, settle
+from ._kernel.phases.samples import can_sample, sample
 from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
 from ._kernel.phases.timeout import limit_time
@@ -44,15 +45,8 @@ from .errors import (
 )
 from .gates.base import Cleared
 from .labels import Label, LabelledText
-from .messages import (
-    Conversation,
-    Json,
-    Observation,
-    Proposal,
-    Reasoning,
-    ToolCall,
-    ToolSpec,
-)
+from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
+from .messages import Reasoning as Reasoning
 from .providers.base import Provider
 from .providers.base import Sampling as Sampling
 from .result import Finished as Finished
@@ -108,10 +102,7 @@ class Run:
         return self._cycle.latest
 
     def keep(self, conversation: Conversation) -> None:
-        """Note how far the conversation has come: the result shows it, and a best answer at a limit starts from it.
-
-        `reason` does so by itself; a strategy that works with `ask` calls this.
-        """
+        """Note how far the conversation has come, for the result and a best answer; `reason` does so by itself."""
         self._cycle.keep(conversation)
 
     # --- the phases ---
@@ -137,16 +128,29 @@ class Run:
             )  # fmt: skip
             return await reason(self._cycle, question)
 
+    async def samples(
+        self, conversation: Conversation, n: int, **options: Unpack[ReasonOptions]
+    ) -> tuple[Proposal, ...]:
+        """Ask the model `n` times at once what to do next, for a vote or the best of several; each may be gated once.
+
+        They are `n` calls of the budget and, where the provider can, one request; options are those of `reason`. A reply
+        that was cut, or cannot be read, is a thought without calls or an answer.
+        """
+        with self._scope.enter("samples"):
+            chosen = self._choose_provider(options.get("provider"))
+            return await sample(self._cycle, conversation, n, chosen, options)
+
+    def can_sample(self, provider: str | None = None) -> bool:
+        """Return whether one request brings several replies; in a replay, what is recorded decides."""
+        return can_sample(self._cycle, self._choose_provider(provider))
+
     def propose(
         self,
         *calls: ToolCall,
         thought: str = "",
         reasoning: tuple[Reasoning, ...] = (),
     ) -> Proposal:
-        """Return a proposal of calls that the engine writes itself; they pass the same gate.
-
-        Where they come from a proposal of the model, pass its `reasoning`, which its provider may want back with them.
-        """
+        """Return a proposal of calls that the engine writes itself, or chose of the model's, with its `reasoning`."""
         return self._cycle.propose(calls, thought, reasoning)
 
     async def gate(self, proposal: Proposal) -> Cleared:
@@ -243,8 +247,7 @@ class Run:
 
         With another type as `into` (a pydantic model, a dataclass, `list[str]`) the reply is read strictly and repaired
         at most twice; then `AskFailed`.
-        `provider` names one of `Runtime(providers=...)`. `purpose` says in a word what the call is for ("plan",
-        "judge"), for people and traces.
+        `provider` names one of `Runtime(providers=...)`; `purpose` says in a word what the call is for, such as "plan".
         """
         conversation = Conversation.of(prompt) if isinstance(prompt, str) else prompt
         chosen = self._choose_provider(provider)

@@ -769,6 +769,8 @@ async def test_the_file_is_readable_and_tells_its_version(tmp_path: Path) -> Non
                     "max_output_tokens": 4096,
                     "images": True,
                     "documents": True,
+                    "max_samples": 1,
+                    "provider_tools": [],
                 },
             }
         ],

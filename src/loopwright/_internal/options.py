@@ -55,10 +55,18 @@ def _advise(cls: Any, error: ValidationError) -> str:
     """Describe the error, and list the options of the class if one is unknown."""
     fields = tuple(field.name for field in dataclasses.fields(cls))
     problem = explain(error, cls.__name__, positional=fields)
-    own = ", ".join(name for name in fields if name != "runtime")
+    shared = _list_shared(cls)
+    own = ", ".join(name for name in fields if name not in shared)
     if own and "no such option" in problem:
         return f"{problem} (its own options: {own})"
     return problem
+
+
+def _list_shared(cls: type[Any]) -> set[str]:
+    """Return the options that all classes of this kind have, such as all engines."""
+    bases = [base for base in cls.__mro__[1:] if issubclass(base, Options)]
+    kind = bases[-2:][0]  # the last one is `Options`, which has none
+    return set(getattr(kind, "__dataclass_fields__", ()))
 
 
 @dataclass_transform(

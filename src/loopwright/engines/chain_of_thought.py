@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from ..errors import (
     ProviderError,
     Unreadable,
 )
-from ..messages import Conversation
+from ..messages import Conversation, Proposal
 from ..parsing.answers import (
     AnswerType,
     read_answer,
@@ -24,6 +25,7 @@ from ..parsing.answers import (
     read_equal_numbers,
     read_options,
 )
+from ..parsing.thinking import strip_thinking
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 from .self_consistency import Vote
@@ -172,7 +174,15 @@ class ChainOfThoughtEngine(LoopEngine):
     ) -> list[ReasoningPath]:
         """Sample as many reasoning paths as one wave has."""
         size = min(self.wave, self.samples - asked)
-        works = [functools.partial(self._sample, prompt)] * size
+        first: Sequence[Proposal | None] = [None] * size
+        if size > 1 and run.can_sample():
+            try:
+                first = await run.samples(
+                    prompt, size, tools=False, sampling=self._sampling, purpose="think"
+                )
+            except ProviderError as error:
+                return [ReasoningPath(prompt, error=error)] * size
+        works = [functools.partial(self._sample, prompt, begun) for begun in first]
         return await run.gather(*works, max_concurrency=self.max_concurrency)
 
     def _count_votes(self, run: Run, paths: list[ReasoningPath]) -> Vote:
@@ -210,21 +220,31 @@ class ChainOfThoughtEngine(LoopEngine):
 
     # --- one sample ---
 
-    async def _sample(self, prompt: Conversation, run: Run) -> ReasoningPath:
-        """Sample one reasoning path with its answer; an error costs this path its vote."""
+    async def _sample(
+        self, prompt: Conversation, begun: Proposal | None, run: Run
+    ) -> ReasoningPath:
+        """Sample one reasoning path with its answer; an error costs this path its vote.
+
+        One that has `begun` was sampled together with others.
+        """
         path = ReasoningPath(prompt)
         try:
-            await self._reason(run, path)
+            await self._reason(run, path, begun)
             path.answer = await self._extract(run, path)
         except (LimitReached, ProviderError, AskFailed, Unreadable) as error:
             path.error = error
         return path
 
-    async def _reason(self, run: Run, path: ReasoningPath) -> None:
+    async def _reason(
+        self, run: Run, path: ReasoningPath, begun: Proposal | None
+    ) -> None:
         """Reason step by step; continue what the token limit truncated."""
         prompt = path.prompt
         for _ in range(1 + self.max_continuations):
-            text, is_cut = await _reply(run, prompt, self._temperature, "think")
+            if begun is None:
+                text, is_cut = await _reply(run, prompt, self._sampling, "think")
+            else:
+                text, is_cut, begun = *_read_sample(begun), None
             has_text = text.strip() != ""
             # An empty continuation brings no end.
             path.is_truncated = is_cut or (path.is_truncated and not has_text)
@@ -240,15 +260,16 @@ class ChainOfThoughtEngine(LoopEngine):
         if answer is not None:
             return answer
         prompt = self._extraction_prompt(path)
-        temperature = None if self._temperature is None else 0.0
+        sampling = Sampling()
+        if self._sampling.temperature is not None:
+            sampling = Sampling(temperature=0.0)
         if not isinstance(self.answer, str):
-            sampling = Sampling(temperature=temperature)
             found = await run.ask(
                 prompt, into=self.answer, sampling=sampling, purpose="extract"
             )
             return found.model_dump_json(by_alias=True)
         for attempt in range(2):
-            text, is_cut = await _reply(run, prompt, temperature, "extract")
+            text, is_cut = await _reply(run, prompt, sampling, "extract")
             answer = None if is_cut else read_answer(text, self.answer)
             if answer is None and not is_cut:
                 answer = self._choose_option(run, text, is_last=attempt == 1)
@@ -310,10 +331,13 @@ class ChainOfThoughtEngine(LoopEngine):
         return self.prompts.fill(name)
 
     @property
-    def _temperature(self) -> float | None:
-        if self.temperature is None and self.samples > 1:
-            return SAMPLING_TEMPERATURE
-        return self.temperature
+    def _sampling(self) -> Sampling:
+        """The settings of the reasoning; a temperature that a person chose is not left out."""
+        if self.temperature is not None:
+            return Sampling(temperature=self.temperature).require()
+        if self.samples > 1:
+            return Sampling(temperature=SAMPLING_TEMPERATURE)
+        return Sampling()
 
 
 def _choose_error(paths: list[ReasoningPath]) -> LoopwrightError:
@@ -323,11 +347,17 @@ def _choose_error(paths: list[ReasoningPath]) -> LoopwrightError:
     return (limits or errors)[0]
 
 
+def _read_sample(proposal: Proposal) -> tuple[str, bool]:
+    """Return the text of a sample, and whether it is truncated: then it is a thought and no answer."""
+    if proposal.answer is None:
+        return proposal.thought, True
+    return strip_thinking(proposal.answer), False
+
+
 async def _reply(
-    run: Run, conversation: Conversation, temperature: float | None, purpose: str
+    run: Run, conversation: Conversation, sampling: Sampling, purpose: str
 ) -> tuple[str, bool]:
     """Return the model's reply, and whether the token limit truncated it."""
-    sampling = Sampling(temperature=temperature)
     try:
         text = await run.ask(
             conversation, sampling=sampling, purpose=purpose, again=False

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import AskFailed
+from ..parsing.thinking import strip_thinking
 from ..run import Run, Sampling
 from .thought_decomposition import ThoughtProblem
 
@@ -102,6 +103,11 @@ class Sampler:
         return [self.cache[prompt] for prompt in prompts]
 
     async def _ask(self, prompts: Sequence[str]) -> list[tuple[str, ...]]:
+        if prompts and self.times > 1 and self.run.can_sample(self.provider):
+            together = [partial(self._replies, prompt) for prompt in prompts]
+            return await self.run.gather(
+                *together, max_concurrency=self.max_concurrency
+            )
         works = [
             partial(self._reply, prompt)
             for prompt in prompts
@@ -113,11 +119,27 @@ class Sampler:
         starts = range(0, len(replies), self.times)
         return [_usable(replies[start : start + self.times]) for start in starts]
 
+    async def _replies(self, prompt: str, branch: Run) -> tuple[str, ...]:
+        """Return the usable replies to one prompt, sampled together."""
+        proposals = await branch.samples(
+            self.run.conversation.user(prompt),
+            self.times,
+            tools=False,
+            sampling=self._sampling,
+            provider=self.provider,
+            purpose=self.purpose,
+        )
+        return tuple(
+            strip_thinking(proposal.answer)
+            for proposal in proposals
+            if proposal.answer is not None
+        )
+
     async def _reply(self, prompt: str, branch: Run) -> str | None:
         try:
             return await branch.ask(
                 self.run.conversation.user(prompt),
-                sampling=Sampling(temperature=self._temperature),
+                sampling=self._sampling,
                 provider=self.provider,
                 purpose=self.purpose,
                 again=False,
@@ -126,10 +148,13 @@ class Sampler:
             return None
 
     @property
-    def _temperature(self) -> float | None:
-        if self.temperature is None and self.times > 1:
-            return SAMPLING_TEMPERATURE
-        return self.temperature
+    def _sampling(self) -> Sampling:
+        """The settings of a sample; a temperature that a person chose is not left out."""
+        if self.temperature is not None:
+            return Sampling(temperature=self.temperature).require()
+        if self.times > 1:
+            return Sampling(temperature=SAMPLING_TEMPERATURE)
+        return Sampling()
 
 
 def _usable(replies: Sequence[str | None]) -> tuple[str, ...]:

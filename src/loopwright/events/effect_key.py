@@ -2,16 +2,17 @@
 
 import dataclasses
 import functools
-import operator
+import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..errors import JournalError
 
 # These two are asked for each call of each step, so they do not cost a Python frame.
 call_key: Callable[[str, int], str] = "{}#{}".format
 """Return the key of a call of a proposal, by its index."""
-is_substitute: Callable[[str], bool] = operator.methodcaller("__contains__", "~")
-"""Return whether a key is that of a substitute call."""
+is_substitute: Callable[[str], Any] = re.compile(r"#\d+~").search
+"""Return a true value for the key of a substitute call."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class EffectKey:
     - `2.0.1#3` is call 3 of the proposal `2.0.1`.
     - `2.0.1#3~1` is its substitute: the call that recovery step 1 makes.
     - `2.0.1#3~1m0` is model call 0 of that recovery step.
+    - `2.0.1~s0` is reply 0 of the several that effect 1 asks for, and `2.0.1~s0#3` is call 3 of it.
+    - `2.0.1~p0#0` is the decision whether effect 1, a model call, may offer the provider-side tool 0.
     - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
     - `open:2` says that the branches of effect 2 are given as they end, `done:2.0` which of them was the first, and
       `closed:2` that the others were left.
@@ -48,6 +51,7 @@ class EffectKey:
         kind, _, place = text.rpartition(":")
         effect, _, rest = place.partition("#")
         path, _, number = effect.rpartition(".")
+        number = number.partition("~")[0]
         call, _, rest = rest.partition("~")
         step, _, question = rest.partition("m")
         if text and not kind and not number.isdecimal():
@@ -66,6 +70,11 @@ class EffectKey:
         return self.call is not None
 
     @property
+    def is_offer(self) -> bool:
+        """Whether it is a decision about a provider-side tool, which has no outcome of its own."""
+        return "~p" in self.text
+
+    @property
     def place(self) -> str:
         """The key without the word before the colon."""
         return self.text.rpartition(":")[2].lstrip(".")
@@ -78,7 +87,8 @@ class EffectKey:
     @property
     def original(self) -> str:
         """The key of the call itself: of a substitute call, the one that failed."""
-        return self.text.partition("~")[0]
+        head, mark, call = self.text.partition("#")
+        return f"{head}{mark}{call.partition('~')[0]}"
 
     @property
     def parent(self) -> "EffectKey | None":
@@ -130,6 +140,16 @@ def recovery_question_key(call: str, step: int, question: int) -> str:
     return f"{call}~{step}m{question}"
 
 
+def sample_key(effect: str, number: int) -> str:
+    """Return the key of one of the replies that an effect asks for."""
+    return f"{effect}~s{number}"
+
+
+def offer_key(effect: str, number: int) -> str:
+    """Return the key at which policy decides about a provider-side tool that a model call offers."""
+    return f"{effect.partition('~')[0]}~p{number}"
+
+
 def side_key(kind: str, path: str, number: int) -> str:
     """Return the key of a note, a clock reading or the like."""
     return f"{kind}:{path}.{number}"
@@ -175,4 +195,5 @@ def _number(text: str) -> int | None:
 
 
 def _position(path: str) -> list[int]:
-    return [int(number) for number in path.split(".")] if path else []
+    numbers = path.split(".") if path else []
+    return [int(number.partition("~")[0]) for number in numbers]

@@ -31,6 +31,7 @@ class Action:
     answer, `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
     `labels` says what the run has read and may therefore disclose: "sensitive" or "secret" data, and
     "untrusted" for text from outside.
+    `outbound` says that data leaves by it: by what a provider's own tool (`provider:web_search`) looks for.
     `defaults` are the values of the tool's schema for arguments that the call leaves out; `filled`
     has both.
     """
@@ -43,6 +44,7 @@ class Action:
     defaults: JsonObject = dataclasses.field(
         default_factory=dict[str, Json], compare=False, repr=False
     )
+    outbound: bool = False
 
     @property
     def filled(self) -> JsonObject:

@@ -267,6 +267,8 @@ def _question(action: Action, state: PolicyState) -> bytes:
         "labels": sorted(action.labels),
     }
     del shown["defaults"]  # they are among the arguments
+    if not action.outbound:
+        del shown["outbound"]  # as in inputs of before; undefined is false in Rego
     if action.tool == RESPOND:
         shown["tool"] = ANSWER
     return canonical_json({"input": {"action": shown, "state": _fields(state)}})

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .base import Provider as Provider
     from .base import Request as Request
     from .base import Sampling as Sampling
+    from .base import SamplingProvider as SamplingProvider
     from .base import StreamingProvider as StreamingProvider
     from .base import admit_attempt as admit_attempt
     from .base import stream_deltas as stream_deltas
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     )
     from .openai.responses.quirks import ResponsesQuirks as ResponsesQuirks
     from .prices import Price as Price
+    from .provider_tools import ProviderTool as ProviderTool
     from .tiers import Tiers as Tiers
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -49,6 +51,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Provider",
                 "Request",
                 "Sampling",
+                "SamplingProvider",
                 "StreamingProvider",
                 "admit_attempt",
                 "stream_deltas",
@@ -65,6 +68,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".openai.responses.provider": ("OpenAIResponsesProvider",),
             ".openai.responses.quirks": ("ResponsesQuirks",),
             ".prices": ("Price",),
+            ".provider_tools": ("ProviderTool",),
             ".tiers": ("Tiers",),
         },
     )

@@ -2,89 +2,27 @@
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import ProviderError
-from ..messages import Completion, Conversation, Json, JsonObject, ToolCall, ToolSpec
+from ..messages import (
+    Completion,
+    Conversation,
+    JsonObject,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 from ..resilience.call_guard import CallGuard
+from .provider_tools import ProviderTool, ProviderToolKind
+from .settings import Sampling as Sampling
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
-ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
 
 CALL_OVERHEAD = 20  # characters that a call needs beside its name, id and arguments
 # Looking for secrets in a longer reply, and recording it, would block every other run.
 MAX_REPLY = 2_000_000  # characters
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampling:
-    """How a model samples its tokens; `None`, or an empty `stop`, leaves a setting to the provider.
-
-    Args:
-        temperature: 0 for the most probable tokens, higher for more variety.
-        stop: texts that end the reply; they are not part of it.
-        max_tokens: upper bound of the output tokens.
-        top_p: share of the probability mass that tokens are sampled from.
-        seed: makes sampling repeatable where the endpoint supports it.
-        effort: how much the model may think before it replies.
-        top_k: number of most probable tokens that are sampled from.
-        presence_penalty: -2 to 2; above 0, tokens that the text has already become less probable.
-        frequency_penalty: the same, with each time that the text has them.
-        extra_body: fields that are added to the body of the request as they are, for what the endpoint alone knows.
-    """
-
-    temperature: float | None = None
-    stop: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    effort: ReasoningEffort | None = None
-    top_k: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    extra_body: JsonObject | None = dataclasses.field(default=None, hash=False)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> "Sampling":
-        """Return the settings that `options` gave."""
-        values: dict[str, Any] = {**options, "stop": tuple(options.get("stop", ()))}
-        return cls(**values)
-
-    def override(self, given: "Sampling") -> "Sampling":
-        """Return the settings of `given`, and these where it leaves one open."""
-        if not given.options:
-            return self
-        return Sampling.from_options({**self.options, **given.options})
-
-    @property
-    def options(self) -> dict[str, Json]:
-        """The settings that are set, by name."""
-        values: dict[str, Any] = {**vars(self), "stop": list(self.stop)}
-        return {
-            name: value for name, value in values.items() if value not in (None, [])
-        }
-
-
-def refuse_settings(model: str, settings: Mapping[str, Json], *names: str) -> None:
-    """Raise `ProviderError` if `settings` has one of these, which the model or its endpoint does not know."""
-    for name in names:
-        if name in settings:
-            raise ProviderError(
-                f"Sampling.{name}: {model} takes none; leave it out for this model"
-            )
-
-
-def take_extra_body(settings: dict[str, Json], reserved: frozenset[str]) -> JsonObject:
-    """Remove `extra_body` from `settings` and return it; raise `ProviderError` if it has a field of the library's."""
-    extra = settings.pop("extra_body", None)
-    if not isinstance(extra, Mapping):
-        return {}
-    for name in reserved.intersection(extra):
-        raise ProviderError(
-            f"Sampling.extra_body: {name!r} is set by the library; take it out"
-        )
-    return extra
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +52,8 @@ class Capabilities:
         max_output_tokens: tokens of the longest reply that it gives by itself.
         images: it takes the images of tool results; without it, they are described to it.
         documents: it takes their documents.
+        max_samples: how many replies one request can bring (`SamplingProvider`).
+        provider_tools: the kinds of tools that it can run by itself (`ProviderTool`).
     """
 
     native_tools: bool = True
@@ -124,6 +64,8 @@ class Capabilities:
     max_output_tokens: int | None = None
     images: bool = False
     documents: bool = False
+    max_samples: int = 1
+    provider_tools: tuple[ProviderToolKind, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +84,8 @@ class Request:
             asks several others (`bounds_attempts`) applies it to each of them.
         guard: the circuit breakers of the run, which no model reads; a provider that asks several others makes each
             attempt in `with admit_attempt(provider, request):`.
+        provider_tools: the tools that the provider may run by itself.
+        max_provider_calls: how often it may run them all together, where its API has a field for that.
     """
 
     conversation: Conversation
@@ -152,6 +96,8 @@ class Request:
     as_text: bool = False
     timeout: float | None = None
     guard: CallGuard | None = dataclasses.field(default=None, compare=False, repr=False)
+    provider_tools: tuple[ProviderTool, ...] = ()
+    max_provider_calls: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,6 +183,18 @@ class CountingProvider(Protocol):
         ...
 
 
+@runtime_checkable
+class SamplingProvider(Protocol):
+    """A provider that can bring several replies by one request; any other is asked once for each."""
+
+    async def sample(self, request: Request) -> tuple[Completion, ...]:
+        """Call the model once and return `request.sampling.n` replies, or fewer; raise as `complete` does.
+
+        The usage of the first is that of the request.
+        """
+        ...
+
+
 class StreamingProvider(Provider, Protocol):
     """A provider that can also stream its reply; the reply of any other provider arrives as one delta."""
 
@@ -265,6 +223,20 @@ def admit_attempt(
     if request.guard is None or bounds_attempts(provider):
         return contextlib.nullcontext()
     return request.guard.admit(f"{provider.name}/{provider.model}")
+
+
+def split_samples(request: Request) -> tuple[int, Request]:
+    """Return how many replies a request asks for, and the same request for one."""
+    one = dataclasses.replace(request.sampling, n=None)
+    return request.sampling.n or 1, dataclasses.replace(request, sampling=one)
+
+
+def share_usage(replies: Sequence[Completion], usage: Usage) -> tuple[Completion, ...]:
+    """Return the replies to one request with its usage in the first of them, so that it counts once."""
+    return tuple(
+        dataclasses.replace(reply, usage=Usage() if number else usage)
+        for number, reply in enumerate(replies)
+    )
 
 
 def check_size(provider: Provider, reply: Completion) -> None:

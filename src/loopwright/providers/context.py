@@ -20,6 +20,9 @@ MIN_RATIO, MAX_RATIO = 1 / 8, 1.0  # tokens a byte; anything else was not counte
 UNKNOWN_OUTPUT = 4_096  # tokens of a reply, of an endpoint that refuses larger bounds
 BAD_REQUEST = (400, 422)
 _ABOUT_TOKENS = re.compile(r"tokens|context.{0,20}length|maximum", re.IGNORECASE)
+_ABOUT_SAMPLES = re.compile(
+    r"candidate|choices|sample|\bn\b|['\"`]n['\"`]", re.IGNORECASE
+)
 MASK = "[an earlier result, left out to save space]"
 
 
@@ -50,6 +53,8 @@ class TokenMeter:
 
     def __init__(self) -> None:
         self._tokens, self._bytes = 1.0, float(BYTES_PER_TOKEN)
+        self.refuses_samples = False
+        """Whether the endpoint refused to give several replies to a request."""
         self.refuses_caps = False
         """Whether the endpoint refused a request for its `max_tokens`."""
         self.refuses_attachments = False
@@ -82,6 +87,13 @@ def is_about_tokens(error: ProviderError) -> bool:
     if isinstance(error, ContextTooLong):
         return True
     return error.status in BAD_REQUEST and bool(_ABOUT_TOKENS.search(str(error)))
+
+
+def is_about_samples(error: ProviderError) -> bool:
+    """Whether an endpoint refused a request for the number of replies that it asks for."""
+    if isinstance(error, ContextTooLong) or error.status not in BAD_REQUEST:
+        return False
+    return bool(_ABOUT_SAMPLES.search(str(error)))
 
 
 def group_turns(messages: Sequence[Message]) -> list[list[Message]]:

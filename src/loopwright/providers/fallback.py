@@ -107,6 +107,11 @@ class FallbackProvider:
             schema_with_tools=all(one.schema_with_tools for one in supported),
             context_tokens=_find_least(one.context_tokens for one in supported),
             max_output_tokens=_find_least(one.max_output_tokens for one in supported),
+            provider_tools=tuple(
+                kind
+                for kind in supported[0].provider_tools
+                if all(kind in one.provider_tools for one in supported)
+            ),
             images=any(one.images for one in supported),
             documents=any(one.documents for one in supported),
         )

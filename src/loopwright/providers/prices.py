@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._internal.log import logger
@@ -22,22 +22,31 @@ class Price:
         output: output tokens, reasoning included.
         cached: input tokens that the provider read from its cache; `None` means as `input`.
         cache_write: input tokens that the provider wrote to its cache; `None` means as `input`.
+        provider_calls: the price of one use of a tool that the provider runs, by its kind: `{"web_search": 0.01}`.
     """
 
     input: float
     output: float
     cached: float | None = None
     cache_write: float | None = None
+    provider_calls: Mapping[str, float] = dataclasses.field(
+        default_factory=dict[str, float], hash=False
+    )
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        values = {**vars(self), **vars(self).get("provider_calls", {})}
+        del values["provider_calls"]
+        for name, value in values.items():
             if value is not None and not _is_amount(value):
                 raise ConfigError(
                     f"Price: {name} must be a number, 0 or more, got {value!r}"
                 )
 
-    def cost(self, usage: Usage) -> float:
-        """Return the cost of this usage; cached tokens are part of the input and are paid once."""
+    def cost(self, usage: Usage, provider_calls: Iterable[str] = ()) -> float:
+        """Return the cost of this usage, and of the tools that the provider ran.
+
+        Cached tokens are part of the input and are paid once.
+        """
         cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
         plain = max((usage.input_tokens or 0) - cached - written, 0)
         millionths = (
@@ -46,7 +55,8 @@ class Price:
             + written * _first_known(self.cache_write, self.input)
             + (usage.output_tokens or 0) * self.output
         )
-        return millionths / 1_000_000
+        tools = sum(self.provider_calls.get(kind, 0.0) for kind in provider_calls)
+        return millionths / 1_000_000 + tools
 
 
 class Prices:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from ..messages import Completion, Json, ToolCall, Usage
-from ..providers.base import Capabilities, Delta, Request
+from ..providers.base import Capabilities, Delta, Request, share_usage
 from .chunks import split_completion
 
 Line: TypeAlias = str | ToolCall | Sequence[ToolCall] | Completion | BaseException
@@ -67,6 +67,13 @@ class ScriptedProvider:
             )
         line = self._lines.pop(0)
         return line(request) if callable(line) else line
+
+    async def sample(self, request: Request) -> tuple[Completion, ...]:
+        """Reply to one request with as many lines as it asks for; `Capabilities.max_samples` says that it may."""
+        self.requests.append(request)
+        number = request.sampling.n or 1
+        replies = [self._to_completion(self._next_line(request)) for _ in range(number)]
+        return share_usage(replies, replies[0].usage)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Stream the next line: text by word, and each call in three chunks."""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 from .._internal.log import logger
 from ..errors import ConfigError, format_error
 from ..messages import Json, JsonObject, ToolSpec
+from ..providers.provider_tools import ProviderTool
 from ..resilience.timeouts import CodeOutcome, run_with_timeout
 from .base import Tool, ToolSource, tool_from_function
 from .recovery import Fallback
@@ -16,7 +17,9 @@ from .schema import ArgumentSchema, shorten
 REFRESH_TIMEOUT = 10.0
 """Seconds for sources of tools, between two steps, to return their tools."""
 
-Tools: TypeAlias = Iterable[Tool | Callable[..., Any] | ToolSource] | ToolSource
+Tools: TypeAlias = (
+    Iterable[Tool | Callable[..., Any] | ToolSource | ProviderTool] | ToolSource
+)
 ToolSelector: TypeAlias = Callable[[Iterable[Tool]], Iterable[Tool]]
 
 
@@ -33,7 +36,15 @@ class ToolRegistry:
             raise ConfigError(
                 f"tools: pass a list of functions and Tool values, got {tools!r}"
             )
-        self._given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        self.provider_tools = tuple(
+            each for each in given if isinstance(each, ProviderTool)
+        )
+        """The tools that the provider runs by itself."""
+        _check_kinds(self.provider_tools)
+        self._given = tuple(
+            each for each in given if not isinstance(each, ProviderTool)
+        )
         self._sources = [each for each in self._given if isinstance(each, ToolSource)]
         self._of_sources = [source.tools for source in self._sources]
         self._choose = choose
@@ -100,7 +111,8 @@ class ToolRegistry:
         if not self._has_changed(outcome.value for outcome in outcomes):
             return self
         try:
-            return ToolRegistry(self._given, choose=self._choose)
+            given = (*self._given, *self.provider_tools)
+            return ToolRegistry(given, choose=self._choose)
         except ConfigError as error:
             # The tool of a fallback is gone, or a name is taken.
             logger().warning("tools_not_refreshed", error=str(error))
@@ -151,6 +163,17 @@ class ToolRegistry:
         except ValueError as error:
             return f"The arguments do not fit: {shorten(str(error))}"
         return None
+
+
+def _check_kinds(tools: Iterable[ProviderTool]) -> None:
+    """Raise `ConfigError` if a tool of the provider is declared twice."""
+    kinds: set[str] = set()
+    for each in tools:
+        if each.kind in kinds:
+            raise ConfigError(
+                f"tools: ProviderTool({each.kind!r}) is there twice; leave one out"
+            )
+        kinds.add(each.kind)
 
 
 def _list_tools(

@@ -562,6 +562,7 @@ def test_anthropic_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         max_output_tokens=8192,
         images=True,
         documents=True,
+        provider_tools=("web_search", "code_interpreter"),
     )
     assert (
         repr(provider)

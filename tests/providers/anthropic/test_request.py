@@ -418,7 +418,7 @@ async def test_a_document_that_the_api_does_not_take_is_named_before_anything_is
 
 
 async def test_the_sampling_of_a_request_goes_before_that_of_the_provider() -> None:
-    own = Sampling(temperature=0.2, max_tokens=100, stop=("END",), seed=3)
+    own = Sampling(temperature=0.2, max_tokens=100, stop=("END",))
     asks = Request(
         Conversation.of("x"),
         sampling=Sampling(top_p=0.5, seed=7, stop=("STOP", "HALT")),

@@ -955,6 +955,7 @@ def test_openai_itself_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         max_output_tokens=32_768,
         images=True,
         documents=True,
+        max_samples=128,
     )
 
 

@@ -64,7 +64,7 @@ def name_calls(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
 
 def id_of(key: str) -> str:
     """Return a key in the characters that every provider allows in a call id."""
-    return key.replace(".", "_")
+    return key.replace(".", "_").replace("~", "_")
 
 
 def delimiter_of(run_id: str, created: float = 0.0) -> str:

@@ -117,7 +117,7 @@ class Replay:
             *self.approvals.decided,
         } - self.effects.outcomes.keys()
         keys = map(EffectKey.parse, begun)
-        return {key.effect for key in keys if key.is_effect}
+        return {key.effect for key in keys if key.is_effect and not key.is_offer}
 
     def is_cancelled(self, key: str) -> bool:
         """Whether the question at a key was withdrawn, so that no answer to it counts.

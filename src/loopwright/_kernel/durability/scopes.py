@@ -71,6 +71,13 @@ class Scopes:
         """Whether anything is recorded at a key."""
         return key in self._first_entries
 
+    def has_samples(self, effect: str) -> bool:
+        """Return whether several replies are recorded at an effect, or in one of its branches."""
+        return any(
+            "~s" in known and known.startswith((f"{effect}~", f"{effect}."))
+            for known in self._first_entries
+        )
+
     def last_entry(self, key: str) -> int:
         """Return the number of the last entry in the scope of a key; without one, a large number."""
         return self._last_entries.get(EffectKey.parse(key).path, sys.maxsize)

@@ -77,7 +77,10 @@ class Totals:
         return is_first
 
     def _read_reply(self, entry: Entry, event: ModelReplied) -> None:
-        self.usage += event.completion.usage
+        reply = event.completion
+        self.usage += reply.usage
+        self.tool_calls += len(reply.provider_calls)
+        self.is_untrusted |= bool(reply.provider_calls)
 
     def _read_result(self, entry: Entry, event: Any) -> None:
         self._read_text(entry, event)

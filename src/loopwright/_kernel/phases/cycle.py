@@ -22,6 +22,7 @@ from ...messages import (
     canonical_json,
     hash_arguments,
 )
+from ...providers.base import Sampling
 from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
@@ -34,6 +35,8 @@ from .act import FunctionInvoker
 from .approvals import Guard
 from .gate import Clearance
 from .inference import Inference, Question, Reply
+from .offers import Offers
+from .proposals import ACTED_ALREADY, GATED_ALREADY, Proposals
 from .tool_call import ToolCalls, ToolPermit, check_permit
 from .tool_invoker import EngineInvoker, RuntimeCalls, ToolInvoker, UserInvoker
 
@@ -46,6 +49,11 @@ class Engine(Protocol):
     @property
     def runtime(self) -> Services:
         """Return its services."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """Return the settings of the calls of its own model."""
         ...
 
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
@@ -85,7 +93,7 @@ class Cycle:
         self.offered: str | None = None
         """The best answer so far, in case that the run ends early."""
         self.run_child = run_child
-        self._issued: Proposal | Cleared | None = None
+        self.issued = Proposals()
         self._gated: Proposal | None = None
         self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
@@ -94,7 +102,12 @@ class Cycle:
     def _use(self, services: Services) -> None:
         session = self.session
         self.services = services
-        self.inference = Inference(session, services)
+        self.inference = Inference(
+            session,
+            services,
+            self.engine.sampling,
+            Offers(session, services, self.permit_own),
+        )
         self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
         calls = ToolCalls(session, services, self.clearance.version)
         self._functions = FunctionInvoker(calls, self.decide, self._ask_for_recovery)
@@ -166,24 +179,29 @@ class Cycle:
         delivered: tuple[Message, ...],
         *,
         is_own: bool = False,
+        beside: bool = False,
     ) -> Proposal:
-        """Return what the model or the engine wants next, as the gate takes it.
+        """Return what the model or the engine wants next, as the gate takes it: alone, or beside other samples.
 
         What the engine itself thought beside calls of its own is recorded nowhere.
         """
+        if not beside:
+            self.issued.clear()
         calls = name_calls(completion.calls, key)
         self.session.secrets.note_ids(key, calls)
         is_recorded = not is_own or not (completion.thought or completion.reasoning)
-        proposal = self._issued = Proposal.issue(
+        proposal = Proposal.issue(
             thought=find_thought(completion),
             calls=calls,
             answer=completion.answer,
             delivered=delivered,
             reasoning=completion.reasoning,
+            sources=completion.sources,
             key=key,
             issuer=self.scope,
             entry=(self.session.run_id, key) if is_recorded else None,
         )
+        self.issued.add(proposal)
         return proposal
 
     async def gate(self, proposal: Proposal) -> Cleared:
@@ -192,13 +210,10 @@ class Cycle:
             raise PhaseError(
                 "gate takes a Proposal: pass what `await run.reason(conversation)` returned"
             )
-        if proposal is not self._issued:
-            raise PhaseError(
-                "this proposal was gated already, or is not this scope's latest: reason or propose again"
-            )
+        self.issued.check(proposal, GATED_ALREADY)
         begun = self._has_begun("gate", proposal.key, proposal.calls)
         with self.scope.enter("gate", recorded=begun):
-            self._issued = None
+            self.issued.take_proposal(proposal)
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
             for index, call in enumerate(proposal.calls):
@@ -211,11 +226,11 @@ class Cycle:
             self._check_denials(decisions)
             if questions:
                 raise await self.park(questions)
-            self._gated = proposal
             self.clearance.start(decisions)
-            cleared = self._issued = Cleared.issue(
+            cleared = Cleared.issue(
                 decisions=tuple(decisions), key=proposal.key, issuer=self.scope
             )
+            self.issued.add(cleared)
             return cleared
 
     async def decide(
@@ -239,13 +254,10 @@ class Cycle:
             raise PhaseError(
                 "act takes a Cleared: pass what `await run.gate(proposal)` returned"
             )
-        if cleared is not self._issued:
-            raise PhaseError(
-                "this Cleared was acted on already, or is not this scope's latest: gate a new proposal"
-            )
+        self.issued.check(cleared, ACTED_ALREADY)
         begun = self._has_begun("act", cleared.key, cleared.decisions)
         with self.scope.enter("act", recorded=begun):
-            self._issued = None
+            self._gated = self.issued.take_cleared(cleared)
             if self.session.command_log.commands and not begun:
                 await self.session.replay_end.reach(cleared.key)
                 await self.session.intake.wait_while_paused()

@@ -6,6 +6,7 @@ from ..._internal.log import logger
 from ...errors import ContextTooLong, ProviderError
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
+from ...limits import MIN_OUTPUT
 from ...messages import Completion, Conversation
 from ...providers.base import Capabilities, CountingProvider, Provider, Request
 from ...providers.context import BYTES_PER_TOKEN, is_about_tokens, measure_request
@@ -46,8 +47,8 @@ class FittedCall:
         self._failed = 0
         """Attempts that failed in this process and were made again with another request."""
 
-    async def complete(self, asked: Conversation) -> Completion:
-        """Return the reply; attachments of tools that the model does not take are described to it.
+    async def complete(self, asked: Conversation) -> tuple[Completion, ...]:
+        """Return as `ModelCall.complete` does; attachments of tools that the model does not take are described to it.
 
         An endpoint that refuses the request for one is asked with descriptions, now and later.
         """
@@ -55,22 +56,23 @@ class FittedCall:
         able = NO_ATTACHMENTS if meter.refuses_attachments else self._able
         sent, flag = describe_unseen(asked, able)
         try:
-            return add_flag(await self._complete(sent), flag)
+            replies = await self._complete(sent)
+            return tuple(add_flag(reply, flag) for reply in replies)
         except ProviderError as error:
             described, flag = describe_unseen(asked, NO_ATTACHMENTS)
             if described == sent or not is_about_attachments(error):
                 raise
             self._record_failed(error)
             is_refusal = error.status is not None
-        reply = await self._complete(described)
+        replies = await self._complete(described)
         meter.refuses_attachments = is_refusal
-        return add_flag(reply, flag)
+        return tuple(add_flag(reply, flag) for reply in replies)
 
     @property
     def _able(self) -> Capabilities:
         return self._provider.capabilities
 
-    async def _complete(self, asked: Conversation) -> Completion:
+    async def _complete(self, asked: Conversation) -> tuple[Completion, ...]:
         """Send what fits; if the model finds it too long, send half of it, once."""
         request = await self._fit(self._prepare(asked))
         try:
@@ -132,7 +134,7 @@ class FittedCall:
             return
         self._meter.learn(measure_request(request), tokens)
 
-    async def _ask(self, request: Request) -> Completion:
+    async def _ask(self, request: Request) -> tuple[Completion, ...]:
         """Ask with a bound of the reply; an endpoint that refuses the bound is asked without it, now and later."""
         budget = self._session.budget
         with budget.open_call(self._meter.estimate(measure_request(request))):
@@ -150,6 +152,8 @@ class FittedCall:
         """Return the request with a bound of its reply, where the run has fewer tokens left than it may take."""
         left = self._session.budget.output_tokens
         bound = self._find_bound(request)
+        if left is not None:
+            left = max(left // (request.sampling.n or 1), MIN_OUTPUT)
         if left is None or self._meter.max_reply(bound) <= left:
             return request
         sampling = dataclasses.replace(request.sampling, max_tokens=left)

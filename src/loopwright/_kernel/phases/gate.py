@@ -26,6 +26,7 @@ from ...gates.base import (
 )
 from ...labels import is_at_least
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
+from ...providers.provider_tools import ACTION_PREFIX
 from ...resilience.timeouts import capture, run_with_timeout, shorter
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
@@ -287,7 +288,8 @@ class Clearance:
         if is_at_least(sensitivity.label, "sensitive"):
             labels.add(sensitivity.label)
         return Action(
-            call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults
+            call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults,
+            outbound=gated.is_own and call.name.startswith(ACTION_PREFIX),
         )  # fmt: skip
 
     async def _rule(

@@ -4,13 +4,15 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from ...errors import JournalError, LimitReached, ProviderError
+from ...errors import ConfigError, JournalError, LimitReached, ProviderError
 from ...events.effect_key import call_key
 from ...events.effects import (
+    AttemptFailed,
     DriftNoticed,
     LimitHit,
     ModelFailed,
@@ -22,11 +24,21 @@ from ...labels import Label, highest
 from ...messages import (
     Completion,
     Conversation,
+    JsonObject,
     Message,
     canonical_json,
     mark_entry,
 )
-from ...providers.base import OutputSchema, Provider, Request, Sampling
+from ...providers.base import (
+    OutputSchema,
+    Provider,
+    Request,
+    Sampling,
+    SamplingProvider,
+)
+from ...providers.context import is_about_samples
+from ...providers.provider_tools import ProviderTool
+from ...providers.settings import SAMPLES_HINT
 from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import describe_question
@@ -36,6 +48,7 @@ from ..session.scope import fingerprint
 from ..session.services import Services
 from ..session.session import Session
 from .fitted_call import FittedCall
+from .offers import Offers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +79,44 @@ class Reply:
     commands: tuple[int, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """Model calls for one question whose intents are recorded, with the tools that the provider may run."""
+
+    intents: Mapping[str, ModelRequested]
+    question: Question
+    offers: tuple[ProviderTool, ...] = ()
+
+    def select(self, keys: Iterable[str]) -> "Begun":
+        """Return those of some keys."""
+        chosen = {key: self.intents[key] for key in keys}
+        return dataclasses.replace(self, intents=chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A question as it is put: with the messages that the runtime adds, in which turn, and by which commands."""
+
+    question: Question
+    delivered: tuple[Message, ...]
+    iteration: int
+    commands: tuple[int, ...]
+
+
 class Inference:
     """Makes the model effects of one scope."""
 
-    def __init__(self, session: Session, services: Services) -> None:
+    def __init__(
+        self,
+        session: Session,
+        services: Services,
+        sampling: Sampling,
+        offers: Offers,
+    ) -> None:
         self._session, self._services = session, services
+        self._sampling = sampling
+        """The settings of the engine."""
+        self._offers = offers
 
     async def settle(
         self,
@@ -84,27 +130,41 @@ class Inference:
 
         `commands` are the numbers of those whose texts are among `delivered`.
         """
-        session, effects = self._session, self._session.replay.effects
-        question = self._apply_sampling(question)
-        intent, outcome = effects.intent(key), effects.outcome(key)
-        known = intent if isinstance(intent, ModelRequested) else None
-        if outcome is not None:
-            return self._replay(key, question, known, outcome)
-        session.signals.check_gap(key, question.verb)
-        session.signals.check_intent(key, ModelRequested, question.verb)
-        await session.replay_end.reach(key)
+        question = self.apply_sampling(question)
+        if self._session.replay.effects.outcome(key) is not None:
+            return self.replay(key, question)
+        asked = Asked(question, delivered, iteration, commands)
+        [reply] = await self.ask(await self.begin([key], asked))
+        return reply
+
+    async def begin(self, keys: Sequence[str], asked: Asked) -> Begun:
+        """Return model calls whose intents are recorded, with their places in the budget; raise a refusal."""
+        session, question = self._session, asked.question
+        for key in keys:
+            session.signals.check_gap(key, question.verb)
+            session.signals.check_intent(key, ModelRequested, question.verb)
+        await session.replay_end.reach(keys[0])
         session.signals.check(begun=True)
         await self._load(question.conversation)
-        if (
-            known is None
-            or _fingerprint(question, known.delivered) != known.fingerprint
-        ):
-            is_new = known is None
-            known = self._request(question, delivered, iteration, commands)
-            self._open(key, question, known, is_new=is_new)
+        offers: tuple[ProviderTool, ...] = ()
+        if question.tools and self._services.tools.provider_tools:
+            offers = await self._offers.choose(keys[0], self.provider_of(question))
+        intents, new = dict[str, ModelRequested](), list[str]()
+        for key in keys:
+            known = session.replay.effects.intent(key)
+            if isinstance(known, ModelRequested):
+                intents[key] = known
+            else:
+                new.append(key)
+        changed = [key for key in intents if _has_changed(question, intents[key])]
+        if new or changed:
+            intent = self._request(
+                question, asked.delivered, asked.iteration, asked.commands
+            )
+            self._open(new, changed, question, intent)
+            intents |= dict.fromkeys((*new, *changed), intent)
         await session.writer.barrier()
-        completion = await self._ask(key, question, known.delivered)
-        return self._reply(key, completion, known)
+        return Begun({key: intents[key] for key in keys}, question, offers)
 
     def _reply(self, key: str, completion: Completion, intent: ModelRequested) -> Reply:
         """Return a reply that is recorded, whose messages are known by their entries from now on."""
@@ -132,7 +192,7 @@ class Inference:
         commands: tuple[int, ...],
     ) -> ModelRequested:
         """Return the intent of a model call."""
-        provider = self._provider_of(question)
+        provider = self.provider_of(question)
         label: Label = "public"
         for message in delivered:
             if message.origin == "operator":
@@ -140,9 +200,15 @@ class Inference:
                 label = highest((label, found))
         return ModelRequested(
             question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
-            provider.name, provider.model, question.sampling.options, question.purpose, commands, label,
+            provider.name, provider.model, self._record_settings(question), question.purpose, commands, label,
             self._describe(question),
         )  # fmt: skip
+
+    def _record_settings(self, question: Question) -> JsonObject:
+        """Return the settings of a question without secrets."""
+        settings = question.sampling.options
+        clean = self._session.secrets.redactor.redact_value(settings)
+        return clean if isinstance(clean, dict) else {}
 
     def _describe(self, question: Question) -> str:
         """Return a question in words, for people who read that code and journal differ."""
@@ -151,62 +217,107 @@ class Inference:
         return describe_question(verb, into, question.conversation, redactor)
 
     def _open(
-        self, key: str, question: Question, intent: ModelRequested, *, is_new: bool
+        self,
+        new: list[str],
+        changed: list[str],
+        question: Question,
+        intent: ModelRequested,
     ) -> None:
-        """Record the intent, and take a place in the budget for a new one."""
+        """Record the intents, and take places in the budget for the new ones."""
         session, budget = self._session, self._session.budget
+        keys = [*new, *changed]
         try:
             session.check_time()
-            if is_new and not question.reserved:
-                budget.check()
+            if new and not question.reserved:
+                budget.check(len(new))
         except LimitReached as error:
-            raise session.refuse(key, error, question.verb) from None
-        budget.llm_calls += is_new
+            raise session.refuse(keys[0], error, question.verb) from None
+        budget.llm_calls += len(new)
         session.sensitivity.observe(intent.label, untrusted=False)
-        session.writer.record(key, intent)
+        for key in keys:
+            session.writer.record(key, intent)
 
-    async def _ask(
-        self, key: str, question: Question, delivered: tuple[Message, ...]
-    ) -> Completion:
-        """Ask the model, and record its reply or its failure."""
-        session = self._session
-        before = session.active.seconds()
+    async def ask(self, begun: Begun) -> list[Reply]:
+        """Ask the model by one request; record its replies, or its failure at each key.
+
+        Fewer replies than keys belong to the first ones; none where the endpoint refused to give several.
+        """
+        session, question, intents = self._session, begun.question, begun.intents
+        keys, before = [*intents], session.active.seconds()
+        delivered = intents[keys[0]].delivered
         asked = question.conversation.add(*delivered)
         try:
-            completion = await self._call(key, question).complete(asked)
+            completions = await self._call(begun).complete(asked)
         except LimitReached as error:
-            raise session.refuse(key, error, question.verb) from None
+            raise session.refuse(keys[0], error, question.verb) from None
         except ProviderError as error:
-            seconds = round(session.active.seconds() - before, 6)
             redacted = redact_error(session.secrets.redactor, error)
-            waited = session.active.take_waited()
-            failed = ModelFailed(ErrorRecord.of(redacted), seconds, waited)
-            session.writer.record(key, failed)
+            if len(keys) > 1 and is_about_samples(error):
+                self._note_refusal(keys[0], question, redacted)
+                return []
+            self._record_failure(keys, redacted, before)
             if redacted is error:
                 raise
             raise redacted from None
-        session.budget.usage += completion.usage
         seconds = round(session.active.seconds() - before, 6)
-        return self._record_reply(key, completion, seconds)
+        replies: list[Reply] = []
+        for key, completion in zip(keys, completions, strict=False):
+            session.budget.usage += completion.usage
+            session.budget.tool_calls += len(completion.provider_calls)
+            recorded = self._record_reply(key, completion, seconds)
+            replies.append(self._reply(key, recorded, intents[key]))
+        return replies
 
-    def _call(self, key: str, question: Question) -> FittedCall:
-        provider, limits = self._provider_of(question), self._services.limits
+    def _record_failure(
+        self, keys: list[str], error: ProviderError, before: float
+    ) -> None:
+        session = self._session
+        seconds = round(session.active.seconds() - before, 6)
+        failed = ModelFailed(
+            ErrorRecord.of(error), seconds, session.active.take_waited()
+        )
+        for key in keys:
+            session.writer.record(key, failed)
+
+    def _note_refusal(self, key: str, question: Question, error: ProviderError) -> None:
+        """Record that an endpoint refused to give several replies; it is not asked for them again."""
+        self._services.token_meter(self.provider_of(question)).refuses_samples = True
+        failed = AttemptFailed(1, ErrorRecord.of(error), 0.0)
+        self._session.writer.record(key, failed)
+
+    def max_samples(self, provider: Provider) -> int:
+        """Return how many replies one request to a provider can bring."""
+        meter = self._services.token_meter(provider)
+        if meter.refuses_samples or not isinstance(provider, SamplingProvider):
+            return 1
+        return provider.capabilities.max_samples
+
+    def _call(self, begun: Begun) -> FittedCall:
+        question, keys = begun.question, [*begun.intents]
+        provider, limits = self.provider_of(question), self._services.limits
+        sampling = question.sampling
+        if len(keys) > 1:
+            sampling = dataclasses.replace(sampling, n=len(keys))
         request = Request(
             question.conversation,
             self._services.tools.specs,
             "auto" if question.tools else "none",
-            question.sampling,
+            sampling,
             question.schema,
             as_text=question.verb == "ask",
             timeout=limits.model_timeout,
+            provider_tools=begun.offers,
+            max_provider_calls=self._session.budget.tool_calls_left,
         )
-        return FittedCall(self._session, self._services, key, provider, request)
+        return FittedCall(self._session, self._services, keys[0], provider, request)
 
     def _record_reply(
         self, key: str, completion: Completion, seconds: float
     ) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
+        if completion.provider_calls:
+            session.sensitivity.observe("public", untrusted=True)
         redacted = redact_completion(session.secrets.redactor, completion)
         for number, arguments in redacted.originals.items():
             call = dataclasses.replace(completion.calls[number], arguments=arguments)
@@ -220,21 +331,15 @@ class Inference:
             session.writer.record(key, ModelReplied(reply, seconds, withheld, waited))
         return reply
 
-    def _replay(
-        self,
-        key: str,
-        question: Question,
-        intent: ModelRequested | None,
-        outcome: object,
-    ) -> Reply:
+    def replay(self, key: str, question: Question) -> Reply:
         """Return the recorded reply, or raise the recorded error, once the question agrees."""
-        session = self._session
+        session, effects = self._session, self._session.replay.effects
+        intent, outcome = effects.intent(key), effects.outcome(key)
         if isinstance(outcome, LimitHit):
             raise session.recorded_refusal(key, outcome)
-        if intent is None or not isinstance(outcome, (ModelReplied, ModelFailed)):
+        if not isinstance(outcome, (ModelReplied, ModelFailed)):
             raise session.signals.diverge_from(key, self._describe(question))
-        found = _fingerprint(question, intent.delivered)
-        if found != intent.fingerprint:
+        if not isinstance(intent, ModelRequested) or _has_changed(question, intent):
             raise session.signals.diverge_from(key, self._describe(question))
         session.replay.effects.agree(key)
         setup = self._setup(question)
@@ -246,28 +351,37 @@ class Inference:
             raise outcome.error.restore()
         return self._reply(key, outcome.completion, intent)
 
-    def _apply_sampling(self, question: Question) -> Question:
-        """Return a question to the run's own model with the run's settings where it leaves them open."""
-        given = self._session.sampling
-        is_own = self._provider_of(question) is self._session.services.provider
-        if not is_own or not given.options:
+    def apply_sampling(self, question: Question) -> Question:
+        """Return a question with the settings of the run, then of the engine, where it leaves them open.
+
+        Those are for their own models, and a person chose them.
+        """
+        provider, merged = self.provider_of(question), question.sampling
+        if provider is self._session.services.provider:
+            merged = self._session.sampling.require().override(merged)
+        if provider is self._services.provider:
+            merged = self._sampling.require().override(merged)
+        if merged.n is not None:
+            raise ConfigError(f"{SAMPLES_HINT}; got {merged.n}")
+        if merged is question.sampling:
             return question
-        merged = given.override(question.sampling)
         return dataclasses.replace(question, sampling=merged)
 
-    def _provider_of(self, question: Question) -> Provider:
+    def provider_of(self, question: Question) -> Provider:
         """Return the provider that a question is for."""
         return question.provider or self._services.provider
 
     def _setup(self, question: Question) -> str:
         """Return what may change between deployments, as a short text: model, sampling, tools, limits."""
-        provider = self._provider_of(question)
+        provider = self.provider_of(question)
         name = f"{provider.name}/{provider.model}"
         setups = self._services.setups
         known = setups.get((name, question.sampling, question.tools))
         if known is None:
             specs = self._services.tools.specs if question.tools else ()
             tools = [[spec.name, spec.description, spec.schema] for spec in specs]
+            if question.tools:
+                tools += [[one.action] for one in self._services.tools.provider_tools]
             limits = dataclasses.asdict(self._services.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             known = (
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
@@ -287,6 +401,7 @@ def without_surrogates(completion: Completion) -> Completion:
 def _list_settings(sampling: Sampling) -> dict[str, object]:
     """Return the settings as journals know them: the first five always, those added later where they are set."""
     settings = dataclasses.asdict(sampling)
+    del settings["required"]
     added = tuple(settings)[5:]
     return {
         name: value
@@ -297,6 +412,11 @@ def _list_settings(sampling: Sampling) -> dict[str, object]:
 
 def _short(value: object) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()[:12]
+
+
+def _has_changed(question: Question, intent: ModelRequested) -> bool:
+    """Return whether code asks something else than a recorded intent."""
+    return _fingerprint(question, intent.delivered) != intent.fingerprint
 
 
 def _fingerprint(question: Question, delivered: tuple[Message, ...]) -> str:

@@ -19,6 +19,7 @@ from ...messages import Completion, Usage
 from ...providers.base import (
     Provider,
     Request,
+    SamplingProvider,
     admit_attempt,
     bounds_attempts,
     check_size,
@@ -60,8 +61,8 @@ class ModelCall:
         failed = session.replay.recoveries.failed_attempts(key) + earlier
         self._wait = ProviderWait(session, key, name, failed)
 
-    async def complete(self) -> Completion:
-        """Return the reply, with usage.
+    async def complete(self) -> tuple[Completion, ...]:
+        """Return the reply, with usage; several where the request asks for them, with their usage in the first.
 
         Raises `ProviderError` for a failure that is no use trying again, `Suspended` once
         it waited for too long, or `LimitReached` when the run's time is over.
@@ -101,29 +102,29 @@ class ModelCall:
         while not self._retries.spend():
             await wait.sleep(FIRST_DELAY)
 
-    async def _attempt(self) -> Completion:
+    async def _attempt(self) -> tuple[Completion, ...]:
         """Make one attempt; raise `CircuitOpen` if no breaker lets it through."""
         try:
             with admit_attempt(self._provider, self._request):
-                reply = await self._checked_reply()
+                replies = tuple(map(self._accept, await self._bounded_replies()))
         except (ProviderError, LimitReached, JournalError):
             raise
         except Exception as error:
             text = f"{self._provider.name} raised {type(error).__name__}: {format_error(error)}"
             raise ProviderError(text) from error
         self._retries.earn()
-        return self._with_usage(reply)
+        return self._with_usage(replies)
 
-    async def _checked_reply(self) -> Completion:
-        reply = await self._bounded_reply()
+    def _accept(self, reply: Completion) -> Completion:
+        """Return what a provider returned as a reply that can be used; raise `TypeError` or `ProviderError`."""
         if not isinstance(reply, Completion):  # pyright: ignore[reportUnnecessaryIsInstance] - third-party providers
             kind = type(reply).__name__
             raise TypeError(f"complete() returned {kind}, not a Completion")
         check_size(self._provider, reply)
         return recover_call(reply, self._request)
 
-    async def _bounded_reply(self) -> Completion:
-        """Return the reply of one attempt, within its own time and the run's."""
+    async def _bounded_replies(self) -> tuple[Completion, ...]:
+        """Return the replies of one attempt, within its own time and the run's."""
         session, bound = self._session, self._request.timeout
         if bounds_attempts(self._provider):
             bound = None  # it bounds each of its members
@@ -132,7 +133,7 @@ class ModelCall:
         try:
             with session.active.working():
                 async with asyncio.timeout(timeout):
-                    return await self._reply()
+                    return await self._ask()
         except ProviderTimeout:
             raise
         except TimeoutError as error:
@@ -141,12 +142,18 @@ class ModelCall:
             text = f"{self._provider.name} gave no whole reply within {timeout:g} s"
             raise ProviderTimeout(text, retryable=True) from error
 
-    async def _reply(self) -> Completion:
-        """Return the reply: whole, or streamed if there are watchers."""
+    async def _ask(self) -> tuple[Completion, ...]:
+        """Return the reply: whole, or streamed if there are watchers; several come whole."""
+        await self._session.writer.ensure_held()
+        if self._request.sampling.n is not None:
+            provider = cast("SamplingProvider", self._provider)
+            return (await provider.sample(self._request))[: self._request.sampling.n]
+        if not self._session.delta_watchers:
+            return (await self._asked.complete(self._request),)
+        return (await self._stream(),)
+
+    async def _stream(self) -> Completion:
         session = self._session
-        await session.writer.ensure_held()
-        if not session.delta_watchers:
-            return await self._asked.complete(self._request)
         reply: Completion | None = None
         shown = ReplyStream(
             session.secrets.redactor,
@@ -161,36 +168,44 @@ class ModelCall:
                 reply = delta.completion or reply
         return cast("Completion", reply)  # `stream_deltas` ends with one, or raises
 
-    def _with_usage(self, reply: Completion) -> Completion:
-        """Return the reply with its usage, estimated if the provider did not tell it, and its cost."""
+    def _with_usage(self, replies: tuple[Completion, ...]) -> tuple[Completion, ...]:
+        """Return the replies with their usage in the first, estimated if the provider did not tell it, and its cost."""
+        if not replies:
+            raise ProviderError(f"{self._provider.name} returned no reply")
+        reply, *others = replies
         usage = reply.usage
         meter = self._session.services.token_meter(self._provider)
         meter.learn(measure_request(self._request), usage.input_tokens)
         if usage.input_tokens is None or usage.output_tokens is None:
-            usage = self._estimate(reply)
+            usage = self._estimate(replies)
         services, limits = self._session.services, self._session.services.limits
         if usage.cost is None and (limits.max_cost is not None or services.prices):
             provider = self._provider
             price = services.prices.find(provider.name, provider.model, reply.model)
             if price is not None:
-                usage = dataclasses.replace(usage, cost=price.cost(usage))
+                used = [kind for one in replies for kind in one.provider_calls]
+                usage = dataclasses.replace(usage, cost=price.cost(usage, used))
         if usage is reply.usage:
-            return reply
-        return dataclasses.replace(reply, usage=usage)
+            return replies
+        return (dataclasses.replace(reply, usage=usage), *others)
 
-    def _estimate(self, reply: Completion) -> Usage:
-        """Return the usage of a reply, estimated where the provider did not tell it."""
-        usage = reply.usage
+    def _estimate(self, replies: tuple[Completion, ...]) -> Usage:
+        """Return the usage of replies, estimated where the provider did not tell it."""
+        usage = replies[0].usage
         sent, received = usage.input_tokens, usage.output_tokens
         if sent is None:
             meter = self._session.services.token_meter(self._provider)
             sent = meter.estimate(measure_request(self._request))
         if received is None:
-            characters = len(reply.text or reply.answer or "")
-            characters += sum(len(thought.text) for thought in reply.reasoning)
-            for call in reply.calls:
-                characters += len(call.name) + len(str(call.arguments))
+            characters = sum(map(_count_characters, replies))
             received = characters // BYTES_PER_TOKEN + 1
         return dataclasses.replace(
             usage, input_tokens=sent, output_tokens=received, estimated=True
         )
+
+
+def _count_characters(reply: Completion) -> int:
+    characters = len(reply.text or reply.answer or "")
+    characters += sum(len(thought.text) for thought in reply.reasoning)
+    calls = [len(call.name) + len(str(call.arguments)) for call in reply.calls]
+    return characters + sum(calls)

@@ -29,7 +29,7 @@ async def make_overrides(cycle: Cycle, verb: str) -> None:
         if isinstance(recorded, CallsProposed) and recorded.command:
             await _make_call(cycle, recorded.calls[0], recorded.command)
             continue
-        if recorded is not None:
+        if recorded is not None or session.replay.scopes.has_samples(key):
             return
         await session.replay_end.reach(key)
         await session.intake.wait_while_paused()

@@ -1,12 +1,14 @@
 """Ask the model what to do next, and deliver what people and the runtime have to say."""
 
 import dataclasses
+from typing import TypedDict
 
 from ...errors import Unreadable
 from ...messages import Message, Proposal
 from ...parsing.promises import is_promise
+from ...providers.base import Sampling
 from .cycle import Cycle
-from .inference import Question, Reply
+from .inference import Asked, Question, Reply
 from .overrides import make_overrides
 
 ACT = "You said what you are going to do, and called no tool. Call it now, or give the final answer."
@@ -14,6 +16,19 @@ CUT = "The reply reached the limit of output tokens and was cut. Say it more bri
 ANSWERING = ("", "reason")
 """The purposes of a question that the run's answer may be the reply to."""
 MAX_REPAIRS = 3  # how often in a row an unreadable reply goes back to the model
+
+
+class ReasonOptions(TypedDict, total=False):
+    """The options of a question about what to do next."""
+
+    tools: bool
+    """Whether the model may call tools; without it, it may only answer."""
+    sampling: Sampling
+    """The settings of the call."""
+    provider: str | None
+    """The name of one of `Runtime(providers=...)`; the run's own model by default."""
+    purpose: str
+    """What the call is for, in a word."""
 
 
 async def reason(cycle: Cycle, question: Question) -> Proposal:
@@ -69,6 +84,18 @@ async def settle(cycle: Cycle, question: Question) -> Reply:
     Calls that people ordered are made first. Their texts, and the nudges of the
     runtime, are delivered with the question.
     """
+    asked = await deliver(cycle, question)
+    scope = cycle.scope
+    reply = await cycle.inference.settle(
+        scope.next_key(), question, asked.delivered, scope.iteration, asked.commands
+    )
+    scope.delivered = max((scope.delivered, *reply.commands))
+    scope.engine_usage.add_reply(reply.completion)
+    return reply
+
+
+async def deliver(cycle: Cycle, question: Question) -> Asked:
+    """Return a question with what people and the runtime have to say, once the calls that they ordered are made."""
     scope, session = cycle.scope, cycle.session
     if session.command_log.commands or not session.is_new:
         await make_overrides(cycle, question.verb)
@@ -77,9 +104,4 @@ async def settle(cycle: Cycle, question: Question) -> Reply:
     if session.command_log.last > scope.delivered:
         guidance, commands = session.command_log.guidance_after(scope.delivered)
     nudges, scope.nudges = scope.nudges, []
-    reply = await cycle.inference.settle(
-        scope.next_key(), question, (*nudges, *guidance), scope.iteration, commands
-    )
-    scope.delivered = max((scope.delivered, *reply.commands))
-    scope.engine_usage.add_model_call(reply.completion.usage)
-    return reply
+    return Asked(question, (*nudges, *guidance), scope.iteration, commands)

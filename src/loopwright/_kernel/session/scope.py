@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ...events.effect_key import side_key
 from ...events.effects import LimitHit, ModelRequested
-from ...messages import Message, Usage
+from ...messages import Completion, Message, Usage
 from .progress_monitor import ProgressMonitor
 from .session import Session
 from .signals import ABANDONED_BRANCH
@@ -61,6 +61,12 @@ class EngineUsage:
         self.llm_calls += 1
         if self._parent is not None:
             self._parent.add_model_call(usage)
+
+    def add_reply(self, reply: Completion) -> None:
+        """Count a model call, and the calls of tools that the provider ran for it."""
+        self.add_model_call(reply.usage)
+        if reply.provider_calls:
+            self.add_tool_calls(len(reply.provider_calls))
 
     def add_tool_calls(self, number: int) -> None:
         """Count tool calls, here and in the engines around."""

@@ -19,15 +19,22 @@ from ..base import (
     Delta,
     Request,
     Sampling,
-    refuse_settings,
-    take_extra_body,
 )
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size
-from .request import build_format, can_think, encode_tool, encode_turns, mark_cached
+from ..settings import Settings
+from .request import (
+    CODE_EXECUTION_BETA,
+    build_format,
+    build_provider_tool,
+    can_think,
+    encode_tool,
+    encode_turns,
+    mark_cached,
+)
 from .response import WireCount, WireReply, read_status
 from .stream import ReplyAssembly, WireEvent
 
@@ -35,6 +42,7 @@ DEFAULT_URL = "https://api.anthropic.com"
 HOST = "api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 VERSION = "2023-06-01"
+BETA_HEADER = "anthropic-beta"
 MIN_BUDGET = 1024  # tokens; the API refuses less
 # Tokens that an effort stands for where a model knows budgets alone.
 BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 24_576}
@@ -43,6 +51,8 @@ COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
 """The fields of a request that its tokens are counted of."""
 UNKNOWN = ("presence_penalty", "frequency_penalty")
 MIN_TOP_P = 0.95  # beside thinking; the API refuses less
+BESIDE_THINKING = "the API takes none beside thinking"
+LOW_TOP_P = f"beside thinking the API takes none below {MIN_TOP_P}"
 NEWEST = [99]  # the version of a model without a number in its name
 INSTRUCTION = (
     "Reply with one JSON value and nothing else. It must fit this JSON schema:\n"
@@ -62,11 +72,13 @@ class MessagesQuirks:
         sampling: it accepts `temperature` and `top_p`, which Claude models since 4.7 refuse.
         json_schema: it can constrain its reply to a JSON schema, as Claude models since 4.5 can.
         effort: it takes an effort, as Claude models since 4.6 do; older ones take a budget of tokens.
+        thinking: it can think, as Claude models since 3.7 can.
     """
 
     sampling: bool = True
     json_schema: bool = False
     effort: bool = False
+    thinking: bool = True
 
     @classmethod
     def guess(cls, base_url: str, model: str) -> Self:
@@ -79,6 +91,7 @@ class MessagesQuirks:
             sampling=version < [4, 7],
             json_schema=is_anthropic and version >= [4, 5],
             effort=version >= [4, 6],
+            thinking=version >= [3, 7],
         )
 
 
@@ -87,8 +100,8 @@ class AnthropicProvider(Endpoint):
 
     Source: https://platform.claude.com/docs/en/api/messages
 
-    `Sampling.seed` has no counterpart and is not sent, nor is `top_p` beside a temperature. With thinking, the API
-    accepts no temperature and no `top_p` under 0.95, so these are not sent either.
+    `Sampling.seed` has no counterpart, nor has `top_p` beside a temperature. With thinking, the API accepts no temperature,
+    no `top_k` and no `top_p` under 0.95. What an engine sets by itself is not sent then, what a person chose is refused.
 
     Args:
         model: its name at the endpoint.
@@ -171,6 +184,7 @@ class AnthropicProvider(Endpoint):
             schema_with_tools=able,
             context_tokens=find_size(self._model).context,
             max_output_tokens=self._max_tokens + thinking,
+            provider_tools=("web_search", "code_interpreter"),
             images=True,
             documents=True,
         )
@@ -184,7 +198,7 @@ class AnthropicProvider(Endpoint):
             ProviderError: no response, one that is not a Messages reply, or a refusal.
         """
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             return self._read_reply(await response.read())
 
     async def count(self, request: Request) -> int:
@@ -208,7 +222,7 @@ class AnthropicProvider(Endpoint):
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
         encode = functools.partial(self._encode, request, end=b',"stream":true}')
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -304,11 +318,14 @@ class AnthropicProvider(Endpoint):
     def _encode_tools(self, request: Request) -> list[bytes]:
         """Encode the tools; if the conversation has calls, the API requires descriptions in any case."""
         specs, choice = request.tools, request.tool_choice
-        if not specs:
+        offered = request.provider_tools
+        if not specs and not offered:
             specs, choice = _describe_called_tools(request), "none"
-        if not specs:
+        left = request.max_provider_calls
+        encoded = [to_json(build_provider_tool(tool, left)) for tool in offered]
+        encoded += [spec.encoded(encode_tool) for spec in specs]
+        if not encoded:
             return []
-        encoded = [spec.encoded(encode_tool) for spec in specs]
         if self._cache:
             encoded[-1] = mark_cached(encoded[-1])
         parts = [b'"tools":[', b",".join(encoded), b"],"]
@@ -333,9 +350,11 @@ class AnthropicProvider(Endpoint):
         self, request: Request, format_: JsonObject | None, *, may_think: bool
     ) -> dict[str, Json]:
         """Return everything but conversation and tools: the request's own settings, else the provider's."""
-        settings = {**self._sampling.options, **request.sampling.options}
-        extra = take_extra_body(settings, RESERVED)
-        refuse_settings(self._model, settings, *UNKNOWN)
+        settings = self._read_settings(request)
+        extra = settings.take_extra_body(RESERVED)
+        settings.refuse_samples()
+        settings.refuse(*UNKNOWN)
+        settings.drop("seed")
         thinking = self._choose_thinking(settings)
         max_tokens = (
             request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
@@ -353,13 +372,31 @@ class AnthropicProvider(Endpoint):
             options["output_config"] = output
         if "stop" in settings:
             options["stop_sequences"] = settings["stop"]
-        if self._quirks.sampling:
-            is_thinking = "thinking" in options and thinking != "none"
-            options |= _choose_sampling(settings, is_thinking=is_thinking)
-        return {**options, **extra}
+        is_thinking = "thinking" in options and thinking != "none"
+        return {**options, **self._choose_sampling(settings, is_thinking), **extra}
 
-    def _choose_thinking(self, settings: Mapping[str, Json]) -> int | str | None:
+    def _choose_sampling(
+        self, settings: Settings, is_thinking: bool
+    ) -> dict[str, Json]:
+        """Return the temperature or `top_p`, of which models since 4.1 refuse both together, and `top_k`."""
+        if not self._quirks.sampling:
+            settings.drop("temperature", "top_p")
+            settings.refuse("top_k")
+        if is_thinking:
+            settings.drop("temperature", why=BESIDE_THINKING)
+            settings.refuse("top_k", why=BESIDE_THINKING)
+            top_p = settings.get("top_p")
+            if isinstance(top_p, float | int) and top_p < MIN_TOP_P:
+                settings.drop("top_p", why=LOW_TOP_P)
+        if "temperature" in settings:
+            settings.drop("top_p", why="the API takes none beside a temperature")
+        names = ("temperature", "top_p", "top_k")
+        return {name: settings[name] for name in names if name in settings}
+
+    def _choose_thinking(self, settings: Settings) -> int | str | None:
         """Return how much the model may think: by the effort of the settings, else as the provider was made."""
+        if not self._quirks.thinking:
+            settings.refuse("effort")
         effort = settings.get("effort")
         if effort is None:
             return self._thinking
@@ -368,6 +405,13 @@ class AnthropicProvider(Endpoint):
         if self._quirks.effort:
             return "low" if effort == "minimal" else str(effort)
         return BUDGETS[str(effort)]
+
+    def _read_headers(self, request: Request) -> Mapping[str, str]:
+        headers = super()._read_headers(request)
+        if not any(tool.kind == "code_interpreter" for tool in request.provider_tools):
+            return headers
+        wanted = [headers.get(BETA_HEADER), CODE_EXECUTION_BETA]
+        return {**headers, BETA_HEADER: ",".join(filter(None, wanted))}
 
     def _read_status(self, failure: WireError) -> int | None:
         return read_status(failure)
@@ -432,20 +476,3 @@ def _build_thinking(effort: str) -> dict[str, Json]:
         return {"type": "disabled"}
     # By default the newest models hide their thinking from observers too.
     return {"type": "adaptive", "display": "summarized"}
-
-
-def _choose_sampling(
-    settings: dict[str, Json], *, is_thinking: bool
-) -> dict[str, Json]:
-    """Return the temperature or `top_p`; models since 4.1 refuse both together."""
-    if "temperature" in settings and not is_thinking:
-        return {"temperature": settings["temperature"], **_select_top_k(settings)}
-    top_p = settings.get("top_p")
-    top_k = {} if is_thinking else _select_top_k(settings)
-    if not isinstance(top_p, float | int) or (is_thinking and top_p < MIN_TOP_P):
-        return top_k
-    return {"top_p": top_p, **top_k}
-
-
-def _select_top_k(settings: dict[str, Json]) -> dict[str, Json]:
-    return {"top_k": settings["top_k"]} if "top_k" in settings else {}

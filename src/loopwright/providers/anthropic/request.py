@@ -15,7 +15,12 @@ from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ..base import OutputSchema
+from ..provider_tools import ProviderTool, bound_uses
 
+THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking"})
+SERVER_TOOL_USE, SERVER_TOOL_RESULT = "server_tool_use", "_tool_result"
+TEXT_LENGTH = "text_length"
+"""What a mark has in place of the text of a block, which the message holds."""
 FORM = "thinking"
 """The `Reasoning.form` of thinking that is sent back to this API."""
 
@@ -23,6 +28,10 @@ FORM = "thinking"
 CACHE_CONTROL = b',"cache_control":{"type":"ephemeral"}}'
 BEGIN = b'{"type":"text","text":"Begin."}'
 CONTINUE = b'{"type":"text","text":"Go on."}'
+
+WEB_SEARCH, CODE_EXECUTION = "web_search_20250305", "code_execution_20250825"
+"""The versions of the tools that the API runs by itself."""
+CODE_EXECUTION_BETA = "code-execution-2025-08-25"
 
 Speaker: TypeAlias = Literal["", "user", "assistant"]
 # The bytes before a message, by the roles of the message before it and of the message itself.
@@ -169,7 +178,36 @@ def _encode_assistant(message: Message, text: list[bytes], source: str | None) -
     blocks = [*text, *map(encode_call, message.calls)]
     if not blocks:  # the API refuses thinking at the end of a turn
         return b""
+    replied = _encode_in_order(message, source)
+    if replied:
+        return b",".join([*replied, *map(encode_call, message.calls)])
     return b",".join([*encode_thinking(message, source), *blocks])
+
+
+def _encode_in_order(message: Message, source: str | None) -> list[bytes]:
+    """Encode the blocks of a reply for which the API ran tools, as they came; none for other replies."""
+    own = [one.block or {} for one in message.reasoning if _belongs_to(one, source)]
+    lengths = [block.get(TEXT_LENGTH) for block in own]
+    total = sum(length for length in lengths if isinstance(length, int))
+    if total != len(message.content) or not any(map(_is_of_provider, own)):
+        return []
+    encoded: list[bytes] = []
+    place = 0
+    for block, length in zip(own, lengths, strict=True):
+        if not isinstance(length, int):
+            encoded.append(to_json(block))
+            continue
+        text, place = message.content[place : place + length], place + length
+        rest = {name: block[name] for name in block if name != TEXT_LENGTH}
+        if text.strip():
+            encoded.append(to_json({**rest, "text": text}))
+    return encoded
+
+
+def _is_of_provider(block: JsonObject) -> bool:
+    """Return whether a block is of a tool that the API ran."""
+    kind = str(block.get("type"))
+    return kind == SERVER_TOOL_USE or kind.endswith(SERVER_TOOL_RESULT)
 
 
 def encode_call(call: ToolCall) -> bytes:
@@ -182,6 +220,28 @@ def encode_call(call: ToolCall) -> bytes:
             "input": call.arguments,
         }
     )
+
+
+def build_provider_tool(tool: ProviderTool, left: int | None) -> dict[str, JsonValue]:
+    """Return the description of a tool that the API runs by itself, of whose uses the run has `left`.
+
+    Raises:
+        ProviderError: the API has no field for something of it.
+    """
+    if tool.kind == "code_interpreter":
+        tool.refuse(
+            "the code execution of the Messages API",
+            "allowed_domains", "blocked_domains", "max_uses",
+        )  # fmt: skip
+        return {"type": CODE_EXECUTION, "name": "code_execution", **tool.extra}
+    described: dict[str, JsonValue] = {"type": WEB_SEARCH, "name": tool.kind}
+    fields: dict[str, JsonValue] = {
+        "allowed_domains": [*tool.allowed_domains],
+        "blocked_domains": [*tool.blocked_domains],
+        "max_uses": bound_uses(tool, left),
+    }
+    described |= {name: value for name, value in fields.items() if value}
+    return {**described, **tool.extra}
 
 
 def encode_tool(spec: ToolSpec) -> bytes:
@@ -198,8 +258,12 @@ def encode_thinking(message: Message, source: str | None) -> list[bytes]:
     return [
         to_json(thought.block)
         for thought in message.reasoning
-        if thought.block and _belongs_to(thought, source)
+        if _is_thinking(thought.block) and _belongs_to(thought, source)
     ]
+
+
+def _is_thinking(block: JsonObject | None) -> bool:
+    return block is not None and block.get("type") in THINKING_BLOCKS
 
 
 def _belongs_to(thought: Reasoning, source: str | None) -> bool:

@@ -1,6 +1,7 @@
 """The response format of the Messages API: the bytes of a whole reply to a completion, and its failures."""
 
 import functools
+import itertools
 import json
 from typing import Any, Self
 
@@ -10,13 +11,20 @@ from ...messages import (
     Completion,
     JsonObject,
     Reasoning,
+    Source,
     ToolCall,
     Usage,
     canonical_json,
 )
 from ...parsing import read_json_document
 from ..http.wire import Count, Lenient, Wire, WireError
-from .request import FORM
+from .request import (
+    FORM,
+    SERVER_TOOL_RESULT,
+    SERVER_TOOL_USE,
+    TEXT_LENGTH,
+    THINKING_BLOCKS,
+)
 
 FINISH_REASONS = {
     "end_turn": "stop",
@@ -39,11 +47,17 @@ STATUSES = {
     "overloaded_error": 529,
 }
 EMPTY = "The reply is empty. Answer, or call a tool."
-THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking"})
+PROVIDER_CALLS = {
+    "web_search": "web_search",
+    "code_execution": "code_interpreter",
+    "bash_code_execution": "code_interpreter",
+    "text_editor_code_execution": "code_interpreter",
+}
+PAUSED = "pause_turn"  # the server's own tools ran for long
 CUT_REASONS = {
     "max_tokens": "reached the limit of output tokens and was cut",
     "model_context_window_exceeded": "filled the model's context window and was cut",
-    "pause_turn": "was paused by the server",
+    PAUSED: "was paused by the server",
 }
 
 
@@ -84,6 +98,40 @@ class WireBlock(Wire):
         if isinstance(value, dict):
             arguments = value
         return ToolCall(self.name, arguments, self.id or "")
+
+    @property
+    def provider_call(self) -> str:
+        """The kind of the tool that the API ran, if it is a call of one that can be declared."""
+        if self.type != SERVER_TOOL_USE:
+            return ""
+        return PROVIDER_CALLS.get(self.name or "", "")
+
+    @property
+    def is_of_provider(self) -> bool:
+        """Whether it is of a tool that the API ran."""
+        if self.type.endswith(SERVER_TOOL_RESULT):
+            return "tool_use_id" in (self.model_extra or {})
+        return self.type == SERVER_TOOL_USE and bool(self.id)
+
+    def read_opaque(self) -> Reasoning:
+        """Return the block to send back; a text is a mark of its place and length, with its citations."""
+        if self.type in THINKING_BLOCKS:
+            return self.read_reasoning()
+        block = self.model_dump(exclude_unset=True)
+        if self.type == "text":
+            block[TEXT_LENGTH] = len(block.pop("text", None) or "")
+        return Reasoning("", FORM, block)
+
+    def list_sources(self) -> list[Source]:
+        """Return the pages that a text cites, or that a search found."""
+        extra = self.model_extra or {}
+        listed = extra.get("citations" if self.type == "text" else "content")
+        found = listed if isinstance(listed, list) else []
+        return [
+            Source(str(one["url"]), str(one.get("title") or ""))
+            for one in found
+            if isinstance(one, dict) and one.get("url")
+        ]
 
     def read_reasoning(self) -> Reasoning:
         """Return the thinking in a `thinking` or `redacted_thinking` block, with the block to send back."""
@@ -189,14 +237,17 @@ class WireReply(Wire):
         """
         text, calls = self.text, self._blocks("tool_use")
         reason = self.stop_reason or ("tool_use" if calls else "end_turn")
-        thinking = self._blocks(*THINKING_BLOCKS)
         build = functools.partial(
             Completion,
             text,
             finish_reason=FINISH_REASONS.get(reason, reason),
             usage=(self.usage or WireUsage()).read(),
             model=self.model or "",
-            reasoning=tuple(map(WireBlock.read_reasoning, thinking)),
+            reasoning=self._reasoning,
+            provider_calls=tuple(
+                filter(None, [block.provider_call for block in self.content])
+            ),
+            sources=self._sources,
         )
         if reason in CUT_REASONS:
             return build(problem=_explain_cut(reason, calls))
@@ -211,6 +262,23 @@ class WireReply(Wire):
             return build(answer=text)
         return build(problem=EMPTY)
 
+    @property
+    def _reasoning(self) -> tuple[Reasoning, ...]:
+        """What is sent back unchanged: thinking, and with tools that the API ran every block but the calls."""
+        if any(block.is_of_provider for block in self.content):
+            others = [block for block in self.content if block.type != "tool_use"]
+            return tuple(map(WireBlock.read_opaque, others))
+        return tuple(map(WireBlock.read_reasoning, self._blocks(*THINKING_BLOCKS)))
+
+    @property
+    def _sources(self) -> tuple[Source, ...]:
+        """The pages that the text cites, each once; without any, those that a search found."""
+        for kind in ("text", "web_search_tool_result"):
+            listed = [block.list_sources() for block in self._blocks(kind)]
+            if found := dict.fromkeys(itertools.chain.from_iterable(listed)):
+                return tuple(found)
+        return ()
+
     def _blocks(self, *types: str) -> list[WireBlock]:
         return [block for block in self.content if block.type in types]
 
@@ -220,7 +288,8 @@ def _explain_cut(reason: str, calls: list[WireBlock]) -> str:
     place = "before its end"
     if names:
         place = f"in a call of {names[-1]!r}; nothing was run"
-    return f"The reply {CUT_REASONS[reason]} {place}. Say it more briefly."
+    cure = "Continue where it stopped." if reason == PAUSED else "Say it more briefly."
+    return f"The reply {CUT_REASONS[reason]} {place}. {cure}"
 
 
 def _check_duplicate_keys(body: bytes, calls: list[WireBlock]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ..base import CallDelta, Delta
 from ..http.wire import Wire
@@ -36,6 +36,7 @@ class WireDelta(Wire):
     thinking: str | None = None
     signature: str | None = None
     partial_json: str | None = None
+    citation: JsonValue = None
     stop_reason: str | None = None
     stop_details: JsonValue = None
 
@@ -70,6 +71,8 @@ class Block:
     )
     has_ended: bool = False
 
+    citations: list[JsonValue] = dataclasses.field(default_factory=list[JsonValue])
+
     @property
     def is_incomplete_call(self) -> bool:
         """Whether it is a call without arguments so far; only the end of its block says that it has none."""
@@ -83,6 +86,10 @@ class Block:
         for field, fragments in self.fragments.items():
             before = "" if field == "input" else self.first.get(field) or ""
             grown[field] = f"{before}{''.join(fragments)}"
+        if self.citations:
+            grown["citations"] = self.citations
+        if self.call < 0 and "input" in grown:  # of a tool that the server ran
+            grown["input"] = _parse_input(str(grown["input"]))
         return {**self.first, **grown}
 
 
@@ -176,6 +183,8 @@ class ReplyAssembly:
     def _grow_block(self, event: WireEvent) -> Delta | None:
         delta = event.delta or WireDelta()
         growth = GROWTHS.get(delta.type)
+        if delta.citation is not None and event.index in self._open:
+            self._open[event.index].citations.append(delta.citation)
         if growth is None:
             return None
         fragment: str | None = getattr(delta, growth.source)
@@ -185,7 +194,7 @@ class ReplyAssembly:
             self._begin_block(event.index, {"type": growth.block_type})
         block = self._open[event.index]
         block.fragments.setdefault(growth.field, []).append(fragment)
-        return _build_delta(growth.field, fragment, max(block.call, 0))
+        return _build_delta(growth.field, fragment, block.call)
 
     def _count(self, usage: JsonValue) -> None:
         """Keep the largest counts, which are running totals; where one shrinks, a gateway left it out."""
@@ -208,12 +217,20 @@ class ReplyAssembly:
     }
 
 
+def _parse_input(text: str) -> JsonValue:
+    try:
+        parsed: JsonValue = from_json(text)
+    except ValueError:
+        return {}
+    return parsed
+
+
 def _build_delta(field: str, fragment: str, call: int) -> Delta | None:
     if field == "text":
         return Delta(text=fragment)
     if field == "thinking":
         return Delta(reasoning=fragment)
-    if field == "input":
+    if field == "input" and call >= 0:
         return Delta(call=CallDelta(call, arguments=fragment))
     return None
 

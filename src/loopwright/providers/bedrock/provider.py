@@ -17,13 +17,12 @@ from ..base import (
     Delta,
     Request,
     Sampling,
-    refuse_settings,
-    take_extra_body,
 )
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
 from ..model_sizes import find_size, takes_images
+from ..settings import Settings
 from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import build_output_config, encode_messages, encode_tools
 from .response import REFUSALS, ReplyAssembly, WireReply
@@ -175,7 +174,7 @@ class BedrockProvider(Endpoint):
             ProviderError: no response, no credentials, one that is not a Converse reply, or a refusal.
         """
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._transport, encode) as opened:
+        async with await self._open(self._transport, request, encode) as opened:
             response = await opened.read()
         if not response.is_success:
             raise self._build_error(response, response.status)
@@ -193,7 +192,7 @@ class BedrockProvider(Endpoint):
         """
         assembly, events = ReplyAssembly(), load_event_buffer()
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._streaming, encode) as response:
+        async with await self._open(self._streaming, request, encode) as response:
             if not response.head.is_success:
                 whole = await response.read()
                 raise self._build_error(whole, whole.status)
@@ -263,9 +262,10 @@ class BedrockProvider(Endpoint):
             ) from None
 
     def _build_options(self, request: Request) -> dict[str, Json]:
-        settings = {**self._sampling.options, **request.sampling.options}
-        extra = take_extra_body(settings, RESERVED)
-        refuse_settings(self._model, settings, *UNKNOWN)
+        settings = self._read_settings(request)
+        extra = settings.take_extra_body(RESERVED)
+        settings.refuse_samples()
+        settings.refuse(*UNKNOWN)
         fields = self._take_model_fields(settings)
         options: dict[str, Json] = {}
         if settings:
@@ -282,10 +282,10 @@ class BedrockProvider(Endpoint):
             options["outputConfig"] = build_output_config(request.schema)
         return {**options, **extra}
 
-    def _take_model_fields(self, settings: dict[str, Json]) -> dict[str, Json]:
+    def _take_model_fields(self, settings: Settings) -> dict[str, Json]:
         """Remove the settings that only some models know, and return them in the form of those."""
         if not self._is_claude:
-            refuse_settings(self._model, settings, "effort", "top_k")
+            settings.refuse("effort", "top_k")
             return {}
         fields: dict[str, Json] = {}
         effort, top_k = settings.pop("effort", None), settings.pop("top_k", None)

@@ -17,7 +17,8 @@ from ..base import (
     Delta,
     Request,
     Sampling,
-    take_extra_body,
+    share_usage,
+    split_samples,
 )
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
@@ -25,8 +26,9 @@ from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size
+from ..provider_tools import KINDS
 from .request import encode_contents, encode_tools
-from .response import ReplyAssembly, WireReply
+from .response import ReplyAssembly, WireCandidate, WireReply
 
 DEFAULT_URL = "https://generativelanguage.googleapis.com/v1beta"
 KEY_VARIABLE = "GEMINI_API_KEY"
@@ -54,7 +56,9 @@ BUDGETS: Mapping[str, int] = {
 RESERVED = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
 TOO_LONG = ("exceeds the maximum number of tokens", "input token count")
 
-_VERSION = re.compile(r"gemini-(\d+)")
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
+MAX_SAMPLES = 8  # candidates of a request
+FIRST_THAT_THINKS = (2, 5)  # the version
 
 
 class GeminiProvider(Endpoint):
@@ -119,8 +123,7 @@ class GeminiProvider(Endpoint):
         self._model, self._base_url = model, url
         self._name = "gemini" if url == DEFAULT_URL else self._transport.host
         self._sampling = sampling if sampling is not None else Sampling()
-        version = _VERSION.search(model)
-        self._has_levels = version is not None and int(version[1]) >= 3
+        self._has_levels = _read_version(model) >= (3, 0)
 
     @classmethod
     def on_vertex(
@@ -173,6 +176,8 @@ class GeminiProvider(Endpoint):
             max_output_tokens=size.output,
             images=True,
             documents=True,
+            max_samples=MAX_SAMPLES,
+            provider_tools=KINDS,
         )
 
     async def aclose(self) -> None:
@@ -191,8 +196,18 @@ class GeminiProvider(Endpoint):
             ProviderError: no response, one that is not a Gemini reply, or a refusal.
         """
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             return self._read_reply(await response.read())
+
+    async def sample(self, request: Request) -> tuple[Completion, ...]:
+        """Call the model once and return `request.sampling.n` replies; a refused one is left out.
+
+        Raise as `complete` does.
+        """
+        number, single = split_samples(request)
+        encode = functools.partial(self._encode, single, number=number)
+        async with await self._open(self._transport, request, encode) as response:
+            return self._read_replies(await response.read())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Call the model once and yield its reply as it arrives; the last delta carries the completion.
@@ -200,7 +215,7 @@ class GeminiProvider(Endpoint):
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._streaming, encode) as response:
+        async with await self._open(self._streaming, request, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -237,6 +252,28 @@ class GeminiProvider(Endpoint):
 
     def _read_reply(self, response: Response) -> Completion:
         """Return the completion of a whole reply."""
+        assembly = ReplyAssembly()
+        assembly.add(self._read_wire(response))
+        return self._build_completion(assembly, response.status)
+
+    def _read_replies(self, response: Response) -> tuple[Completion, ...]:
+        """Return the completions of all candidates but those that were refused; raise where all were."""
+        wire = self._read_wire(response)
+        replies: list[Completion] = []
+        refused: ProviderError | None = None
+        candidates = [[candidate] for candidate in wire.candidates or ()]
+        for one in candidates or [list[WireCandidate]()]:
+            assembly = ReplyAssembly()
+            assembly.add(wire.model_copy(update={"candidates": one}))
+            try:
+                replies.append(self._build_completion(assembly, response.status))
+            except ProviderError as error:
+                refused = error
+        if refused is not None and not replies:
+            raise refused
+        return share_usage(replies, replies[0].usage)
+
+    def _read_wire(self, response: Response) -> WireReply:
         if not response.is_success:
             error = self._build_error(response, response.status)
             if any(name in str(error) for name in TOO_LONG):
@@ -245,9 +282,7 @@ class GeminiProvider(Endpoint):
         wire = WireReply.read(response.body)
         if wire is None or wire.error is not None:
             raise self._build_unreadable_error(response)
-        assembly = ReplyAssembly()
-        assembly.add(wire)
-        return self._build_completion(assembly, response.status)
+        return wire
 
     def _build_completion(self, assembly: ReplyAssembly, status: int) -> Completion:
         if assembly.refusal:
@@ -257,31 +292,46 @@ class GeminiProvider(Endpoint):
             raise ProviderError(text, status=status, retryable=True)
         return assembly.build(self.source)
 
-    def _encode(self, request: Request, source: str | None) -> bytes:
+    def _encode(
+        self, request: Request, source: str | None, number: int | None = None
+    ) -> bytes:
         try:
             messages = request.conversation.messages
             system, contents = encode_contents(messages, source, signs=self._has_levels)
             parts = [b'{"contents":[', contents, b"]"]
             if system:
                 parts += [b',"systemInstruction":{"parts":[', system, b"]}"]
-            if request.tools:
-                parts += [b',"tools":', encode_tools(request.tools)]
-                if request.tool_choice == "none":
-                    parts.append(
-                        b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
-                    )
-            options = to_json(self._build_options(request))[1:-1]
+            if request.tools or request.provider_tools:
+                tools = encode_tools(request.tools, request.provider_tools)
+                parts += [b',"tools":', tools]
+            if config := self._build_tool_config(request):
+                parts += [b',"toolConfig":', to_json(config)]
+            options = to_json(self._build_options(request, number))[1:-1]
             return b"".join([*parts, b"," + options if options else b"", b"}"])
         except ValueError as error:
             raise ProviderError(
                 f"the request to {self._model} cannot be written as JSON: {error}"
             ) from None
 
-    def _build_options(self, request: Request) -> dict[str, object]:
-        settings = {**self._sampling.options, **request.sampling.options}
-        extra = take_extra_body(settings, RESERVED)
+    def _build_tool_config(self, request: Request) -> dict[str, object]:
+        config: dict[str, object] = {}
+        if request.tools and request.tool_choice == "none":
+            config["functionCallingConfig"] = {"mode": "NONE"}
+        # Without it, Gemini 3 refuses functions beside tools of its own, and does not show what those did.
+        if request.provider_tools and self._has_levels:
+            config["includeServerSideToolInvocations"] = True
+        return config
+
+    def _build_options(self, request: Request, number: int | None) -> dict[str, object]:
+        settings = self._read_settings(request)
+        extra = settings.take_extra_body(RESERVED)
+        settings.refuse_samples()
+        if _read_version(self._model) < FIRST_THAT_THINKS:
+            settings.refuse("effort")
         effort = settings.pop("effort", None)
         config: dict[str, object] = {NAMES[name]: settings[name] for name in settings}
+        if number is not None:
+            config["candidateCount"] = number
         if effort is not None:
             config["thinkingConfig"] = self._build_thinking(effort)
         if request.schema is not None:
@@ -298,6 +348,12 @@ class GeminiProvider(Endpoint):
                 f"Sampling.effort: {self._model} always thinks; 'minimal' is the least"
             )
         return {"thinkingLevel": str(effort)}
+
+
+def _read_version(model: str) -> tuple[int, int]:
+    """Return the version in a model's name; without one, that of the first that thinks."""
+    found = _VERSION.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else FIRST_THAT_THINKS
 
 
 def _read_key(given: str | SecretStr | None) -> SecretStr | None:

@@ -9,12 +9,19 @@ from pydantic_core import to_json
 from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import Message, Reasoning, ToolCall, ToolSpec
+from ..provider_tools import ProviderTool
 
 FORM = "gemini"
 """The `form` of opaque data that is sent back to this API."""
 PLACEHOLDER = "skip_thought_signature_validator"
 """What stands for the signature of a call that Gemini did not make: https://ai.google.dev/gemini-api/docs/thought-signatures"""
 SIGNATURE = "thoughtSignature"
+WIRE_NAMES = {
+    "web_search": "googleSearch",
+    "code_interpreter": "codeExecution",
+    "file_search": "fileSearch",
+}
+"""The names of the tools that the API runs by itself."""
 
 Part = dict[str, JsonValue]
 
@@ -211,7 +218,23 @@ def encode_tool(spec: ToolSpec) -> bytes:
     )
 
 
-def encode_tools(specs: Iterable[ToolSpec]) -> bytes:
-    """Encode the descriptions of tools."""
-    functions = b",".join([spec.encoded(encode_tool) for spec in specs])
-    return b'[{"functionDeclarations":[' + functions + b"]}]"
+def encode_tools(specs: Sequence[ToolSpec], offered: Iterable[ProviderTool]) -> bytes:
+    """Encode the descriptions of tools, and of those that the API runs by itself.
+
+    Raises:
+        ProviderError: the API has no field for something of the latter.
+    """
+    tools = [to_json(build_provider_tool(tool)) for tool in offered]
+    if specs:
+        functions = b",".join([spec.encoded(encode_tool) for spec in specs])
+        tools.append(b'{"functionDeclarations":[' + functions + b"]}")
+    return b"[" + b",".join(tools) + b"]"
+
+
+def build_provider_tool(tool: ProviderTool) -> Part:
+    """Return the description of a tool that the API runs by itself."""
+    tool.refuse("the Gemini API", "allowed_domains", "blocked_domains", "max_uses")
+    described: Part = {**tool.extra}
+    if tool.kind == "file_search":
+        described["fileSearchStoreNames"] = [*tool.stores]
+    return {WIRE_NAMES[tool.kind]: described}

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from ...messages import Completion, Reasoning, ToolCall, Usage
+from ...messages import Completion, Reasoning, Source, ToolCall, Usage
 from ..base import CallDelta, Delta
 from ..http.wire import Count, Lenient, Wire
 from ..openai.response import EMPTY
@@ -60,12 +60,48 @@ class WireContent(Wire):
     parts: Lenient[list[Part]] = None
 
 
+class WirePage(Wire):
+    """A page or file that grounds a reply."""
+
+    uri: str = ""
+    title: str = ""
+
+
+class WireGroundingChunk(Wire):
+    """One of the sources of a reply: of a search, or of a file search."""
+
+    web: Lenient[WirePage] = None
+    retrieved: Lenient[WirePage] = Field(None, alias="retrievedContext")
+
+
+class WireGrounding(Wire):
+    """What a search of the API found."""
+
+    queries: Lenient[list[str]] = Field(None, alias="webSearchQueries")
+    chunks: Lenient[list[WireGroundingChunk]] = Field(None, alias="groundingChunks")
+
+    @property
+    def calls(self) -> list[str]:
+        """The kinds of the tools that the API ran, one for each use that shows."""
+        searches = len(self.queries or ())
+        files = any(chunk.retrieved is not None for chunk in self.chunks or ())
+        return ["web_search"] * searches + ["file_search"] * files
+
+    @property
+    def sources(self) -> list[Source]:
+        """What was found, each once."""
+        found = [chunk.web or chunk.retrieved for chunk in self.chunks or ()]
+        sources = [Source(one.uri or one.title, one.title) for one in found if one]
+        return list(dict.fromkeys(source for source in sources if source.url))
+
+
 class WireCandidate(Wire):
     """One of the alternative replies; this library asks for one."""
 
     content: Lenient[WireContent] = None
     finish_reason: Lenient[str] = Field(None, alias="finishReason")
     finish_message: Lenient[str] = Field(None, alias="finishMessage")
+    grounding: Lenient[WireGrounding] = Field(None, alias="groundingMetadata")
 
 
 class WireFeedback(Wire):
@@ -102,6 +138,7 @@ class ReplyAssembly:
         self._usage: WireUsage | None = None
         self._model = ""
         self._calls = 0
+        self._grounding: WireGrounding | None = None
         self.finish_reason = ""
         self.refusal = ""
 
@@ -119,6 +156,7 @@ class ReplyAssembly:
         if not chunk.candidates:
             return []
         candidate = chunk.candidates[0]
+        self._grounding = candidate.grounding or self._grounding
         self.finish_reason = candidate.finish_reason or self.finish_reason
         if self.finish_reason in REFUSALS:
             why = candidate.finish_message or "no reason"
@@ -158,6 +196,8 @@ class ReplyAssembly:
             usage=(self._usage or WireUsage.model_construct()).read(),
             model=self._model,
             reasoning=tuple(self._list_opaque(source)),
+            provider_calls=tuple(self._list_provider_calls()),
+            sources=tuple(self._grounding.sources if self._grounding else ()),
         )
         if finish == "length":
             return build(problem=_explain_cut(calls))
@@ -170,6 +210,19 @@ class ReplyAssembly:
         if text.strip():
             return build(answer=text)
         return build(problem=EMPTY)
+
+    def _list_provider_calls(self) -> list[str]:
+        """Return the kinds of the tools that the API ran, one for each use; parts show it, or what they found."""
+        shown: list[str] = []
+        for part in self._parts:
+            call = part.get("toolCall")
+            if "executableCode" in part:
+                shown.append("code_interpreter")
+            elif isinstance(call, dict):
+                kind = str(call.get("toolType")).lower()
+                shown.append("file_search" if "file" in kind else "web_search")
+        found = self._grounding.calls if self._grounding else []
+        return [*shown, *(kind for kind in found if kind not in shown)]
 
     @property
     def _is_opaque(self) -> bool:

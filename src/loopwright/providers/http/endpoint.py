@@ -4,15 +4,17 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Never, TypeAlias
 
 from pydantic import SecretStr
 
 from ...errors import ContextTooLong, ProviderError
 from ...messages import Completion
+from ..base import Request
+from ..settings import Sampling, Settings
 from .response import Response, is_retryable, read_retry_after
-from .transport import HTTPTransport, StreamingResponse
+from .transport import NO_HEADERS, HTTPTransport, StreamingResponse
 from .wire import WireError
 
 MAX_REFUSAL = 2_000  # characters
@@ -57,6 +59,8 @@ class Endpoint:
     _transport: HTTPTransport
     _key_variable: str
     _key: SecretStr | None = None
+    _sampling = Sampling()
+    """The settings that a request leaves open."""
     _account = ""
     """Whose the opaque data of replies is, where no key says it."""
 
@@ -101,11 +105,12 @@ class Endpoint:
         await self._transport.aclose()
 
     async def _open(
-        self, transport: HTTPTransport, encode: Encode
+        self, transport: HTTPTransport, request: Request, encode: Encode
     ) -> StreamingResponse:
         """Send a request, and once more without opaque data if that is what a 400 names."""
         body = encode(self.source)
-        response = await transport.open(body)
+        headers = self._read_headers(request)
+        response = await transport.open(body, headers)
         if response.status != 400:
             return response
         without = encode(None)
@@ -114,7 +119,17 @@ class Endpoint:
         if without == body or not any(name in text for name in self.opaque_names):
             return response
         await response.aclose()
-        return await transport.open(without)
+        return await transport.open(without, headers)
+
+    def _read_headers(self, request: Request) -> Mapping[str, str]:
+        own, asked = self._sampling.extra_headers, request.sampling.extra_headers
+        if own is None and asked is None:
+            return NO_HEADERS
+        return self._read_settings(request).headers
+
+    def _read_settings(self, request: Request) -> Settings:
+        """Return the settings of a request, and the provider's where it leaves one open."""
+        return Settings(self._model, self._sampling, request.sampling)
 
     def _mark_source(self, reply: Completion) -> Completion:
         """Return the reply with this endpoint as the source of its reasoning."""

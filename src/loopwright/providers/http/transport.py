@@ -13,7 +13,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Never, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -29,6 +29,7 @@ from .response import Response
 from .sse import EventReader, ServerEvent
 
 CONNECT_TIMEOUT = 5.0  # seconds
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 READ_TIMEOUT = 600.0  # seconds; a safety net, since the runtime cancels a call earlier
 MAX_BODY = 10_000_000  # bytes of a whole body, which is parsed in one step that blocks the event loop
 MAX_STREAM = 50_000_000  # bytes of a stream, whose events are small and many
@@ -295,14 +296,16 @@ class HTTPTransport:
         if connections is not None:
             await connections.aclose()
 
-    async def open(self, body: bytes) -> StreamingResponse:
+    async def open(
+        self, body: bytes, headers: Mapping[str, str] = NO_HEADERS
+    ) -> StreamingResponse:
         """Send one request and return its response as soon as the head is there; raise as `post` does.
 
         Use it as `async with await transport.open(body) as response`. At the end of the block the connection is kept if
         the body was read to its end, and closed otherwise.
         """
         try:
-            response = await self._send(body)
+            response = await self._send(body, headers)
         except FAILURES as error:
             failure = self.to_provider_error(error)
         else:
@@ -336,25 +339,30 @@ class HTTPTransport:
         text = f"{self.url} redirects to {target} (status {status}), which is not followed: correct base_url"
         return ProviderError(text, status=status)
 
-    async def _send(self, body: bytes) -> StreamingResponse:
+    async def _send(self, body: bytes, headers: Mapping[str, str]) -> StreamingResponse:
         """Send a request by the client that was given, through the proxy, or by a connection of its own."""
         if self._client is not None:
-            return await self._exchange_by_client(self._client, body)
+            return await self._exchange_by_client(self._client, body, headers)
         connections = await self._find_connections()
         if isinstance(connections, ProxyClient):
-            return await self._exchange_by_client(connections.client, body)
-        return await self._exchange(connections, body)
+            return await self._exchange_by_client(connections.client, body, headers)
+        return await self._exchange(connections, body, headers)
 
-    async def _list_headers(self, body: bytes) -> list[tuple[bytes, bytes]]:
-        if self._authorize is None:
+    async def _list_headers(
+        self, body: bytes, headers: Mapping[str, str]
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the headers of a request; those of the caller come before those of the transport."""
+        if self._authorize is None and not headers:
             return self._headers(body)
-        added = await self._authorize(body)
+        added = headers
+        if self._authorize is not None:
+            added = {**headers, **await self._authorize(body)}
         own = {name.lower().encode(): value.encode() for name, value in added.items()}
         kept = [pair for pair in self._headers(body) if pair[0] not in own]
         return [*kept, *own.items()]
 
     async def _exchange_by_client(
-        self, client: Client, body: bytes
+        self, client: Client, body: bytes, headers: Mapping[str, str]
     ) -> StreamingResponse:
         if client.is_closed:
             raise ProviderError(
@@ -365,23 +373,26 @@ class HTTPTransport:
             "POST",
             self._target,
             content=body,
-            headers=await self._list_headers(body),
+            headers=await self._list_headers(body, headers),
             timeout=self._timeout,
         )
         response = await client.send(request, stream=True)
         close = functools.partial(_close_quietly, response.aclose)
-        headers = tuple(response.headers.raw)
+        received = tuple(response.headers.raw)
         return StreamingResponse(
-            self, response.status_code, headers, response.aiter_bytes(), close
+            self, response.status_code, received, response.aiter_bytes(), close
         )
 
     async def _exchange(
-        self, connections: ConnectionStack, body: bytes
+        self,
+        connections: ConnectionStack,
+        body: bytes,
+        headers: Mapping[str, str],
     ) -> StreamingResponse:
         request = httpcore.Request(
             b"POST",
             self._wire,
-            headers=await self._list_headers(body),
+            headers=await self._list_headers(body, headers),
             content=body,
             extensions=self._extensions,
         )
@@ -398,9 +409,9 @@ class HTTPTransport:
             finally:
                 await _close_quietly(connections.release, connection)
 
-        headers = tuple(response.headers)
+        received = tuple(response.headers)
         return StreamingResponse(
-            self, response.status, headers, _decode_body(response), close
+            self, response.status, received, _decode_body(response), close
         )
 
     async def _find_connections(self) -> ConnectionStack | ProxyClient:

@@ -15,8 +15,8 @@ from ..base import (
     Delta,
     Request,
     Sampling,
-    refuse_settings,
-    take_extra_body,
+    share_usage,
+    split_samples,
 )
 from ..http.endpoint import HEADERS, MAX_REFUSAL, Endpoint, read_key
 from ..http.response import Response
@@ -25,6 +25,7 @@ from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size, takes_images
+from ..settings import Settings
 from .arrangement import arrange_messages
 from .quirks import Quirks as Quirks
 from .request import (
@@ -99,7 +100,6 @@ class OpenAIProvider(Endpoint):
     def _prepare_encoding(self) -> None:
         """Encode once what all requests have in common."""
         self._head = b'{"model":' + to_json(self._model) + b',"messages":['
-        self._default_sampling = self._encode_sampling(Sampling())
         self._stream_options = b',"stream":true'
         if self._quirks.stream_usage:
             self._stream_options += b',"stream_options":{"include_usage":true}'
@@ -128,6 +128,7 @@ class OpenAIProvider(Endpoint):
             max_output_tokens=size.output,
             images="image" in quirks.attachments and takes_images(self._model),
             documents="document" in quirks.attachments,
+            max_samples=quirks.max_samples,
         )
 
     async def complete(self, request: Request) -> Completion:
@@ -139,8 +140,18 @@ class OpenAIProvider(Endpoint):
             ProviderError: no response, one that is not a Chat Completions reply, or a refusal.
         """
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             return self._read_reply(await response.read())
+
+    async def sample(self, request: Request) -> tuple[Completion, ...]:
+        """Call the model once and return `request.sampling.n` replies; a refused one is left out.
+
+        Raise as `complete` does.
+        """
+        number, single = split_samples(request)
+        encode = functools.partial(self._encode, single, end=b',"n":%d' % number)
+        async with await self._open(self._transport, request, encode) as response:
+            return self._read_replies(await response.read())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Call the model once and yield its reply as it arrives; the last delta carries the completion.
@@ -149,7 +160,7 @@ class OpenAIProvider(Endpoint):
         ends before the reply does is an error, never a completion.
         """
         encode = functools.partial(self._encode, request, end=self._stream_options)
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -222,14 +233,38 @@ class OpenAIProvider(Endpoint):
 
     def _read_reply(self, response: Response) -> Completion:
         """Return the completion of a whole reply."""
+        wire = self._read_wire(response)
+        choice = wire.choices[0]
+        self._check_finish(choice.message, choice.finish_reason, response.status)
+        return self._mark_source(wire.completion(response.body))
+
+    def _read_replies(self, response: Response) -> tuple[Completion, ...]:
+        """Return the completions of all alternatives but those that the model refused; raise where it refused all."""
+        wire = self._read_wire(response)
+        replies: list[Completion] = []
+        refused: ProviderError | None = None
+        for choice, completion in zip(
+            wire.choices, wire.completions(response.body), strict=True
+        ):
+            try:
+                self._check_finish(
+                    choice.message, choice.finish_reason, response.status
+                )
+            except ProviderError as error:
+                refused = error
+            else:
+                replies.append(self._mark_source(completion))
+        if refused is not None and not replies:
+            raise refused
+        return share_usage(replies, wire.read_usage())
+
+    def _read_wire(self, response: Response) -> WireReply:
         if not response.is_success:
             raise self._build_error(response, response.status)
         wire = WireReply.read(response.body)
         if wire is None:
             raise self._build_unreadable_error(response)
-        choice = wire.choices[0]
-        self._check_finish(choice.message, choice.finish_reason, response.status)
-        return self._mark_source(wire.completion(response.body))
+        return wire
 
     def _check_finish(
         self, message: WireMessage, finish_reason: str | None, status: int
@@ -311,24 +346,29 @@ class OpenAIProvider(Endpoint):
             options.append(b',"parallel_tool_calls":' + parallel)
         return options
 
+    @functools.cached_property
+    def _default_sampling(self) -> bytes:
+        return self._encode_sampling(Sampling())
+
     def _encode_sampling(self, sampling: Sampling) -> bytes:
         """Return the request's settings, else the provider's, as the end of a JSON object."""
-        options = {**self._sampling.options, **sampling.options}
-        quirks = self._quirks
-        if "max_tokens" in options:
-            options[quirks.max_tokens_field] = options.pop("max_tokens")
+        options, quirks = Settings(self._model, self._sampling, sampling), self._quirks
+        extra = options.take_extra_body(RESERVED)
+        options.refuse_samples()
         if not quirks.stop:
-            options.pop("stop", None)
+            options.drop("stop")
         if not quirks.top_k:
-            refuse_settings(self._model, options, "top_k")
+            options.refuse("top_k")
         if quirks.effort is None:
-            refuse_settings(self._model, options, "effort")
+            options.refuse("effort")
         elif "effort" in options:
             effort = options.pop("effort")
             is_object = quirks.effort == "reasoning"
             options[quirks.effort] = {"effort": effort} if is_object else effort
-        options |= take_extra_body(options, RESERVED)
-        return b"," + to_json(options)[1:-1] if options else b""
+        if "max_tokens" in options:
+            options[quirks.max_tokens_field] = options.pop("max_tokens")
+        written = {**options, **extra}
+        return b"," + to_json(written)[1:-1] if written else b""
 
 
 def _check_options(model: str, key: SecretStr | None, *, is_openai: bool) -> None:

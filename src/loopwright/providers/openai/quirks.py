@@ -35,6 +35,7 @@ class Quirks:
             `reasoning_details`, to the host and account that sent it.
         effort: how `Sampling.effort` is sent: in the field `reasoning_effort`, in an object `reasoning`, or not at all.
         top_k: it accepts `Sampling.top_k`.
+        max_samples: how many replies it gives to one request (`n`).
         key_variable: the environment variable that holds its API key.
     """
 
@@ -56,6 +57,7 @@ class Quirks:
     ) = None
     effort: Literal["reasoning_effort", "reasoning"] | None = "reasoning_effort"
     top_k: bool = True
+    max_samples: int = 1
     key_variable: str = "OPENAI_API_KEY"
 
     @classmethod
@@ -88,6 +90,7 @@ OPENAI = Quirks(
     stream_usage=True,
     attachments=BOTH,
     top_k=False,
+    max_samples=128,
 )
 OPENROUTER = Quirks(
     effort="reasoning",
@@ -97,7 +100,9 @@ OPENROUTER = Quirks(
     key_variable="OPENROUTER_API_KEY",
 )
 LOCAL = Quirks(json_schema=True, stream_usage=True)  # common to those below
-VLLM = dataclasses.replace(LOCAL, one_system_message=True, key_variable="VLLM_API_KEY")
+VLLM = dataclasses.replace(
+    LOCAL, one_system_message=True, max_samples=128, key_variable="VLLM_API_KEY"
+)
 LLAMACPP = dataclasses.replace(
     LOCAL,
     one_system_message=True,
@@ -126,6 +131,7 @@ MISTRAL = Quirks(
     json_schema=True,
     effort=None,
     user_after_tool=False,
+    max_samples=8,
     key_variable="MISTRAL_API_KEY",
 )
 DEEPSEEK = dataclasses.replace(
@@ -140,10 +146,10 @@ XAI = dataclasses.replace(
     HOSTED, json_schema=True, top_k=False, key_variable="XAI_API_KEY"
 )
 TOGETHER = dataclasses.replace(
-    HOSTED, json_schema=True, key_variable="TOGETHER_API_KEY"
+    HOSTED, json_schema=True, max_samples=128, key_variable="TOGETHER_API_KEY"
 )
 FIREWORKS = dataclasses.replace(
-    HOSTED, json_schema=True, key_variable="FIREWORKS_API_KEY"
+    HOSTED, json_schema=True, max_samples=128, key_variable="FIREWORKS_API_KEY"
 )
 CEREBRAS = dataclasses.replace(
     HOSTED,

@@ -239,10 +239,20 @@ class WireReply(Wire):
 
         `body` is parsed again if arguments are objects, since only there duplicate keys can be seen.
         """
-        choice = self.choices[0]
-        return build_completion(
-            choice.message, choice.finish_reason, self.usage, self.model, body
-        )
+        return self.completions(body)[0]
+
+    def completions(self, body: bytes) -> list[Completion]:
+        """Return the completions of all alternatives, each with the usage of the whole reply."""
+        return [
+            build_completion(
+                choice.message, choice.finish_reason, self.usage, self.model, body
+            )
+            for choice in self.choices
+        ]
+
+    def read_usage(self) -> Usage:
+        """Return the usage of the whole reply."""
+        return (self.usage or WireUsage()).read()
 
 
 def build_completion(

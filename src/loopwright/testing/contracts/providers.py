@@ -20,6 +20,7 @@ from ...providers.base import (
     Provider,
     Request,
     Sampling,
+    SamplingProvider,
 )
 from ...runtime import Runtime
 from ..assertions import assert_equal, assert_true, assert_type, run_in_loop
@@ -168,6 +169,22 @@ class ProviderContract:
                     f"the reply as the journal has it: {error}"
                 ) from error
             assert_equal(read, completion, "the reply as the journal has it")
+
+    @run_in_loop
+    async def test_several_replies_come_by_one_request(self) -> None:
+        """A provider with `max_samples` gives no more than it was asked for, each of them a reply."""
+        provider = self.provider()
+        if provider.capabilities.max_samples < 2:
+            raise SkipTest("one request brings one reply")
+        assert_true(
+            isinstance(provider, SamplingProvider), "max_samples without sample()"
+        )
+        request = Request(QUESTION, sampling=Sampling(n=2))
+        replies = await cast("SamplingProvider", provider).sample(request)
+        assert_true(1 <= len(replies) <= 2, f"{len(replies)} replies, 2 were asked for")
+        for reply in replies:
+            check_completion(reply, request)
+        check_usage(replies[0].usage)
 
     @run_in_loop
     async def test_a_stream_says_what_a_whole_reply_says(self) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Self
 
 from pydantic import SecretStr
@@ -15,8 +15,6 @@ from ...base import (
     Delta,
     Request,
     Sampling,
-    refuse_settings,
-    take_extra_body,
 )
 from ...http.endpoint import Endpoint, read_key
 from ...http.response import Response
@@ -25,9 +23,11 @@ from ...http.tokens import BearerToken, TokenCallback
 from ...http.transport import Client, HTTPTransport, StreamingResponse
 from ...http.wire import WireError
 from ...model_sizes import find_size, takes_images
+from ...provider_tools import bound_uses
 from ..provider import DEFAULT_URL, END_OF_STREAM, build_headers
 from .quirks import ResponsesQuirks
 from .request import (
+    build_provider_tool,
     build_text_format,
     encode_loose_tool,
     encode_tool,
@@ -52,8 +52,8 @@ class OpenAIResponsesProvider(Endpoint):
     Source: https://platform.openai.com/docs/api-reference/responses
 
     Nothing is stored at the endpoint. Each request holds the whole conversation, with the model's encrypted reasoning
-    as it came. `Sampling.stop` and `Sampling.seed` have no counterpart and are not sent; nor are `temperature` and
-    `top_p` to models that reason.
+    as it came. `Sampling.stop` and `Sampling.seed` have no counterpart, nor have `temperature` and `top_p` for models
+    that reason: what an engine sets by itself is not sent, what a person chose is refused.
 
     Args:
         model: its name at the endpoint.
@@ -131,6 +131,7 @@ class OpenAIResponsesProvider(Endpoint):
             schema_with_tools=able,
             context_tokens=size.context,
             max_output_tokens=size.output,
+            provider_tools=self._quirks.provider_tools,
             images=takes_images(self._model),
             documents=takes_images(self._model),
         )
@@ -146,7 +147,7 @@ class OpenAIResponsesProvider(Endpoint):
             ProviderError: no response, one that is not a Responses reply, or a refusal.
         """
         encode = functools.partial(self._encode, request)
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             return self._read_reply(await response.read())
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
@@ -155,7 +156,7 @@ class OpenAIResponsesProvider(Endpoint):
         Raise as `complete` does, and a retryable `ProviderError` for a stream that ends before the reply does.
         """
         encode = functools.partial(self._encode, request, end=STREAM)
-        async with await self._open(self._transport, encode) as response:
+        async with await self._open(self._transport, request, encode) as response:
             if not response.is_event_stream:
                 completion = self._read_reply(await response.read())
                 yield Delta(text=completion.text, completion=completion)
@@ -253,12 +254,16 @@ class OpenAIResponsesProvider(Endpoint):
 
     def _build_options(self, request: Request) -> dict[str, object]:
         quirks = self._quirks
-        settings = {**self._sampling.options, **request.sampling.options}
-        extra = take_extra_body(settings, RESERVED)
-        refuse_settings(self._model, settings, *UNKNOWN)
+        settings = self._read_settings(request)
+        extra = settings.take_extra_body(RESERVED)
+        settings.refuse_samples()
+        settings.refuse(*UNKNOWN)
+        settings.drop("stop", "seed")
+        if not quirks.sampling:
+            settings.drop("temperature", "top_p")
         if not quirks.encrypted_reasoning:
-            refuse_settings(self._model, settings, "effort")
-        options = {**_select_sampling(settings, quirks), **extra}
+            settings.refuse("effort")
+        options = {**_name_settings(settings), **extra}
         if quirks.stateless:
             options["store"] = False
         if quirks.encrypted_reasoning:
@@ -272,27 +277,28 @@ class OpenAIResponsesProvider(Endpoint):
         return options
 
     def _encode_tools(self, request: Request) -> list[bytes]:
-        if not request.tools:
+        encoded = [spec.encoded(self._encode_tool) for spec in request.tools]
+        offered = request.provider_tools
+        encoded += [to_json(build_provider_tool(tool)) for tool in offered]
+        if not encoded:
             return []
-        tools = b",".join([spec.encoded(self._encode_tool) for spec in request.tools])
-        parts = [b',"tools":[' + tools + b"]"]
+        parts = [b',"tools":[' + b",".join(encoded) + b"]"]
+        bounds = [bound_uses(tool, request.max_provider_calls) for tool in offered]
+        if offered and None not in bounds:
+            bound = max(filter(None, bounds))
+            parts.append(b',"max_tool_calls":%d' % bound)
         if request.tool_choice == "none":
             parts.append(b',"tool_choice":"none"')
         return parts
 
 
-def _select_sampling(
-    settings: dict[str, Json], quirks: ResponsesQuirks
-) -> dict[str, object]:
-    """Return the settings that the API knows, under its names."""
-    options: dict[str, object] = {}
-    if "max_tokens" in settings:
-        options["max_output_tokens"] = settings["max_tokens"]
-    if quirks.sampling:
-        names = ("temperature", "top_p")
-        options |= {name: settings[name] for name in names if name in settings}
-    if "effort" in settings:
-        options["reasoning"] = {"effort": settings["effort"]}
+def _name_settings(settings: Mapping[str, Json]) -> dict[str, object]:
+    """Return the settings under the names of the API."""
+    options: dict[str, object] = {**settings}
+    if "max_tokens" in options:
+        options["max_output_tokens"] = options.pop("max_tokens")
+    if "effort" in options:
+        options["reasoning"] = {"effort": options.pop("effort")}
     return options
 
 

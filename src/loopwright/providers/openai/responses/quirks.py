@@ -4,6 +4,8 @@ import dataclasses
 import re
 from typing import Self
 
+from ...provider_tools import KINDS, ProviderToolKind
+
 # gpt-4o and gpt-4.1 do not reason, nor do chat models (gpt-5-chat-latest) and older families.
 _PLAIN = re.compile(r"gpt-(?:3|4)|chatgpt|-chat", re.IGNORECASE)
 _REASONING = re.compile(r"(?:^|[/.])(?:o\d|gpt-\d|codex)", re.IGNORECASE)
@@ -20,6 +22,7 @@ class ResponsesQuirks:
         stateless: it accepts `store: false`.
         strict_tools: it accepts `strict` in the description of a tool.
         json_schema: it constrains its reply to a JSON schema.
+        provider_tools: the kinds of tools that it can run by itself.
     """
 
     sampling: bool = True
@@ -27,6 +30,7 @@ class ResponsesQuirks:
     stateless: bool = True
     strict_tools: bool = True
     json_schema: bool = True
+    provider_tools: tuple[ProviderToolKind, ...] = KINDS
 
     @classmethod
     def guess(cls, model: str) -> Self:

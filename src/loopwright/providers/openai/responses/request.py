@@ -12,6 +12,7 @@ from ....attachments import Attachment
 from ....errors import ProviderError
 from ....messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ...base import OutputSchema
+from ...provider_tools import ProviderTool
 from ..request import (
     build_strict_schema,
     choose_schema_name,
@@ -169,6 +170,19 @@ def encode_tool(spec: ToolSpec, *, strict: bool = True) -> bytes:
 def encode_loose_tool(spec: ToolSpec) -> bytes:
     """Encode the description of a tool for an endpoint that does not know strict mode."""
     return encode_tool(spec, strict=False)
+
+
+def build_provider_tool(tool: ProviderTool) -> Item:
+    """Return the description of a tool that the API runs by itself; raise `ProviderError` for what it has no field for."""
+    tool.refuse("the Responses API", "blocked_domains")
+    described: Item = {"type": tool.kind}
+    if tool.kind == "code_interpreter":
+        described["container"] = {"type": "auto"}
+    if tool.kind == "file_search":
+        described["vector_store_ids"] = [*tool.stores]
+    if tool.allowed_domains:
+        described["filters"] = {"allowed_domains": [*tool.allowed_domains]}
+    return {**described, **tool.extra}
 
 
 def build_text_format(output: OutputSchema) -> JsonObject:

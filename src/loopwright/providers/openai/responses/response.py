@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, ValidationError
 
-from ....messages import Completion, Reasoning, ToolCall, Usage
+from ....messages import Completion, Reasoning, Source, ToolCall, Usage
 from ....parsing import read_json_document
 from ...http.wire import Count, Lenient, Wire
 from ..response import EMPTY
@@ -13,6 +13,11 @@ from .request import FORM, Item
 
 CUT_REASONS = frozenset({"max_output_tokens", "max_tokens"})
 FINISH_REASONS = {"completed": "stop", "incomplete": "length"}
+PROVIDER_CALLS = {
+    "web_search_call": "web_search",
+    "code_interpreter_call": "code_interpreter",
+    "file_search_call": "file_search",
+}
 # Compared one by one: a damaged reply may hold types that have no hash.
 CALLS = ("function_call", "custom_tool_call")
 
@@ -133,6 +138,8 @@ class WireReply(Wire):
             usage=(self.usage or WireUsage()).read(),
             model=self.model or "",
             reasoning=tuple(self._list_opaque(source)),
+            provider_calls=self._provider_calls,
+            sources=self._sources,
         )
         if self.is_cut:
             return build(problem=explain_cut(calls))
@@ -144,6 +151,23 @@ class WireReply(Wire):
         if text.strip():
             return build(answer=text)
         return build(problem=EMPTY)
+
+    @property
+    def _provider_calls(self) -> tuple[str, ...]:
+        kinds = [PROVIDER_CALLS.get(str(item.get("type"))) for item in self.output]
+        return tuple(filter(None, kinds))
+
+    @property
+    def _sources(self) -> tuple[Source, ...]:
+        """The pages and files that the text refers to, each once."""
+        found: dict[str, Source] = {}
+        for item in self._list_items("message"):
+            for part in list_dicts(item.get("content")):
+                for note in list_dicts(part.get("annotations")):
+                    url = str(note.get("url") or note.get("file_id") or "")
+                    title = str(note.get("title") or note.get("filename") or "")
+                    found.setdefault(url, Source(url, title))
+        return tuple(source for url, source in found.items() if url)
 
     def _list_items(self, kind: str) -> list[Item]:
         return [item for item in self.output if item.get("type") == kind]
@@ -214,6 +238,12 @@ def _read_arguments(item: Item, name: str) -> JsonValue:
         raise ValueError(
             f"The arguments of the call of {name!r} are not valid JSON: {error}."
         ) from None
+
+
+def list_dicts(value: JsonValue) -> list[Item]:
+    """Return the objects in a list, if it is one."""
+    listed = value if isinstance(value, list) else []
+    return [one for one in listed if isinstance(one, dict)]
 
 
 def read_text(item: Item) -> str:

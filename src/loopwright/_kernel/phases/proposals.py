@@ -1,0 +1,45 @@
+"""Proposals: what the next phase of a scope may take, each value once."""
+
+from ...errors import PhaseError
+from ...gates.base import Cleared
+from ...messages import Proposal
+
+GATED_ALREADY = "this proposal was gated already, or is not this scope's latest: reason or propose again"
+ACTED_ALREADY = "this Cleared was acted on already, or is not this scope's latest: gate a new proposal"
+
+
+class Proposals:
+    """The proposals and cleared proposals of one scope that wait for their next phase.
+
+    There is one at a time, or several samples of one question.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[Proposal | Cleared] = []
+        self._gated: dict[str, Proposal] = {}
+
+    def clear(self) -> None:
+        """Accept nothing that was issued before."""
+        self._values, self._gated = [], {}
+
+    def add(self, value: Proposal | Cleared) -> None:
+        """Accept a value, once."""
+        self._values.append(value)
+
+    def check(self, value: Proposal | Cleared, problem: str) -> None:
+        """Raise `PhaseError` for a value that this scope did not issue, or that was taken."""
+        if not any(value is one for one in self._values):
+            raise PhaseError(problem)
+
+    def take_proposal(self, proposal: Proposal) -> None:
+        """Take a proposal, and keep it for what acts on it."""
+        self._drop(proposal)
+        self._gated[proposal.key] = proposal
+
+    def take_cleared(self, cleared: Cleared) -> Proposal:
+        """Take a cleared proposal; return the proposal."""
+        self._drop(cleared)
+        return self._gated.pop(cleared.key)
+
+    def _drop(self, value: Proposal | Cleared) -> None:
+        self._values = [one for one in self._values if one is not value]

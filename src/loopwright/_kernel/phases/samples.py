@@ -1,0 +1,127 @@
+"""Ask for several replies to one question: by one request where the provider can, else by one for each."""
+
+import asyncio
+
+from ...errors import ConfigError, LoopwrightError
+from ...events.effect_key import sample_key
+from ...messages import Conversation, Proposal
+from ...providers.base import Provider, Sampling
+from ..session.branches import Branches, Turn
+from .cycle import Cycle
+from .inference import Asked, Begun, Question, Reply
+from .reason import ReasonOptions, deliver, expect_output
+
+
+async def sample(
+    cycle: Cycle,
+    conversation: Conversation,
+    number: int,
+    provider: Provider,
+    options: ReasonOptions,
+) -> tuple[Proposal, ...]:
+    """Return proposals of the model, each of which the gate takes once.
+
+    A reply that was cut or cannot be read is a thought without calls or an answer.
+    """
+    if number < 1:
+        raise ConfigError(f"n: must be at least 1, got {number}")
+    question = Question(
+        "samples",
+        conversation,
+        options.get("tools", True),
+        sampling=options.get("sampling", Sampling()),
+        provider=provider,
+        purpose=options.get("purpose", ""),
+    )
+    question = expect_output(cycle, question)
+    await cycle.renew_tools()
+    cycle.keep(question.conversation)
+    asked = await deliver(cycle, question)
+    effect = cycle.scope.next_key()
+    keys = [sample_key(effect, index) for index in range(number)]
+    replies = await Samples(cycle, asked).settle(keys)
+    cycle.issued.clear()
+    proposals: list[Proposal] = []
+    for reply in replies:
+        cycle.scope.delivered = max((cycle.scope.delivered, *reply.commands))
+        cycle.scope.engine_usage.add_reply(reply.completion)
+        proposals.append(
+            cycle.issue_proposal(
+                reply.key, reply.completion, reply.delivered, beside=True
+            )
+        )
+    return tuple(proposals)
+
+
+def can_sample(cycle: Cycle, provider: Provider) -> bool:
+    """Return whether one request brings several replies; in a replay, what is recorded decides."""
+    if cycle.scope.is_replaying():
+        return cycle.session.replay.scopes.has_samples(cycle.scope.upcoming())
+    return cycle.inference.max_samples(provider) > 1
+
+
+class Samples:
+    """The replies to one question, by their keys."""
+
+    def __init__(self, cycle: Cycle, asked: Asked) -> None:
+        self._session, self._inference = cycle.session, cycle.inference
+        self._question = cycle.inference.apply_sampling(asked.question)
+        self._asked = Asked(
+            self._question, asked.delivered, asked.iteration, asked.commands
+        )
+        self._settled: dict[str, Reply | BaseException] = {}
+
+    async def settle(self, keys: list[str]) -> list[Reply]:
+        """Return the reply at each key, or raise the error of the first one that has one, once all are settled."""
+        for key in keys:
+            self._session.replay_end.meet(key)
+        outcome = self._session.replay.effects.outcome
+        for key in keys:
+            if outcome(key) is not None:
+                self._replay(key)
+        new = [key for key in keys if key not in self._settled]
+        if new:
+            await self._ask(new)
+        replies: list[Reply] = []
+        for key in keys:
+            settled = self._settled[key]
+            if isinstance(settled, BaseException):
+                raise settled
+            replies.append(settled)
+        return replies
+
+    def _replay(self, key: str) -> None:
+        try:
+            self._settled[key] = self._inference.replay(key, self._question)
+        except LoopwrightError as error:
+            self._settled[key] = error
+
+    async def _ask(self, keys: list[str]) -> None:
+        """Ask for replies that are not recorded: as many at once as the provider gives, the others one by one."""
+        inference, question = self._inference, self._question
+        begun = await inference.begin(keys, self._asked)
+        provider = inference.provider_of(question)
+        while len(keys) > 1 and (together := self._max_together(provider)) > 1:
+            replies = await inference.ask(begun.select(keys[:together]))
+            self._settled |= {reply.key: reply for reply in replies}
+            keys = keys[len(replies) :]
+        if keys:
+            branches = Branches(self._session.replay_end)
+            turns = [branches.add(begun=True) for _ in keys]
+            works = [
+                self._ask_one(begun.select([key]), branches, turn)
+                for key, turn in zip(keys, turns, strict=True)
+            ]
+            settled = await asyncio.gather(*works, return_exceptions=True)
+            self._settled |= dict(zip(keys, settled, strict=True))
+
+    def _max_together(self, provider: Provider) -> int:
+        """Return how many replies to ask for at once; with a schema one, since it may be enforced by a tool."""
+        if self._question.schema is not None:
+            return 1
+        return self._inference.max_samples(provider)
+
+    async def _ask_one(self, begun: Begun, branches: Branches, turn: Turn) -> Reply:
+        async with branches.place(turn):
+            [reply] = await self._inference.ask(begun)
+            return reply

@@ -1,0 +1,195 @@
+"""Sampling: what a model call may set, and how a provider sends each setting or refuses it by its name."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self, TypeAlias, cast
+
+from ..errors import ConfigError, ProviderError
+from ..messages import Json, JsonObject
+
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
+
+OWN_HEADERS = frozenset(
+    {
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "x-amz-date",
+        "x-amz-security-token",
+        "proxy-authorization",
+        "accept",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+    }
+)
+"""The headers that a provider sends itself, in lower case."""
+SAMPLES_HINT = "Sampling.n: one call has one reply; Run.samples asks for several"
+
+_HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]++")
+_HEADER_VALUE = re.compile(r"[\t -~]*+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How a model samples its tokens; `None`, or an empty `stop`, leaves a setting to the provider.
+
+    Args:
+        temperature: 0 for the most probable tokens, higher for more variety.
+        stop: texts that end the reply; they are not part of it.
+        max_tokens: upper bound of the output tokens.
+        top_p: share of the probability mass that tokens are sampled from.
+        seed: makes sampling repeatable where the endpoint supports it.
+        effort: how much the model may think before it replies.
+        top_k: number of most probable tokens that are sampled from.
+        presence_penalty: -2 to 2; above 0, tokens that the text has already become less probable.
+        frequency_penalty: the same, with each time that the text has them.
+        extra_body: fields that are added to the body of the request as they are, for what the endpoint alone knows.
+        extra_headers: headers that are added to the request; those of the provider, such as its key, cannot be set.
+        n: how many replies one request asks for. `Run.samples` sets it; any other call has one reply.
+        required: the settings that are refused by name where the model does not know them. Others among `temperature`,
+            `top_p`, `stop` and `seed` are left out then, since engines set them without knowing the model. The
+            settings of a provider, an engine and a run are required.
+    """
+
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    effort: ReasoningEffort | None = None
+    top_k: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    extra_body: JsonObject | None = dataclasses.field(default=None, hash=False)
+    extra_headers: Mapping[str, str] | None = dataclasses.field(
+        default=None, hash=False
+    )
+    n: int | None = None
+    required: frozenset[str] = dataclasses.field(
+        default=frozenset(), compare=False, repr=False
+    )
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return the settings that `options` gave."""
+        values: dict[str, Any] = {**options, "stop": tuple(options.get("stop", ()))}
+        return cls(**values)
+
+    def override(self, given: Self) -> Self:
+        """Return the settings of `given`, and these where it leaves one open."""
+        if not given.options:
+            return self
+        merged = self.from_options({**self.options, **given.options})
+        required = (self.required - given.options.keys()) | given.required
+        return dataclasses.replace(merged, required=required)
+
+    def require(self) -> Self:
+        """Return the same settings, all of them required."""
+        return dataclasses.replace(self, required=frozenset(self.options))
+
+    @property
+    def options(self) -> dict[str, Json]:
+        """The settings that are set, by name."""
+        values: dict[str, Any] = {**vars(self), "stop": list(self.stop)}
+        del values["required"]
+        return {
+            name: value for name, value in values.items() if value not in (None, [])
+        }
+
+
+class Settings(dict[str, Json]):
+    """The settings of one request by name, which a provider takes out as it sends them.
+
+    Args:
+        model: what errors call the model.
+        own: the settings of the provider.
+        asked: those of the request, which come first.
+    """
+
+    def __init__(self, model: str, own: Sampling, asked: Sampling) -> None:
+        merged = own.require().override(asked)
+        super().__init__(merged.options)
+        self._model, self._required = model, merged.required
+        if self.get("n") == 1:
+            del self["n"]
+        self.headers = _check_headers(self.pop("extra_headers", None))
+
+    def take_extra_body(self, reserved: frozenset[str]) -> JsonObject:
+        """Remove `extra_body` and return it; raise `ProviderError` if it has a field of the library's."""
+        extra = self.pop("extra_body", None)
+        if not isinstance(extra, Mapping):
+            return {}
+        for name in reserved.intersection(extra):
+            raise ProviderError(
+                f"Sampling.extra_body: {name!r} is set by the library; take it out"
+            )
+        return extra
+
+    def refuse(self, *names: str, why: str = "") -> None:
+        """Raise `ProviderError` if one of these is set, which the model or its endpoint does not know."""
+        for name in names:
+            if name in self:
+                reason = why or f"{self._model} takes none"
+                cure = "leave it out for this model"
+                raise ProviderError(f"Sampling.{name}: {reason}; {cure}")
+
+    def drop(self, *names: str, why: str = "") -> None:
+        """Remove these, which the model does not know; raise `ProviderError` for one that is required."""
+        self.refuse(*self._required.intersection(names), why=why)
+        for name in names:
+            self.pop(name, None)
+
+    def refuse_headers(self) -> None:
+        """Raise `ProviderError` if headers were given, for a model that is not asked over HTTP."""
+        if self.headers:
+            raise ProviderError(
+                f"Sampling.extra_headers: {self._model} takes none; leave them out for this model"
+            )
+
+    def refuse_samples(self) -> None:
+        """Raise `ProviderError` if more than one reply is asked for."""
+        if "n" in self:
+            raise ProviderError(f"{SAMPLES_HINT}; got {self['n']}")
+
+
+def check_recordable(sampling: object, redact: Callable[[Json], Json]) -> None:
+    """Raise `ConfigError` unless these are settings of a run, if any, that its journal can hold."""
+    if sampling is None:
+        return
+    if not isinstance(sampling, Sampling):
+        raise ConfigError(
+            f"sampling: must be like Sampling(temperature=0), got {sampling!r:.80}"
+        )
+    settings: Json = sampling.options
+    if sampling.n is not None:
+        raise ConfigError(f"{SAMPLES_HINT}; got {sampling.n}")
+    if redact(settings) is not settings:
+        raise ConfigError(
+            "sampling: holds a secret, which no journal may hold; give these settings to the provider instead"
+        )
+
+
+def _check_headers(given: object) -> Mapping[str, str]:
+    """Return the headers by their names in lower case; raise `ProviderError` for one that cannot be sent."""
+    if not isinstance(given, Mapping):
+        return {}
+    headers: dict[str, str] = {}
+    for name, value in cast("Mapping[object, object]", given).items():
+        lower = str(name).lower()
+        if lower in OWN_HEADERS:
+            raise ProviderError(
+                f"Sampling.extra_headers: {lower!r} is set by the library; take it out"
+            )
+        is_value = isinstance(value, str) and _HEADER_VALUE.fullmatch(value)
+        if not is_value or not _HEADER_NAME.fullmatch(lower):
+            raise ProviderError(
+                f"Sampling.extra_headers: {lower!r} is not a name with a text of ASCII characters; correct it"
+            )
+        headers[lower] = str(value)
+    return headers

@@ -59,6 +59,9 @@ from .security.redaction.messages import redact_conversation
 from .tools.base import Tool
 
 Task = str | Conversation
+TASK: dict[str, Json] = {
+    "type": "string", "pattern": r"\S", "description": "what to find out or do, in full",
+}  # fmt: skip
 
 
 ProviderName: TypeAlias = Annotated[str | None, "the name of a provider"]
@@ -308,17 +311,8 @@ class LoopEngine(Options):
 
         about = (inspect.getdoc(type(self)) or self.name).partition("\n\n")[0]
         schema: dict[str, Json] = {
-            "type": "object",
-            "properties": {
-                "task": {
-                    "type": "string",
-                    "pattern": r"\S",
-                    "description": "what to find out or do, in full",
-                }
-            },
-            "required": ["task"],
-            "additionalProperties": False,
-        }
+            "type": "object", "properties": {"task": TASK}, "required": ["task"], "additionalProperties": False,
+        }  # fmt: skip
         name, about = name or self.name, description or about
         return Tool(name, about, schema, answer, effect, engine=self)
 
@@ -331,8 +325,6 @@ class LoopEngine(Options):
             is_unset = isinstance(value, Sampling) and not value.options
             if field.name == "runtime" or is_unset:
                 continue
-            if isinstance(value, Sampling):
-                value = value.options
             if isinstance(value, LoopEngine):
                 inner, hidden = value.recorded_options()
                 options[field.name] = {"engine": value.name, "options": inner}
@@ -340,11 +332,8 @@ class LoopEngine(Options):
                 if value.runtime is not self.runtime:
                     opaque.append(f"{field.name}.runtime")
                 continue
-            own = _own_prompts(field)
-            if isinstance(value, PromptSet) and own is not None:
-                value = value.changes(own)
             try:
-                plain: Json = to_jsonable_python(value)
+                plain: Json = to_jsonable_python(_find_changes(field, value))
                 option: Json = {field.name: plain}
                 # What cannot be recorded cannot be rebuilt.
                 if self.runtime.redactor.redact_value(option) is not option:
@@ -382,6 +371,7 @@ class LoopEngine(Options):
         )  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
+        model = None if output is None else output.name
         session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.sampling = saga, sampling
         session.delimiter = delimiter_of(run_id, created)
@@ -417,6 +407,14 @@ def _observe_task(session: Session, conversation: Conversation) -> Sensitivity:
         found = [classifier.label(message.content) for message in conversation]
     session.sensitivity.observe(highest((label, *found)), conversation.untrusted)
     return session.sensitivity
+
+
+def _find_changes(field: dataclasses.Field[Any], value: object) -> object:
+    """Return what is recorded of an option: of prompts and settings what differs from the engine's own."""
+    own = _own_prompts(field)
+    if isinstance(value, PromptSet) and own is not None:
+        return value.changes(own)
+    return value.options if isinstance(value, Sampling) else value
 
 
 def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:

@@ -163,8 +163,6 @@ class Observation:
         return excerpt if self.fence is None else self.fence(excerpt)
 
 
-
-
 class Proposal(IssuedByRun):
     """What the model (or the engine) wants next: a thought, calls, or an answer.
 

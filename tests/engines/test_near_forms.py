@@ -1,7 +1,6 @@
 """Small models that keep to a form that is nearly right: each is repeated by a model, and the run finishes."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from loopwright.journals import MemoryJournal
 from loopwright.messages import Completion
 from loopwright.providers import Capabilities, TextTools
 from loopwright.testing import Script, ScriptedProvider
+from recordings import MISSING, fixture
 
 TEXT_ONLY = Capabilities(native_tools=False)
 JSON_CALL = '{"name": "search", "arguments": {"query": "x"}}'
@@ -63,6 +63,10 @@ REACT_FORMS = {
     "a code fence": '```\nThought: I look.\nAction: search\nAction Input: {"query": "x"}\n```',
     "a code fence with a language": "```text\nAction: search[x]\n```",
     "a fence of tildes": "~~~\nAction: search[x]\n~~~",
+    "an open code fence": '```\nThought: I look.\nAction: search\nAction Input: {"query": "x"}',
+    "an open code fence with brackets": "````text\nAction: search[x]",
+    "an object behind the name": 'Thought: I look.\nAction: search {"query": "x"}',
+    "an object behind a colon": 'Action: search: {"query": "x"}',
     "round brackets": 'Thought: I look.\nAction: search("x")',
     "round brackets around an object": 'Action: search ({"query": "x"})',
     "a named argument": "Action: search(query='x')",
@@ -173,6 +177,14 @@ async def test_a_cut_reply_with_an_open_bracket_is_no_call() -> None:
     )
     result = await ask(TextTools(model, "react-bracket"))
     assert (result.answer, RAN) == ("there", ["x"])
+
+
+async def test_a_cut_reply_in_an_open_code_fence_is_no_call() -> None:
+    form = '```\nAction: search\nAction Input: {"query": "x"}'
+    cut = Completion(form, answer=form, finish_reason="length")
+    model = ScriptedProvider([cut, "Final Answer: there"], capabilities=TEXT_ONLY)
+    result = await ask(TextTools(model, "react"))
+    assert (result.answer, RAN) == ("there", [])
 
 
 async def test_an_open_bracket_of_several_parameters_is_no_call() -> None:
@@ -354,11 +366,10 @@ async def test_a_reply_that_names_none_is_no_answer(reply: str) -> None:
 
 # Recordings
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
-CASES = FIXTURES / "cortex_toolcall_cases.json"
+CASES = fixture("cortex_toolcall_cases.json")
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="the recordings are not here")
+@pytest.mark.skipif(not CASES.exists(), reason=MISSING)
 async def test_recorded_calls_in_text_run_as_often_as_they_were_meant() -> None:
     expected = {
         "std": ["a"], "simple": ["file_write"], "html": [], "fence-inside-tag": ["a"], "package-json": [],

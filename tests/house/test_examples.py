@@ -184,6 +184,12 @@ SHOWN = {
         "completed: 1 model call",
         "Answer: The wall is painted in cobalt blue.",
     ],
+    "every_provider.py": [
+        "openai     /v1/responses",
+        "anthropic  /v1/messages",
+        "gemini     /v1beta/models/gemini-3-pro-preview:generateContent",
+        "           completed: There are 17 lamps in stock.",
+    ],
     "tool_images.py": [
         "The model that sees: The door is blue.",
         "  flags of its last reply: none",

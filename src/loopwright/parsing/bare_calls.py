@@ -33,16 +33,26 @@ class BareCall(NamedTuple):
     written: str
 
 
-def unwrap_reply(text: str) -> str | None:
-    """Return what one code fence around a whole reply holds; `None` if there is none around it."""
+def unwrap_reply(text: str, *, may_be_open: bool = False) -> str | None:
+    """Return what one code fence around a whole reply holds; `None` if there is none around it.
+
+    With `may_be_open` it need not close: a stop sequence may have ended the reply inside of it.
+    """
     body = text.strip()
     if not body.startswith(FENCE_STARTS):
         return None
+    if may_be_open and find_fences(body) == ([], 0):
+        body = f"{body}\n{body[: _count_first(body)]}"
     try:
         contents, end = read_fence(body)
     except ValueError:
         return None
     return None if body[end:].strip() else contents
+
+
+def _count_first(body: str) -> int:
+    """Return how often a text repeats its first character at its start."""
+    return len(body) - len(body.lstrip(body[0]))
 
 
 def strip_tags(text: str) -> str | None:

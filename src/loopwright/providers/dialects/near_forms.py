@@ -37,7 +37,7 @@ def read_near_form(
 
 def _list_candidates(text: str) -> Iterator[str]:
     """Yield the contents of the fence around a whole reply, and the reply without tags."""
-    unwrapped = unwrap_reply(text)
+    unwrapped = unwrap_reply(text, may_be_open=True)
     if unwrapped is not None:
         yield unwrapped
     stripped = strip_tags(text if unwrapped is None else unwrapped)

@@ -101,7 +101,7 @@ class ReplyReader(NamedTuple):
     def _read_action(self, index: int) -> Parsed:
         value = self.reading.value(index)
         line, _, behind = value.partition("\n")
-        opening = line.find("[")
+        opening = line.partition("{")[0].find("[")
         name = read_name(line[:opening], self.tools) if opening > 0 else ""
         if name:
             return self._read_bracketed(index, BracketedCall(name, value, opening))
@@ -109,6 +109,9 @@ class ReplyReader(NamedTuple):
         tool = None if has_input else self._find_function(line)
         if tool is not None:
             return self._read_function(index, tool, value)
+        tool = None if has_input else self._find_object(line)
+        if tool is not None:
+            return self._read_input(index, tool.name, value[value.index("{") :])
         name = read_name(line, self.tools)
         if not self._is_plausible(name, has_input=has_input):
             raise ValueError(
@@ -126,6 +129,11 @@ class ReplyReader(NamedTuple):
         if opening <= 0:
             return None
         return find_tool(line[:opening].strip(MARKUP + " "), self.tools)
+
+    def _find_object(self, line: str) -> Signature | None:
+        """Return the tool whose arguments stand as an object behind its name: `search {"query": "x"}`."""
+        name, brace, _ = line.partition("{")
+        return find_tool(name.strip(MARKUP + " :"), self.tools) if brace else None
 
     def _read_function(self, last: int, tool: Signature, value: str) -> Parsed:
         opening = value.index("(")

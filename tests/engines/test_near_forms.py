@@ -241,6 +241,11 @@ async def test_a_promise_that_is_repeated_is_the_answer() -> None:
         "The search found it: there.",
         "I will always remember x.",
         "You should look there. It is on the left.",
+        "Your order is confirmed. We will call you tomorrow.",
+        "I will now call it a day.",
+        "Next, I need to run.",
+        "Then we will look forward to your visit.",
+        "It is done. I will get in touch with them.",
     ],
 )
 async def test_an_answer_is_no_promise(answer: str) -> None:

@@ -22,7 +22,29 @@ _EXAMPLE = re.compile(
     r"\b(?:examples?|e\.g\.|for instance|such as|sample|format|template|syntax|looks? like|would|could|schema|config\w*)",
     re.IGNORECASE,
 )
+# A sentence that says whose words follow, or that they are not to be followed, introduces a quotation.
+_QUOTED = re.compile(
+    r"\b(?:says?|said|saying|states?|stated|writes?|wrote|written|reads|contain(?:s|ed|ing)?|includ(?:es|ed|ing)|"
+    r"ends?\s+with|begins?\s+with|starts?\s+with|quot\w+|tells?|told|asks?|asked|instruct\w*|demand\w*|"
+    r"translat\w+|attack\w*|inject\w*|malicious|suspicious|unsafe|phish\w*|fraud\w*|refus\w+|declin\w+|reject\w*|"
+    r"avoid\w*|ignor\w+|never|you\s+(?:can|could|may|might|should|must|need|have))\b"
+    r"|(?:\bnot|n['\u2019]t|\bcannot|\bwithout)\s+(?:\w+\s+){0,2}"
+    r"(?:do|run|runn|call|mak|make|us|use|execut|follow|obey|perform|send|invok|act|compl)(?:e|y|ing|ying)?\b",
+    re.IGNORECASE,
+)
+# "The body is:" and "Final answer:" name data.
+_DATA = re.compile(
+    r"\W*+(?:(?:the|my|here['\u2019]?s?|is|final|json)\s++)*+"
+    r"(?:answer|results?|output|response|translation|summary|body|payload)\b[^:]*+:?+\W*+"
+    r"|.*(?<!call )\b(?:is|are|was|were)\s*+:?+\W*+",
+    re.IGNORECASE | re.DOTALL,
+)
+_SENTENCE_END = re.compile(r"[.!?\u2026]\s++|\n++")
 _TAG = re.compile(r"</?+[A-Za-z][\w:-]{0,40}+(?:\s[^<>]{0,200}+)?+/?+>")
+_QUOTING_TAG = re.compile(
+    r"<(?:final[_-]?+)?+(?:answer|quote|blockquote|q|cite|pre|example|document|page)\b",
+    re.IGNORECASE,
+)
 
 
 class BareCall(NamedTuple):
@@ -56,7 +78,9 @@ def _count_first(body: str) -> int:
 
 
 def strip_tags(text: str) -> str | None:
-    """Return a reply without its XML tags; `None` if it has none."""
+    """Return a reply without its XML tags; `None` if it has none, or one that marks an answer or a quotation."""
+    if _QUOTING_TAG.search(text) is not None:
+        return None
     stripped = _TAG.sub("", text)
     return None if stripped == text else stripped
 
@@ -65,7 +89,8 @@ def read_bare_call(text: str, tools: Sequence[Signature]) -> BareCall | None:
     """Return the call of a registered tool that a reply ends with; `None` without one.
 
     It is one JSON object with the name and the arguments, behind a sentence or in a code fence. What the text before it
-    calls an example, what stands between backticks, and a tool's own schema do not count.
+    calls an example, what the sentence before it quotes or refuses, what stands between backticks, and a tool's own
+    schema do not count.
     """
     body = text.strip()
     fences, unclosed = find_fences(body)
@@ -88,10 +113,18 @@ def _read(before: str, written: str, tools: Sequence[Signature]) -> BareCall | N
         found, end = read_object(written)
     except ValueError:
         return None
-    if written[end:].strip() or _EXAMPLE.search(before[-MAX_LEAD:]):
+    if written[end:].strip() or _is_quotation(before[-MAX_LEAD:].strip()):
         return None
     call = _read_call(found, tools)
     return None if call is None else BareCall(before.strip(), call, written[:end])
+
+
+def _is_quotation(before: str) -> bool:
+    """Return whether a text says that what follows is an example, the words of another, or not to be done."""
+    if _EXAMPLE.search(before) is not None:
+        return True
+    last = _SENTENCE_END.split(before)[-1]
+    return _QUOTED.search(last) is not None or _DATA.fullmatch(last) is not None
 
 
 def _read_call(written: dict[str, Json], tools: Sequence[Signature]) -> ToolCall | None:

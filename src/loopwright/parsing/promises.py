@@ -13,11 +13,16 @@ _FILLER = (
     r"(?:\s+(?:now|first|next|then|also|just|quickly|begin\s+by|start\s+by|proceed\s+to|go\s+ahead\s+and|try\s+to|"
     r"have\s+to))*+"
 )
-_DOING = (
-    r"\s+(?:search|look|find|check|us|call|fetch|query|get|gett|retriev|comput|calculat|run|runn|read|open|brows|consult|"
-    r"verify|determin|gather|perform|investigat|execut|invok)(?:e|ing)?\b"
+# What is done to a person, or later, is not done by a tool: "We will call you tomorrow."
+_PERSONAL = (
+    r"(?!\s+(?:you|him|her|them|us|me|back|off|forward|after|started|in\s+touch|tomorrow|tonight|later|soon|next|"
+    r"if|when|once|it\s+an?)\b)"
 )
-_PROMISE = re.compile(_OPENING + _INTENT + _FILLER + _DOING, re.IGNORECASE)
+_DOING = (
+    r"\s+(?:(?:search|look|find|check|us|call|fetch|query|get|gett|retriev|comput|calculat|read|open|brows|consult|"
+    r"verify|determin|gather|perform|investigat|execut|invok)(?:e|ing)?\b|run(?:ning)?\s+(?=\w|[`'\"*]))"
+)
+_PROMISE = re.compile(_OPENING + _INTENT + _FILLER + _DOING + _PERSONAL, re.IGNORECASE)
 
 
 def is_promise(text: str) -> bool:

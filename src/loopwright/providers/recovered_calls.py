@@ -1,13 +1,19 @@
 """Calls that a model with native tool calls wrote as text: JSON of a tool behind a sentence, or in a code fence."""
 
 import dataclasses
+import re
+from collections.abc import Iterator, Sequence
 
-from ..messages import Completion
+from ..messages import Completion, Json, Message, ToolCall
 from ..parsing.bare_calls import BareCall, read_bare_call, strip_tags
 from .base import Request
 
 BARE_CALL = "bare_call"
 """The flag of a call that came as bare JSON."""
+NEAR = 200
+"""Characters around a tool's name in a text in which the arguments of a quoted call stand."""
+_ESCAPE = re.compile(r"\\+u([0-9A-Fa-f]{4})")
+_UNSEEN = re.compile(r"[\W_]+")
 
 
 def recover_call(completion: Completion, request: Request) -> Completion:
@@ -33,19 +39,72 @@ def recover_call(completion: Completion, request: Request) -> Completion:
 
 
 def find_bare_call(text: str, request: Request) -> BareCall | None:
-    """Return the call that a reply ends with as bare JSON; `None` without one, or if a tool's result has it."""
+    """Return the call that a reply ends with as bare JSON; `None` without one, or if the model only quotes it."""
     for candidate in (text, strip_tags(text)):
         bare = None if candidate is None else read_bare_call(candidate, request.tools)
         if bare is not None:
-            return None if repeats_result(bare.written, request) else bare
+            is_quoted = is_quotation(bare.written, (bare.call,), request)
+            return None if is_quoted else bare
     return None
 
 
-def repeats_result(text: str, request: Request) -> bool:
-    """Return whether a tool's result in the conversation has a text."""
-    part = text.strip()
-    results = [m.content for m in request.conversation if m.role == "tool"]
-    return any(part in content for content in results)
+def is_quotation(written: str, calls: Sequence[ToolCall], request: Request) -> bool:
+    """Return whether the conversation has a call that a model wrote as text, so that the model may only quote it.
+
+    The text counts as repeated whatever became of its spaces, quotes and escapes, and in messages of all but the model. In
+    what tools returned, and in what is marked untrusted, a call counts too if the name of its tool stands near the
+    values of its arguments; in other texts the name must be the value of a key.
+    """
+    messages = [m for m in request.conversation if m.role != "assistant"]
+    text = _fold(written)
+    if any(text in _fold(message.content) for message in messages):
+        return True
+    return any(
+        _has_call(message, call, len(written)) for message in messages for call in calls
+    )
+
+
+def _has_call(message: Message, call: ToolCall, length: int) -> bool:
+    """Return whether a message has the name of a call's tool, and the values of its arguments near it."""
+    values = [_fold(value) for value in _list_values(dict(call.arguments))]
+    values = [value for value in values if value]
+    if not values:  # a name alone is in many a text
+        return False
+    name = re.escape(call.name)
+    is_outside = message.untrusted or not message.trusted
+    form = rf"(?<!\w){name}(?!\w)" if is_outside else rf":\s*+[\\\"']++{name}[\\\"']"
+    surroundings = _list_surroundings(message.content, form, NEAR + 2 * length)
+    return any(
+        all(value in around for value in values) for around in map(_fold, surroundings)
+    )
+
+
+def _list_surroundings(content: str, form: str, reach: int) -> Iterator[str]:
+    """Yield what stands around a name; a name so near to the last one that its surroundings were yielded is skipped."""
+    end = 0
+    for found in re.finditer(form, content, re.IGNORECASE):
+        if found.end() > end:
+            end = found.end() + reach
+            yield content[max(0, found.start() - reach) : end + reach]
+
+
+def _list_values(value: Json) -> Iterator[str]:
+    """Yield the strings, numbers and truth values in JSON, as text."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _list_values(inner)
+    elif value is not None:
+        yield str(value)
+
+
+def _fold(text: str) -> str:
+    """Return the letters and digits of a text, which spaces, quotes, escapes and marks do not change."""
+    readable = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    for escape in ("\\n", "\\t", "\\r"):
+        readable = readable.replace(escape, " ")
+    return _UNSEEN.sub("", readable).casefold()
 
 
 def _may_call(request: Request) -> bool:

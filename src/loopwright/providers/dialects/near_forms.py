@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ...parsing.arguments import find_tool
 from ...parsing.bare_calls import strip_tags, unwrap_reply
 from ..base import Request
-from ..recovered_calls import BARE_CALL, find_bare_call, repeats_result
+from ..recovered_calls import BARE_CALL, find_bare_call, is_quotation
 from .dialect import Dialect, Parsed
 
 _LONE_CALL = re.compile(r"\s*+(?P<name>[\w.-]{1,128}+)\s*+[\[(][^\n]*+\s*+")
@@ -18,7 +18,7 @@ def read_near_form(
 ) -> Parsed | None:
     """Return what a reply means that has no form of the dialect; `None` if that is not plain.
 
-    A call counts if its tool is there. What a tool's result says is not read, however the model repeats it.
+    A call counts if its tool is there. What the conversation says is not read, however the model repeats it.
     """
     candidates = [*_list_candidates(text)]
     candidates += _list_lone_calls([text, *candidates], request)
@@ -26,7 +26,7 @@ def read_near_form(
         parsed = dialect.parse(candidate, request.tools)
         is_answer = parsed.answer is not None and not calls_only
         is_read = is_answer or _calls_registered(parsed, request)
-        if is_read and not repeats_result(candidate, request):
+        if is_read and not is_quotation(candidate, parsed.calls, request):
             return dataclasses.replace(parsed, complete=False)
     bare = find_bare_call(text, request)
     if bare is None:

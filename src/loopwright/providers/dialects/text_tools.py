@@ -20,6 +20,7 @@ from ..base import (
     stream_deltas,
 )
 from ..fallback import close_all, get_secrets
+from ..recovered_calls import is_quotation
 from .dialect import Dialect, Parsed, TypedDialect
 from .json import JsonDialect
 from .near_forms import read_near_form
@@ -153,18 +154,28 @@ class TextTools:
         if request.schema is not None and isinstance(self.dialect, TypedDialect):
             parse = self.dialect.parse_typed
         parsed = parse(text, request.tools)
-        if self._is_strange(parsed, text, request):
+        if self._is_quotation(parsed, text, request):
+            parsed = Parsed("", (), text.strip(), None)
+        elif self._is_strange(parsed, text, request):
             is_answer = parsed.answer is not None
             near = read_near_form(self.dialect, text, request, calls_only=is_answer)
             parsed = parsed if near is None else near
         return _apply(parsed, completion, text, request)
+
+    def _is_quotation(self, parsed: Parsed, text: str, request: Request) -> bool:
+        """Return whether calls that a dialect with tags read without any may be a text that the model repeats."""
+        if not parsed.calls or parsed.complete:
+            return False
+        is_tagged = isinstance(self.dialect, XmlDialect)
+        return is_tagged and is_quotation(text, parsed.calls, request)
 
     def _is_strange(self, parsed: Parsed, text: str, request: Request) -> bool:
         """Return whether a reply may mean a call or an answer in another form than that of the dialect."""
         if request.tool_choice == "none" or parsed.calls or INVENTED in parsed.flags:
             return False
         if parsed.answer is not None:
-            return "{" in parsed.answer
+            is_marked = parsed.answer != text.strip()
+            return "{" in parsed.answer and not is_marked
         # By the rules for its own tags, a dialect with tags knows best what is quoted.
         return (
             not isinstance(self.dialect, XmlDialect) or unwrap_reply(text) is not None

@@ -367,13 +367,13 @@ class LoopEngine(Options):
         header = RunHeader(
             run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
             tags=_redact_tags(services, tags), app_version=services.app_version,
-            thread=services.redactor.redact_text(check_thread(thread)),
-        )  # fmt: skip
+            thread=services.redactor.redact_text(check_thread(thread)))  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
         model = None if output is None else output.name
         session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.sampling = saga, sampling
+        session.name(header.tags, header.thread)
         session.delimiter = delimiter_of(run_id, created)
         read = _observe_task(session, conversation)
         started = RunStarted(

@@ -19,6 +19,8 @@ from .events.lifecycle import read_start
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
 from .journals.base import Journal, RunInfo
 from .journals.memory import MemoryJournal
+from .knowledge.base import Knowledge
+from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits
 from .plugins import build_provider, load_engine_class
@@ -29,6 +31,8 @@ from .resilience.circuit_breaker import CircuitBreakers
 from .resilience.timeouts import WorkerThreads
 from .result import Model, Result
 from .security.redaction import Redactor
+from .toolboxes.knowledge import knowledge_tools
+from .tools.base import ToolSource
 from .tools.profile import ToolProfile
 from .tools.registry import ToolRegistry, Tools
 from .tools.resolution import Resolution
@@ -64,6 +68,8 @@ class Runtime(Services):
             see `Worker`. Empty for none.
         redactor: removes secrets from everything that enters a run; `Redactor(patterns=False)` removes registered
             values only. Keys that providers report are always registered.
+        knowledge: a store of what outlives runs, or a `KnowledgeBridge` that says how runs use it. Models read what
+            matches before they reason or plan, and have tools to look for more and to store facts.
     """
 
     _owned_provider: Provider | None
@@ -90,6 +96,7 @@ class Runtime(Services):
         user: User | None = None,
         classifier: Classifier | None = None,
         app_version: str = "",
+        knowledge: Knowledge | KnowledgeBridge | None = None,
     ) -> None:
         provider, owned = _resolve_provider(provider)
         _check_settings(limits, approver, on_unknown, lease, providers, observers)
@@ -97,14 +104,13 @@ class Runtime(Services):
         _check_services(
             watching, journal=journal, gate=gate, breakers=breakers, context=context, clock=clock,
             redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
-        clock = _default(clock, SystemClock)
-        registry = ToolRegistry(tools, choose=getattr(profile, "choose", None))
-        journal = _default(journal, lambda: MemoryJournal(clock=clock))
+        clock, journal = _choose_storage(clock, journal)
+        registry, bridge = _build_registry(tools, profile, knowledge)
         super().__init__(
             provider=provider, tools=registry, journal=journal, gate=_default(gate, DefaultGate), approver=approver,
             breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
-            context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock,
-            on_unknown=on_unknown, lease=lease, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={},
+            context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock, lease=lease,
+            on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, token_meters={},
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=_check_version(app_version))  # fmt: skip
         object.__setattr__(self, "_owned_provider", owned)  # of a frozen class
@@ -253,6 +259,29 @@ METHODS = {
     "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
 }  # fmt: skip
 """A method of each service that other objects lack."""
+
+
+def _choose_storage(
+    clock: Clock | None, journal: Journal | None
+) -> tuple[Clock, Journal]:
+    """Return the clock and the journal, the machine's own and one in memory where none is given."""
+    chosen = _default(clock, SystemClock)
+    return chosen, _default(journal, lambda: MemoryJournal(clock=chosen))
+
+
+def _build_registry(
+    tools: Tools,
+    profile: ToolProfile | None,
+    knowledge: Knowledge | KnowledgeBridge | None,
+) -> tuple[ToolRegistry, KnowledgeBridge | None]:
+    """Return the tools with those of the store of knowledge, and how runs use that."""
+    bridge = knowledge if isinstance(knowledge, KnowledgeBridge) else None
+    if knowledge is not None and bridge is None:
+        bridge = KnowledgeBridge(cast("Knowledge", knowledge))
+    if bridge is not None and bridge.tools:
+        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        tools = (*given, *knowledge_tools(bridge.store, threshold=bridge.threshold))
+    return ToolRegistry(tools, choose=getattr(profile, "choose", None)), bridge
 
 
 def _resolve_provider(provider: Provider | str) -> tuple[Provider, Provider | None]:

@@ -1,5 +1,6 @@
 """kill -9 at every barrier: a new process goes on to the same answer and repeats nothing that is recorded."""
 
+import asyncio
 import dataclasses
 import json
 import sys
@@ -12,6 +13,7 @@ import pytest
 from loopwright import ConfigError, Journal, LoopEngine, Run, Runtime, ToolContext, tool
 from loopwright.events import Entry
 from loopwright.journals import Claim, SQLiteJournal
+from loopwright.knowledge import SQLiteKnowledge
 from loopwright.testing import ScriptedProvider, kill_everywhere
 from loopwright.testing.crash_harness import witness, witnessed
 from programs import LOOPS, OTHER_PROGRAMS, PROGRAMS, Program, look, program, put, send
@@ -38,8 +40,22 @@ def test_a_run_killed_at_any_barrier_resumes_in_a_new_process_to_the_same_answer
         assert (
             not lessons.exists() or len(lessons.read_text().splitlines()) <= 1
         )  # one reflection, kept once
+        memory = killed.folder / "witness.memory"
+        if memory.exists():
+            assert asyncio.run(_remembered(memory)) == [
+                "What is blue?: blue",
+                "sky is blue",
+            ]
 
     assert barriers >= 2 * 4
+
+
+async def _remembered(path: Path) -> list[str]:
+    """All that a store holds, in the alphabet's order."""
+    store = SQLiteKnowledge(path, shared=True)
+    found = await store.search("blue sky", threshold=0.0, limit=100)
+    await store.close()
+    return sorted(item.text for item in found)
 
 
 # --- the check notices what it is for ---

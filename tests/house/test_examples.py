@@ -127,6 +127,13 @@ SHOWN = {
         "12 entries",
         "Answer: High water is at 14:52 in Husum, eighteen minutes before Cuxhaven.",
     ],
+    "knowledge.py": [
+        "Ada:  I will remember that.",
+        "Ada:  The salad: nuts are in the cake.",
+        "Bob:  The nut cake!",
+        "Forgotten: 1",
+        "Known: 0",
+    ],
     "structured_output.py": [
         "The model was told: That cannot be used: Invoice: total: required. "
         "Reply with the corrected JSON and nothing else.",

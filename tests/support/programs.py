@@ -33,6 +33,7 @@ from loopwright.engines import FileReflections, MemoryReflections
 from loopwright.errors import TimedOut
 from loopwright.gates import Approver, Decision, InstantGate
 from loopwright.journals import SQLiteJournal
+from loopwright.knowledge import KnowledgeBridge, MemoryKnowledge, SQLiteKnowledge
 from loopwright.messages import ToolCall
 from loopwright.testing import call
 from loopwright.testing.crash_harness import WITNESS, witness, witnessed
@@ -52,6 +53,7 @@ class Program:
     approver: Approver | None = None
     gate: PolicyGate | None = None
     saga: bool = False
+    knowledge: Callable[[], KnowledgeBridge | None] = lambda: None
 
     def journal(self, folder: Path) -> Journal:
         """Where it is kept when it is killed."""
@@ -66,6 +68,7 @@ class Program:
             journal=journal,
             approver=self.approver,
             gate=self.gate,
+            knowledge=self.knowledge(),
         )
 
 
@@ -332,6 +335,18 @@ class Curious(LoopEngine):
         return await run.ask(found + await run.lookup("last", read, into=str))
 
 
+_FACT = call("store_knowledge", subject="sky", predicate="is", object="blue")
+
+
+def _remembers() -> KnowledgeBridge | None:
+    """A store beside the log of what really happened, for each process of a run anew."""
+    path = os.environ.get(WITNESS)
+    if path is None:
+        return KnowledgeBridge(MemoryKnowledge(shared=True), auto_persist=True)
+    store = SQLiteKnowledge(f"{path}.memory", shared=True)
+    return KnowledgeBridge(store, auto_persist=True, required=True, timeout=60.0)
+
+
 PROGRAMS: dict[str, Program] = {
     "react": Program(_named("react"), LOOPS, "blue", tools=(look, send, put)),
     "tiny": Program(_named("tiny"), LOOPS, "blue", tools=(look, send, put)),
@@ -360,6 +375,9 @@ PROGRAMS: dict[str, Program] = {
 }  # fmt: skip
 
 OTHER_PROGRAMS: dict[str, Program] = {
+    "knowing": Program(
+        _named("react"), turns(_FACT, call("send", what="card"), "blue"), "blue", tools=(send,), knowledge=_remembers
+    ),
     "curious": Program(Curious, lambda request: "blue", "blue", tools=(send,)),
     "impatient": Program(
         Impatient, lambda request: "blue", "too far, 0, 1, 3 blue", tools=(send, put, linger)

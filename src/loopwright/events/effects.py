@@ -54,7 +54,8 @@ class ModelRequested(DescribedEvent):
     sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call,
     `commands` the numbers of the commands that sent some of them. `purpose` says in a word what an engine makes the
     call for: "plan", "judge". `label` is how sensitive the delivered texts of people are.
-    `about` says in a line what was asked, for the error of a replay whose code asks for something else.
+    `about` says in a line what was asked, for the error of a replay whose code asks for something else. `untrusted`
+    says whether knowledge that is delivered came from outside.
     """
 
     verb: Annotated[str, public("loopwright.verb")]
@@ -69,6 +70,7 @@ class ModelRequested(DescribedEvent):
     commands: tuple[int, ...] = ()
     label: Label = "public"
     about: Annotated[str, CONTENT] = ""
+    untrusted: bool = False
 
     def summary(self) -> str:
         names = [name for name in (self.provider, self.model) if name]

@@ -13,6 +13,7 @@ from .branches import BranchEvent
 from .control import ControlEvent
 from .describe import DescribedEvent, format_value
 from .effects import EffectEvent
+from .knowledge import KnowledgeUnavailable
 from .recovery import RecoveryEvent
 from .run import RunEvent
 
@@ -28,7 +29,13 @@ class UnknownEvent(DescribedEvent, heading="newer"):
 
 
 Event: TypeAlias = (
-    RunEvent | ControlEvent | EffectEvent | BranchEvent | RecoveryEvent | UnknownEvent
+    RunEvent
+    | ControlEvent
+    | EffectEvent
+    | BranchEvent
+    | RecoveryEvent
+    | KnowledgeUnavailable
+    | UnknownEvent
 )
 
 

@@ -13,6 +13,10 @@ MAX_ITEMS = 100
 """The most items that a search returns."""
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 @dataclasses.dataclass(frozen=True)
 class Remembered:
     """One item of knowledge: what is stored, and what a search returns.
@@ -51,8 +55,8 @@ class Remembered:
             raise ConfigError(problem)
 
     def _find_problem(self) -> str:
-        text: object = self.text
-        if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT:
+        length = len(self.text) if _is_text(self.text) else 0
+        if not 0 < length <= MAX_TEXT:
             return f"text: must have 1 to {MAX_TEXT} characters, got {self.text!r:.80}"
         if self.label not in LABELS:
             return f"label: must be one of {', '.join(LABELS)}, got {self.label!r}"

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import (
     Any,
     ClassVar,
@@ -61,7 +61,11 @@ class ToolContext(Generic[Deps]):
             no others.
         undoes: in `compensate`, the idempotency key of the call to undo.
         claims: what policy permitted, to be signed for an executor on another machine
-            (`CapabilitySigner`); not set for `lookup` and `compensate`.
+            (`CapabilitySigner`); not set for `lookup` and `compensate`, and neither are the others.
+        label: how sensitive what the run has read is.
+        untrusted: whether it has read text from outside.
+        tags: the tags of the run.
+        thread: the thread of the run.
     """
 
     run_id: str
@@ -74,6 +78,12 @@ class ToolContext(Generic[Deps]):
     )
     undoes: str = ""
     claims: Claims | None = dataclasses.field(default=None, compare=False, repr=False)
+    label: Label = dataclasses.field(default="public", compare=False)
+    untrusted: bool = dataclasses.field(default=False, compare=False)
+    tags: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], compare=False
+    )
+    thread: str = dataclasses.field(default="", compare=False)
 
 
 Lookup: TypeAlias = Callable[[ToolContext[Any]], Any]

@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic_core import to_jsonable_python
 
 from ..attachments import Attachment
+from ..labels import Label, find_provenance
 from ..resilience.timeouts import CodeOutcome, capture
 
 
@@ -20,6 +21,8 @@ class ToolValue:
 
     text: str
     attachments: tuple[Attachment, ...] = ()
+    label: Label = "public"
+    untrusted: bool = False
 
 
 async def collect_values(
@@ -63,6 +66,15 @@ def as_text(value: Any, limit: int | None = None) -> str:
 
 def _separate(value: Any, limit: int | None) -> ToolValue:
     """Return a result with its attachments apart: it is one, or a list or tuple that has some."""
+    label, untrusted = find_provenance(value)
+    parts = _read_parts(value, limit)
+    if label == "public" and not untrusted:
+        return parts
+    return dataclasses.replace(parts, label=label, untrusted=untrusted)
+
+
+def _read_parts(value: Any, limit: int | None) -> ToolValue:
+    """Return a result with its attachments apart."""
     if inspect.isgenerator(value):
         value = list(itertools.islice(value, limit))
     parts = [value] if isinstance(value, Attachment) else value

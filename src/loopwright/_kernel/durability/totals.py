@@ -65,7 +65,7 @@ class Totals:
 
     def _read_request(self, entry: Entry, event: ModelRequested) -> None:
         self.llm_calls += self._is_first(entry.key)
-        self._read_text(entry, event)
+        self._read_result(entry, event)
 
     def _read_tool_start(self, entry: Entry, event: ToolStarted) -> None:
         self.tool_calls += self._is_first(entry.key)

@@ -27,6 +27,7 @@ from ..session.cancellation import finish_despite_cancellation
 from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
 from .human import permit_answer, take_follow_up
+from .knowledge import persist_answer
 from .output_type import OutputType
 from .reason import settle
 from .saga import (
@@ -73,6 +74,11 @@ class Execution:
                 outcome = await self._compensate(outcome)
             except asyncio.CancelledError as error:  # a resumed run continues it
                 await self._interrupt(error)
+        try:
+            task, services = self._cycle.conversation.task, self._cycle.services
+            await persist_answer(self._session, services, task, outcome)
+        except asyncio.CancelledError as error:  # a resumed run stores it
+            await self._interrupt(error)
         return await self._close(outcome, output)
 
     async def _solve_or_abort(self) -> tuple[RunOutcome, Any]:

@@ -48,6 +48,7 @@ from ..session.scope import fingerprint
 from ..session.services import Services
 from ..session.session import Session
 from .fitted_call import FittedCall
+from .knowledge import Recalled, recall
 from .offers import Offers
 
 
@@ -158,8 +159,9 @@ class Inference:
                 new.append(key)
         changed = [key for key in intents if _has_changed(question, intents[key])]
         if new or changed:
+            recalled = await self._recall(question)
             intent = self._request(
-                question, asked.delivered, asked.iteration, asked.commands
+                question, asked.delivered, asked.iteration, asked.commands, recalled
             )
             self._open(new, changed, question, intent)
             intents |= dict.fromkeys((*new, *changed), intent)
@@ -173,7 +175,15 @@ class Inference:
             mark_entry(message, (session.run_id, delivered_code(key, index)))
         if completion.answer:
             session.answers.setdefault(completion.answer, key)
-        return Reply(key, completion, delivered, intent.commands)
+        # Knowledge was for this call alone, and does not stay in the conversation.
+        kept = tuple(one for one in delivered if one.origin != "memory")
+        return Reply(key, completion, kept, intent.commands)
+
+    async def _recall(self, question: Question) -> Recalled:
+        """Return what the store of knowledge has for a new question."""
+        verb, purpose = question.verb, question.purpose
+        asked = question.conversation
+        return await recall(self._session, self._services, verb, purpose, asked)
 
     async def _load(self, conversation: Conversation) -> None:
         """Read the messages of the runs that are continued; nothing live is done without them."""
@@ -190,10 +200,12 @@ class Inference:
         delivered: tuple[Message, ...],
         iteration: int,
         commands: tuple[int, ...],
+        recalled: Recalled,
     ) -> ModelRequested:
         """Return the intent of a model call."""
         provider = self.provider_of(question)
-        label: Label = "public"
+        label: Label = recalled.label
+        delivered = (*delivered, *recalled.messages)
         for message in delivered:
             if message.origin == "operator":
                 found = self._session.sensitivity.classify(message.content)
@@ -201,7 +213,7 @@ class Inference:
         return ModelRequested(
             question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
             provider.name, provider.model, self._record_settings(question), question.purpose, commands, label,
-            self._describe(question),
+            self._describe(question), recalled.untrusted,
         )  # fmt: skip
 
     def _record_settings(self, question: Question) -> JsonObject:
@@ -233,7 +245,7 @@ class Inference:
         except LimitReached as error:
             raise session.refuse(keys[0], error, question.verb) from None
         budget.llm_calls += len(new)
-        session.sensitivity.observe(intent.label, untrusted=False)
+        session.sensitivity.observe(intent.label, intent.untrusted)
         for key in keys:
             session.writer.record(key, intent)
 

@@ -315,15 +315,12 @@ class ToolCalls:
             permit.policy_version,
             session.writer.wall() + lifetime,
         )
+        sensitivity = session.sensitivity
         return ToolContext(
-            session.run_id,
-            permit.key,
-            session.idempotency_key(permit.key),
-            timeout,
-            session.deps,
-            _copy_arguments(permit),
-            claims=claims,
-        )
+            session.run_id, permit.key, session.idempotency_key(permit.key), timeout, session.deps,
+            _copy_arguments(permit), claims=claims, label=sensitivity.label, untrusted=sensitivity.untrusted,
+            tags=session.tags, thread=session.thread,
+        )  # fmt: skip
 
     def timeout(self, tool: Tool) -> float | None:
         """Return the seconds that one call of a tool may take now."""
@@ -451,13 +448,17 @@ class ToolCalls:
         self, tool: Tool, value: ToolValue, seconds: float
     ) -> ToolOutcome:
         """Return the outcome of a call that succeeded; its attachments come with a line for each."""
-        if not value.attachments:
-            return self.build_outcome(tool, "ok", value.text, seconds)
-        redactor = self.session.secrets.redactor
-        kept, lines = clean_attachments(redactor, value.attachments)
-        text = f"{lines}\n{value.text}" if value.text else lines
+        text, kept = value.text, tuple[Attachment, ...]()
+        if value.attachments:
+            redactor = self.session.secrets.redactor
+            kept, lines = clean_attachments(redactor, value.attachments)
+            text = f"{lines}\n{text}" if text else lines
         outcome = self.build_outcome(tool, "ok", text, seconds)
-        return dataclasses.replace(outcome, attachments=kept)
+        label = highest((outcome.label, value.label))
+        untrusted = outcome.untrusted or value.untrusted
+        return dataclasses.replace(
+            outcome, attachments=kept, label=label, untrusted=untrusted
+        )
 
     def build_outcome(
         self,

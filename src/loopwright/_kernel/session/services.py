@@ -17,6 +17,7 @@ from ...errors import ConfigError
 from ...events.entry import Entry
 from ...gates.base import Approver, PolicyGate, Suspend
 from ...journals.base import Journal
+from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
 from ...limits import Limits
 from ...providers.base import Provider, Sampling
@@ -63,6 +64,7 @@ class Services:
         tuple[str, Sampling, bool], str
     ]  # what model calls are made with, worked out once for each kind
     app_version: str = ""
+    knowledge: KnowledgeBridge | None = None
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""

@@ -1,9 +1,10 @@
 """Session: what all scopes of one run share while this process works on it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Literal
 
 from ...errors import LimitReached, LoopwrightError
@@ -45,6 +46,10 @@ SUSPEND_REASON: ContextVar[Literal["cancelled", "released"]] = ContextVar(
 class Session:
     """One run that this process works on: its state, and the collaborators of its phases."""
 
+    sampling: Sampling
+    """What the run was started with, for the calls of its own model."""
+    tags: Mapping[str, str] = MappingProxyType({})
+    thread = ""
     answer_schema: OutputSchema | None = None
     """What the run's answer must fit, where its requests have that from the first on."""
 
@@ -65,13 +70,12 @@ class Session:
         self.seed = replay.seed or claim.run_id
         self.delimiter = delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
-        self.saga, self.journal_id = False, ""
-        self.sampling = Sampling()
-        """What the run was started with, for the calls of its own model."""
+        self.saga, self.journal_id, self.sampling = False, "", Sampling()
         if started is not None:
             self.delimiter = started.boundary or self.delimiter
             self.saga, self.journal_id = started.saga, started.journal_id
             self.sampling = Sampling.from_options(started.sampling)
+            self.name(started.tags, started.thread)
         spent = replay.totals
         self.budget = Budget(
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage
@@ -111,6 +115,10 @@ class Session:
         """The rules by which its phases work."""
         started = self.replay.started
         return REVISION if started is None else started.revision
+
+    def name(self, tags: Mapping[str, str], thread: str) -> None:
+        """Give the run its names: its tags and its thread."""
+        self.tags, self.thread = tags, thread
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..base import Remembered
-from ..terms import Stemmer, beginning_of, read_terms
+from ..terms import beginning_of, read_terms
 from .items import COLUMNS, read_item, scope_token
+from .stemmer import Stemmer
 
 MAX_CANDIDATES = 40
 """Items that are scored, the best by BM25."""
@@ -48,13 +49,16 @@ class Counts:
         self._known: dict[str, int] = {}
         self._total = 0
 
-    def renew(self, cursor: sqlite3.Cursor) -> int:
-        """Forget counts that are too old; return how many items there are, about."""
+    def renew(self, cursor: sqlite3.Cursor) -> None:
+        """Forget counts that are too old, and note how many items there are, about."""
         (total,) = cursor.execute("SELECT max(number) FROM items").fetchone()
         has_grown = (total or 0) - self._total >= max(STALE_AFTER, self._total // 50)
         if has_grown or self._total < STALE_AFTER or len(self._known) > MAX_COUNTS:
             self._known, self._total = {}, total or 0
-        return self._total
+
+    def weigh(self, count: int) -> float:
+        """Return the weight of a word that so many items have: the fewer, the more it says."""
+        return math.log(1 + (self._total + 1) / (count + 0.5))
 
     def count(self, cursor: sqlite3.Cursor, stem: str) -> int:
         """Return how many items have a stem."""
@@ -93,13 +97,13 @@ class WordSearch:
 
     def _weigh(self, text: str) -> tuple[Mapping[str, float], list[str]]:
         """Return the weight of each stem of a query, and the words to look up, the rarest first."""
-        total = self._counts.renew(self._cursor)
+        self._counts.renew(self._cursor)
         weights: dict[str, float] = {}
         counts: list[tuple[int, str]] = []
         for word in read_terms(text):
             for stem in self._stemmer.stem(word):
                 count = self._counts.count(self._cursor, stem)
-                weights[stem] = math.log(1 + (total + 1) / (count + 0.5))
+                weights[stem] = self._counts.weigh(count)
                 counts.append((count, word))
         looked_up, scanned = list[str](), 0
         for count, word in sorted(counts):
@@ -124,10 +128,17 @@ class WordSearch:
     def _score(
         self, item: Remembered, weights: Mapping[str, float], beginnings: set[str]
     ) -> float:
-        """Return the share of the query that an item says, by weight, times how sure it is."""
+        """Return how well an item matches, from 0 to 1, times how sure it is.
+
+        That is the share of the query that it says, by weight; of a long query, whose words
+        no item has all, one word that few items have counts a half, two of them two thirds.
+        """
         stems = self._stemmer.common_stems(item.text, beginnings)
         matched = sum(weight for stem, weight in weights.items() if stem in stems)
-        return item.score * matched / sum(weights.values())
+        rarest = self._counts.weigh(1)
+        return item.score * max(
+            matched / sum(weights.values()), matched / (matched + rarest)
+        )
 
     def _add_neighbours(self, found: dict[int, Found], query: Query) -> None:
         """Add the turns beside those that were found."""

@@ -13,9 +13,9 @@ from typing import TypeVar
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, KnowledgeError
 from ..base import Forget, Remembered, check_scope, check_search
-from ..terms import shared_stemmer
 from .items import Items
 from .search import Counts, Query, WordSearch
+from .stemmer import shared_stemmer
 from .tables import prepare
 
 T = TypeVar("T")

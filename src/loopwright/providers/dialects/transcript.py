@@ -119,7 +119,7 @@ def find_next_step(conversation: Conversation) -> int:
 
 def _is_question(message: Message) -> bool:
     """Return whether a message asks something new; the runtime's messages belong to the question before them."""
-    return message.role == "user" and message.origin != "runtime"
+    return message.role == "user" and message.origin not in ("runtime", "memory")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,12 +49,14 @@ def with_store(
 
 def fact(text: str, **options: Any) -> Remembered:
     """An item of the scope that the checks use."""
-    return Remembered(text, **{"scope": SCOPE, **options})
+    given: dict[str, Any] = {"scope": SCOPE, **options}
+    return Remembered(text, **given)
 
 
 async def texts(store: Knowledge, query: str, **options: Any) -> list[str]:
     """The texts that a search finds, the best first."""
-    found = await store.search(query, **{"scope": SCOPE, "threshold": 0.0, **options})
+    given: dict[str, Any] = {"scope": SCOPE, "threshold": 0.0, **options}
+    found = await store.search(query, **given)
     return [item.text for item in found]
 
 

@@ -1,0 +1,91 @@
+"""The bridge between runs and a store of knowledge: what is recalled before model calls, and for whom."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from ..errors import ConfigError
+from ..messages import Conversation
+from .base import Knowledge, Remembered, check_search
+from .terms import MAX_TERMS, STOP_WORDS, WORD
+
+RECENT_MESSAGES = 5
+"""The user's and the tools' messages whose words are looked for."""
+PROMPTS = ("engine", "runtime", "memory")
+"""The origins of messages whose words say nothing about the task."""
+MIN_LENGTH = 4
+MAX_SHOWN = 1_000
+"""Characters of an item that a model reads."""
+SCOPE_TAGS = ("tenant", "user")
+"""The tags of a run that name its scope, the first that it has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KnowledgeBridge:
+    """A store of knowledge with how runs use it; `Runtime(knowledge=store)` uses the defaults.
+
+    Args:
+        store: the store.
+        limit: the most items that a model reads before a call.
+        threshold: the least score of such an item.
+        kinds: the kinds of such items; empty for all.
+        timeout: seconds that a search or storing may take.
+        required: whether a run fails where the store does not work; else it continues, and an entry says so.
+        auto_persist: whether the gist of each answer is stored at the end of its run.
+        tools: whether models may call `recall_knowledge` and `store_knowledge`.
+    """
+
+    store: Knowledge
+    limit: int = 5
+    threshold: float = 0.3
+    kinds: tuple[str, ...] = ()
+    timeout: float = 5.0
+    required: bool = False
+    auto_persist: bool = False
+    tools: bool = True
+
+    def __post_init__(self) -> None:
+        check_search(self.limit, self.threshold)
+        if not callable(getattr(self.store, "search", None)):
+            raise ConfigError(
+                f"knowledge: needs a store with a method `search`, got {type(self.store).__name__}"
+            )
+        if not self.timeout > 0:
+            raise ConfigError(f"timeout: must be seconds above 0, got {self.timeout!r}")
+
+
+def scope_of(tags: Mapping[str, str], thread: str) -> str:
+    """Return the scope of a run: its tag "tenant", else "user", else its thread; empty for none of them.
+
+    Slashes in them are encoded, so that no name is inside another.
+    """
+    named = [tags[name] for name in SCOPE_TAGS if tags.get(name)]
+    return quote((named or [thread])[0], safe="")
+
+
+def recall_query(conversation: Conversation) -> str:
+    """Return the words to look for: of four letters or more, from the newest messages of the user and the tools."""
+    recent = [
+        message
+        for message in reversed(conversation.messages)
+        if message.role in ("user", "tool") and message.origin not in PROMPTS
+    ][:RECENT_MESSAGES]
+    words = [word for message in recent for word in _words(message.content)]
+    return " ".join(list(dict.fromkeys(words))[:MAX_TERMS])
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text that say something; the lines of fences do not count."""
+    lines = [line for line in text.splitlines() if not line.startswith("=== ")]
+    found = WORD.findall(" ".join(lines).lower())
+    return [
+        word for word in found if len(word) >= MIN_LENGTH and word not in STOP_WORDS
+    ]
+
+
+def format_items(items: Sequence[Remembered]) -> str:
+    """Return items as a model reads them, one in a line."""
+    texts = [" ".join(item.text.split())[:MAX_SHOWN] for item in items]
+    return "\n".join(
+        f"- {text} ({item.kind})" for item, text in zip(items, texts, strict=True)
+    )

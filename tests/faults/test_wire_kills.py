@@ -23,8 +23,9 @@ PER_FAMILY = 1_000 if LONG else 1
 
 
 def is_suitable(row: Row) -> bool:
-    """Whether a row has a reply with calls of functions, and another reply behind it."""
-    if len(row["interactions"]) < 2 or "builtin_tools" in row["features"]:
+    """Whether a row has a whole reply with calls of functions, and another reply behind it."""
+    is_other = row["streaming"] or "builtin_tools" in row["features"]
+    if is_other or len(row["interactions"]) < 2:
         return False
     first, second = row["expected"][:2]
     calls = first.get("calls") or ()

@@ -1,8 +1,10 @@
 """What is known of models by their names: tokens of the context and of the longest reply, and whether they take images."""
 
+import functools
 import re
 from typing import NamedTuple
 
+MAX_NAMES = 256  # whose properties are remembered: they are asked for at each call
 NOT_IN_NAME = re.compile(r"[^a-z0-9.]+")
 
 
@@ -70,12 +72,14 @@ TEXT_ONLY = (
 )
 
 
+@functools.lru_cache(MAX_NAMES)
 def takes_images(model: str) -> bool:
     """Return whether a model takes images, as far as its name tells."""
     name = _normalize(model)
     return not any(_begins(name, known) for known in TEXT_ONLY)
 
 
+@functools.lru_cache(MAX_NAMES)
 def find_size(model: str) -> ModelSize:
     """Return the size of a model: "openai/gpt-4.1-mini" and "us.anthropic.claude-opus-4-5-20251101-v1:0" are known."""
     name = _normalize(model)

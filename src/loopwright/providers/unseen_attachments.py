@@ -1,6 +1,7 @@
 """Attachments of tool results for models that do not take them: their description stays, with a flag of the reply."""
 
 import dataclasses
+import operator
 import re
 
 from ..errors import ContextTooLong, ProviderError
@@ -16,6 +17,14 @@ _ABOUT_ATTACHMENTS = re.compile(
 )
 
 
+_get_attachments = operator.attrgetter("attachments")
+
+
+def has_attachments(conversation: Conversation) -> bool:
+    """Whether any message has an attachment; asked before each model call, so that it costs little."""
+    return any(map(_get_attachments, conversation.messages))
+
+
 def describe_unseen(
     conversation: Conversation, able: Capabilities
 ) -> tuple[Conversation, str]:
@@ -24,7 +33,7 @@ def describe_unseen(
     Each such result says so. The second value is a flag for the reply that says how many there are; empty for none.
     """
     refused = _list_refused(able)
-    if not refused:
+    if not refused or not has_attachments(conversation):
         return conversation, ""
     count = 0
     messages: list[Message] = []

@@ -43,6 +43,7 @@ WITHOUT: dict[
     "local": "import sys; from loopwright.providers import LocalProvider; LocalProvider(sys.executable)",
     "otel": "from loopwright.observers import OpenTelemetryObserver; OpenTelemetryObserver()",
     "capabilities": "from loopwright.security.signed_permits import CapabilitySigner; CapabilitySigner(b'x' * 32)",
+    "any-llm": "from loopwright.providers import AnyLLMProvider; AnyLLMProvider('cohere', 'm')",
     "bedrock": "from loopwright.providers import BedrockProvider; BedrockProvider('m', region='eu-west-1')",
     "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",

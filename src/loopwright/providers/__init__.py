@@ -6,6 +6,7 @@ from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .anthropic.provider import AnthropicProvider as AnthropicProvider
+    from .any_llm import AnyLLMProvider as AnyLLMProvider
     from .base import CallDelta as CallDelta
     from .base import Capabilities as Capabilities
     from .base import CountingProvider as CountingProvider
@@ -42,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             ".anthropic.provider": ("AnthropicProvider",),
+            ".any_llm": ("AnyLLMProvider",),
             ".base": (
                 "CallDelta",
                 "Capabilities",

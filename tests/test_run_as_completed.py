@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from loopwright import (
     Limits,
     MemoryJournal,
     PolicyState,
+    ProviderError,
     ReplayDivergence,
     Request,
     Result,
@@ -29,10 +31,11 @@ from loopwright import (
     ToolCall,
     tool,
 )
-from loopwright.errors import PhaseError
+from loopwright.errors import PhaseError, Suspended
 from loopwright.events import BranchDelivered, Entry, ToolFinished
 from loopwright.gates import InstantGate
 from loopwright.testing import ScriptedProvider, crashed
+from loopwright.testing.simulation.loop import make_loop
 from sample_tools import RAN
 from waiting import eventually
 
@@ -254,9 +257,14 @@ async def test_leaving_early_cuts_the_others_off() -> None:
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-async def test_a_run_cut_after_any_entry_gets_the_same_in_the_same_order(
-    body: Body,
-) -> None:
+def test_a_run_cut_after_any_entry_gets_the_same_in_the_same_order(body: Body) -> None:
+    """On simulated time, so that the order of what is not recorded yet is that of the sleeps, too."""
+    loop = make_loop(random.Random(1), 1)
+    loop.run_until_complete(check_cuts(body))
+    loop.close()
+
+
+async def check_cuts(body: Body) -> None:
     result, entries = await run_whole(body)
     assert result.status == "completed", result.error
     for keep in range(1, len(entries)):
@@ -561,3 +569,168 @@ async def test_a_work_that_was_given_can_do_nothing_more() -> None:
         return dataclasses.asdict(_)
 
     assert "'value': 'ONE'" in str((await run_whole(body))[0].answer)
+
+
+async def test_outcomes_are_given_within_the_block_alone() -> None:
+    async def body(run: Run) -> object:
+        done = run.as_completed(waits(1))
+        with pytest.raises(PhaseError, match="use it as `async with`"):
+            async for _ in done:
+                pass
+        async with done:
+            pass
+        with pytest.raises(PhaseError, match="not open"):
+            await anext(done)
+        return "seen"
+
+    assert (await run_whole(body))[0].answer == "seen"
+
+
+async def test_a_branch_may_not_use_the_run_that_it_works_beside() -> None:
+    refused: list[str] = []
+
+    async def body(run: Run) -> object:
+        async def work(_: Run) -> None:
+            for verb in (lambda: run.ask("hello"), lambda: run.gather(waits(1))):
+                with pytest.raises(PhaseError, match="the run that the work is given"):
+                    await verb()
+                refused.append("verb")
+            with pytest.raises(PhaseError, match="note was called in a branch"):
+                run.note({"seen": 1})
+
+        async def nested(branch: Run) -> None:
+            await branch.gather(work, work)
+
+        async with run.as_completed(work, nested) as done:
+            async for finished in done:
+                assert finished.error is None
+        return await run.ask("after")
+
+    assert (await run_whole(body))[0].answer == "AFTER"
+    assert len(refused) == 6
+
+
+async def test_a_branch_may_not_begin_works_beside_it() -> None:
+    async def body(run: Run) -> object:
+        async with run.as_completed() as done:
+
+            async def work(_: Run) -> None:
+                with pytest.raises(PhaseError, match="in a branch of as_completed"):
+                    done.start(waits(1))
+
+            done.start(work)
+            return [finished.error async for finished in done]
+
+    assert (await run_whole(body))[0].answer == "[None]"
+
+
+async def test_a_run_waits_for_each_of_its_branches_once() -> None:
+    met: list[str] = []
+
+    async def body(run: Run) -> object:
+        try:
+            return await read_all(run, (asks_a_person, asks_a_person))
+        except Suspended as error:
+            met.append(str(error))
+            raise
+
+    result, _ = await run_whole(body)
+
+    assert (result.status, len(result.pending)) == ("waiting", 2)
+    assert [text.partition(",")[0] for text in met] == ["waiting in 2 branches"]
+
+
+class Outage:
+    """A provider whose key was rotated wrongly, until somebody repairs that."""
+
+    def __init__(self) -> None:
+        self.is_down = True
+
+    def __call__(self, request: Request) -> str:
+        if self.is_down:
+            raise ProviderError("the key was rotated", status=401)
+        return str(request.conversation.messages[-1].content).upper()
+
+
+async def asks(run: Run) -> str:
+    return await run.ask("hello")
+
+
+async def raises_at_once(run: Run) -> object:
+    found = []
+    async with run.as_completed(asks, waits(2)) as done:
+        async for finished in done:
+            if finished.error:
+                raise finished.error
+            found.append(finished.value)
+    return sorted(found)
+
+
+async def raises_in_the_end(run: Run) -> object:
+    outcomes = []
+    async with run.as_completed(asks, waits(2)) as done:
+        async for finished in done:
+            run.note({"ended": finished.index})
+            outcomes.append(finished)
+    if errors := [one.error for one in outcomes if one.error]:
+        raise errors[0]
+    return sorted(str(one.value) for one in outcomes)
+
+
+async def inside_another(run: Run) -> object:
+    async def outer(branch: Run) -> str:
+        return str(await raises_in_the_end(branch))
+
+    async with run.as_completed(outer) as done:
+        finished = await anext(done)
+    if finished.error:
+        raise finished.error
+    return finished.value
+
+
+@pytest.mark.parametrize("body", [raises_at_once, raises_in_the_end, inside_another])
+async def test_a_retry_revives_a_run_whose_branch_lost_its_provider(body: Body) -> None:
+    outage, journal = Outage(), MemoryJournal()
+    parts = Runtime(
+        ScriptedProvider(outage), tools=[wait, pay], journal=journal, limits=UNBOUNDED
+    )
+    failed = await FunctionEngine(parts, body=body).run("go", run_id="r")
+    assert (failed.status, failed.stop_reason) == ("failed", "provider_error")
+    outage.is_down = False
+    RAN.clear()
+
+    await parts.control("r").retry()
+    revived = await FunctionEngine(parts, body=body).resume("r")
+
+    assert "HELLO" in str(revived.answer), revived.error
+    entries = journal.read("r")
+    for keep in range(cut_after(entries, "run_retried"), len(entries)):
+        cut = crashed(entries, keep)
+        again = await FunctionEngine(
+            Runtime(ScriptedProvider(outage), tools=[wait, pay], journal=cut),
+            body=body,
+        ).resume("r")
+        assert "HELLO" in str(again.answer), (keep, again.error)
+
+
+async def test_a_retry_is_refused_where_the_engine_continued_after_the_failure() -> (
+    None
+):
+    outage, journal = Outage(), MemoryJournal()
+    parts = Runtime(
+        ScriptedProvider(outage), tools=[wait, pay], journal=journal, limits=UNBOUNDED
+    )
+
+    async def body(run: Run) -> object:
+        async with run.as_completed(asks) as done:
+            async for finished in done:
+                await run.call(ToolCall("pay", {"seconds": STEP}))
+                raise finished.error or AssertionError
+
+    await FunctionEngine(parts, body=body).run("go", run_id="r")
+    head = journal.runs()[0].head_seq
+
+    with pytest.raises(ConfigError, match="fork it before its failure"):
+        await parts.control("r").retry()
+    assert journal.runs()[0].head_seq == head
+    assert journal.runs()[0].status == "failed"

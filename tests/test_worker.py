@@ -1049,6 +1049,18 @@ async def test_what_a_run_was_started_with_is_handed_to_it_again():
     assert (result.output, LOOKED) == (City(name="Paris"), ["the map"])
 
 
+async def test_a_worker_gives_outputs_of_types_that_are_no_classes():
+    first = runtime('["Paris"]')
+    await ReActEngine(first).run("Where?", run_id="r", output=list[str])
+    entries = first.journal.read("r")
+    journal = crashed(entries, cut_after(entries, "run_started"), status="running")
+    parts = runtime('["Paris"]', journal=journal)
+
+    [result] = await Worker(parts, outputs=[dict[str, int], list[str]]).drain()
+
+    assert (result.output, result.error) == (["Paris"], None)
+
+
 @pytest.mark.parametrize(
     ("lease", "options", "named"),
     [

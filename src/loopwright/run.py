@@ -303,7 +303,8 @@ class Run:
         """Do a work in a branch of its own; raise `TimedOut` when it takes longer than `seconds` of active time.
 
         Whether it was in time is recorded, so a resumed run goes the same way. A call that was under way gets the
-        outcome `timed_out`. Time in which the run sleeps, waits for a person or a provider does not count.
+        outcome `timed_out`. Time in which the run sleeps, waits for a person or a provider does not count, nor time before
+        the work asks its run for something.
         """
         return await limit_time(self._cycle, parse_seconds(seconds), _bind(work))
 

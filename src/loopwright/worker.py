@@ -3,15 +3,14 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterable
-from typing import Literal
-
-from pydantic import BaseModel
+from typing import Any, Literal
 
 from ._internal.log import logger
 from ._kernel.control.commands import ENDING, RESUMING
 from ._kernel.control.unfinished_runs import UnfinishedRuns
 from ._kernel.durability.deaths import Deaths, count_deaths
 from ._kernel.durability.transitions import close, park
+from ._kernel.phases.output_type import describe_type
 from ._kernel.session.claim import ALONE
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
@@ -97,7 +96,7 @@ class Worker:
     Args:
         runtime: must have a lease, so that a worker that hangs loses its runs.
         engines: engines that cannot be rebuilt from the journal, because their options are code.
-        outputs: the classes of `output=` that runs were started with.
+        outputs: the types of `output=` that runs were started with.
         deps: passed to the tools of runs that were started with deps.
         max_concurrency: the maximum number of concurrent runs.
         poll: seconds between two looks into the journal.
@@ -110,7 +109,7 @@ class Worker:
         runtime: Runtime,
         *,
         engines: Iterable[LoopEngine] = (),
-        outputs: Iterable[type[BaseModel]] = (),
+        outputs: Iterable[Any] = (),
         deps: object = None,
         max_concurrency: int = 10,
         poll: float = 1.0,
@@ -132,7 +131,7 @@ class Worker:
         self._runtime, self._orphans = runtime, orphans
         self._versions = _accepted_versions(runtime.app_version, accepts)
         self._engines = {engine.name: engine for engine in engines}
-        self._outputs = {output.__name__: output for output in outputs}
+        self._outputs = {describe_type(output): output for output in outputs}
         self._deps = deps
         self._max_concurrency = max_concurrency
         self._poll = poll

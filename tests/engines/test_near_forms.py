@@ -17,7 +17,7 @@ from loopwright import (
 from loopwright.journals import MemoryJournal
 from loopwright.messages import Completion
 from loopwright.providers import Capabilities, TextTools
-from loopwright.testing import Script, ScriptedProvider
+from loopwright.testing import Script, ScriptedProvider, crashed
 from recordings import MISSING, fixture
 
 TEXT_ONLY = Capabilities(native_tools=False)
@@ -257,6 +257,24 @@ async def test_without_tools_there_is_nothing_to_promise() -> None:
     model = ScriptedProvider(["I will now search for x."])
     result = await ReActEngine(Runtime(model)).run("Where is x?")
     assert (result.status, result.llm_calls) == ("completed", 1)
+
+
+@pytest.mark.parametrize("lines", [["I will now search for x.", "42."], ["42."]])
+@pytest.mark.parametrize("had_tools", [True, False])
+async def test_a_run_with_a_promise_is_resumed_with_other_tools(
+    lines: list[str], had_tools: bool
+) -> None:
+    tools = [[search], []] if had_tools else [[], [search]]
+    model = ScriptedProvider(lines if had_tools else lines[:1])
+    journal = MemoryJournal()
+    runtime = Runtime(model, tools=tools[0], journal=journal)
+    await ReActEngine(runtime).run("Where is x?", run_id="r")
+    entries = journal.read("r")
+    for keep in range(1, len(entries)):
+        cut = crashed(entries, keep)
+        resumed = Runtime(ScriptedProvider(["42.", "42."]), tools=tools[1], journal=cut)
+        result = await ReActEngine(resumed).resume("r")
+        assert result.status == "completed", (keep, result.error)
 
 
 # A text that cannot be used

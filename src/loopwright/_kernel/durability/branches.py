@@ -54,3 +54,12 @@ class BranchRecords:
         effect = EffectKey.parse(entry.key).place
         self.closed.add(effect)
         self.open.discard(effect)
+
+    def forget(self, key: str, event: object) -> None:
+        """Forget a delivery, or that the engine left its branches: it works beside them again."""
+        effect = EffectKey.parse(key).place
+        if isinstance(event, BranchDelivered):
+            effect = effect.rpartition(".")[0]
+            self.delivered.discard(f"{effect}.{event.index}")
+        self.closed.discard(effect)
+        self.open.add(effect)

@@ -193,3 +193,7 @@ class Effects:
     def forget(self, key: str) -> None:
         """Forget the outcome of an effect."""
         del self.outcomes[key], self._outcome_entries[key]
+
+    def forget_side(self, key: str) -> SideEvent:
+        """Forget what is recorded at a key that is not an effect's; return it."""
+        return self._sides.pop(key)

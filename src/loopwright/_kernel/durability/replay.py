@@ -76,9 +76,16 @@ class Replay:
     def _read_retry(self, entry: Entry, event: RunRetried) -> None:
         """Forget the failures that ended the run, so that these effects begin again."""
         for key in event.forgets:
+            if not EffectKey.parse(key).is_effect:
+                self.forget_delivery(key)
+                continue
             self.effects.forget(key)
             self.recoveries.forget_attempts(key)
             self.scopes.reopen(key)
+
+    def forget_delivery(self, key: str) -> None:
+        """Forget that an engine was given a branch, or left its branches; then these are open again."""
+        self.scopes.branches.forget(key, self.effects.forget_side(key))
 
     def _restart_stopped_engines(self) -> None:
         for key, outcome in list(self.effects.outcomes.items()):

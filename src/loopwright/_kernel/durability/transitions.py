@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ...clock import Clock
-from ...errors import Aborted, ConfigError, ProviderError, UndoFailed
-from ...events.effect_key import EffectKey, undo_key
-from ...events.effects import ChildFinished, ModelFailed, ToolFinished, ToolStarted
+from ...errors import Aborted, ConfigError, UndoFailed
+from ...events.effect_key import undo_key
+from ...events.effects import ToolFinished, ToolStarted
 from ...events.entry import EVENT_VERSION, KINDS, Entry
 from ...events.entry import encode_event as encode
 from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
 from ...journals.base import Claim, Journal, chain_hash
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
+from .forgotten_failures import failed_by_provider, find_forgotten
 from .history import count_messages
 from .replay import Replay, last_event
 
@@ -42,8 +43,8 @@ async def retry(journal: Journal, clock: Clock, run_id: str, reason: str) -> Ent
         last = last_event(entries)
         if isinstance(last, RunParked):
             return RunRetried(reason)
-        if isinstance(last, RunFinished) and _failed_by_provider(last):
-            return RunRetried(reason, _find_forgotten(run_id, entries))
+        if isinstance(last, RunFinished) and failed_by_provider(last):
+            return RunRetried(reason, find_forgotten(run_id, entries))
         raise ConfigError(
             f"run_id: run {run_id!r} is neither parked nor failed by a provider, so there is nothing to retry: "
             "resume it, or fork it before its end"
@@ -98,41 +99,6 @@ def _refuse_ended(run_id: str, entries: Sequence[Entry]) -> None:
     last = last_event(entries)
     if isinstance(last, RunFinished):
         raise ConfigError(f"run_id: run {run_id!r} has ended already as {last.status}")
-
-
-# --- which failures are forgotten ---
-
-
-def _failed_by_provider(ended: RunFinished | ChildFinished) -> bool:
-    return (ended.status, ended.stop_reason) == ("failed", "provider_error")
-
-
-def _find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the keys of the provider's failures that ended a run: nothing came after them in their scopes."""
-    replay = Replay(entries)
-    if replay.recoveries.undo is not None:
-        raise ConfigError(
-            f"run_id: what run {run_id!r} did is undone, so it cannot continue: fork it before its failure"
-        )
-    failed = [key for key in replay.effects.outcomes if _is_failure(replay, key)]
-    # A child's own failures are looked at once the child counts as open again.
-    found: list[str] = []
-    for key in sorted(
-        failed, key=lambda known: len(list(EffectKey.parse(known).around))
-    ):
-        if not replay.scopes.has_outcome_after(key):
-            replay.scopes.reopen(key)
-            found.append(key)
-    return tuple(found)
-
-
-def _is_failure(replay: Replay, key: str) -> bool:
-    outcome = replay.effects.outcomes[key]
-    if isinstance(outcome, ChildFinished):
-        return _failed_by_provider(outcome)
-    return isinstance(outcome, ModelFailed) and isinstance(
-        outcome.error.restore(), ProviderError
-    )
 
 
 # --- the end of a run without its code ---

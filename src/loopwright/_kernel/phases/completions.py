@@ -78,6 +78,8 @@ class BranchGroup(Generic[T]):
         """The branches that ended and were not given yet, in that order."""
         self._working = self._given = 0
         self._changed = asyncio.Event()
+        self._combined: Suspended | None = None
+        """What the engine met where all branches wait."""
 
     # --- the engine's side ---
 
@@ -94,8 +96,8 @@ class BranchGroup(Generic[T]):
 
     def start(self, work: BranchWork[T]) -> int:
         """Begin one more branch; return its index."""
-        if not self._is_open:
-            raise PhaseError("as_completed is not open: use it as `async with`")
+        self._check_open()
+        self._cycle.scope.check_branch(VERB)
         path = f"{self._key}.{len(self._branches)}"
         cycle, scopes = open_branch(self._cycle, path), self._session.replay.scopes
         begun = scopes.has_ended(path) or cycle.scope.is_replaying()
@@ -112,6 +114,7 @@ class BranchGroup(Generic[T]):
 
     async def next(self) -> Finished[T]:
         """Return the outcome of the branch that ended next; raise `StopAsyncIteration` once all are given."""
+        self._check_open()
         scope, number = self._cycle.scope, self._given
         recorded = self._session.replay.effects.side(done_key(self._key, number))
         if recorded is None:
@@ -137,9 +140,14 @@ class BranchGroup(Generic[T]):
             self._is_open = False
             self._places.work_beside(beside=False)
 
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise PhaseError("as_completed is not open: use it as `async with`")
+
     # --- what branches do ---
 
     async def _do_in_turn(self, work: BranchWork[T], cycle: Cycle, turn: Turn) -> T:
+        cycle.scope.enter_branch()
         await turn
         return await do_work(work, cycle)
 
@@ -181,7 +189,8 @@ class BranchGroup(Generic[T]):
             raise self._diverge("the engine left the branches", "it continues")
         await self._wait_until(self._has_next)
         if not self._ended:
-            raise self._cycle.scope.halt(combine_waits(self._waits()))
+            self._combined = combine_waits(self._waits())
+            raise self._cycle.scope.halt(self._combined)
         return self._ended[0]
 
     def _has_next(self) -> bool:
@@ -239,7 +248,8 @@ class BranchGroup(Generic[T]):
         """Wait until every branch has ended or waits, too; then raise what the run waits for."""
         await self._wait_until(lambda: not self._working)
         scope = self._cycle.scope
-        scope.halted = combine_waits([error, *self._waits()])
+        own = [] if error is self._combined else [error]
+        scope.halted = combine_waits([*own, *self._waits()])
         raise scope.halted from error
 
     async def _cut_off(self) -> None:

@@ -194,6 +194,13 @@ class Inference:
         except JournalError as error:
             raise self._session.writer.fail(error) from error
 
+    def was_asked(self, key: str, question: Question) -> bool | None:
+        """Whether a question is the one that the journal holds at a key; `None` if it holds none there."""
+        intent = self._session.replay.effects.intent(key)
+        if not isinstance(intent, ModelRequested):
+            return None
+        return _fingerprint(question, intent.delivered) == intent.fingerprint
+
     def _request(
         self,
         question: Question,

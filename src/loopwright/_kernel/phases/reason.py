@@ -4,7 +4,7 @@ import dataclasses
 from typing import TypedDict
 
 from ...errors import Unreadable
-from ...messages import Message, Proposal
+from ...messages import Completion, Conversation, Message, Proposal
 from ...parsing.promises import is_promise
 from ...providers.base import Sampling
 from .cycle import Cycle
@@ -40,31 +40,47 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
     asked = conversation
     delivered: tuple[Message, ...] = ()
     problem: str | None = None
-    may_call = question.tools and len(cycle.services.tools) > 0
-    has_promised = cycle.session.revision < 1 or not may_call
+    may_promise = cycle.session.revision >= 1 and question.tools
     for _ in range(1 + MAX_REPAIRS):
         again = dataclasses.replace(question, conversation=asked)
         reply = await settle(cycle, again)
         delivered += reply.delivered
         completion = reply.completion
         problem = completion.problem or (CUT if completion.is_cut else None)
-        if not has_promised and is_promise(completion.answer or ""):
-            problem, has_promised = problem or ACT, True
+        asked = asked.add(*reply.delivered)
+        if may_promise and _is_only_promise(completion, problem):
+            may_promise = False
+            to_act = _ask_again(asked, completion, ACT)
+            again = dataclasses.replace(question, conversation=to_act)
+            problem = ACT if _is_asked_to_act(cycle, again) else None
         if problem is None:
             if completion.answer is not None:
                 cycle.keep(conversation.add(*delivered))
             return cycle.issue_proposal(reply.key, completion, delivered)
-        unreadable = Message(
-            "assistant",
-            completion.text,
-            origin="model",
-            reasoning=completion.reasoning,
-        )
-        asked = asked.add(*reply.delivered, unreadable)
-        asked = asked.user(problem, origin="runtime")
+        asked = _ask_again(asked, completion, problem)
     raise Unreadable(
         f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}"
     )
+
+
+def _ask_again(
+    asked: Conversation, completion: Completion, problem: str
+) -> Conversation:
+    """Return a conversation with a reply that does not do, and why it does not."""
+    unreadable = Message(
+        "assistant", completion.text, origin="model", reasoning=completion.reasoning
+    )
+    return asked.add(unreadable).user(problem, origin="runtime")
+
+
+def _is_only_promise(completion: Completion, problem: str | None) -> bool:
+    return problem is None and is_promise(completion.answer or "")
+
+
+def _is_asked_to_act(cycle: Cycle, question: Question) -> bool:
+    """Whether a model that promised to call a tool is asked to do so: as recorded, else where it has tools."""
+    was_asked = cycle.inference.was_asked(cycle.scope.upcoming(), question)
+    return len(cycle.services.tools) > 0 if was_asked is None else was_asked
 
 
 def expect_output(cycle: Cycle, question: Question) -> Question:

@@ -1,6 +1,7 @@
 """Track where a strategy is in its program: keys, one verb in flight, signals of its own."""
 
 import asyncio
+import contextvars
 import hashlib
 from collections.abc import Iterator
 from types import TracebackType
@@ -15,7 +16,7 @@ from ...errors import (
     Suspended,
     UnknownOutcome,
 )
-from ...events.effect_key import side_key
+from ...events.effect_key import is_inside, side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Completion, Message, Usage
 from .progress_monitor import ProgressMonitor
@@ -28,6 +29,8 @@ CANCELLED_VERB = (
     "could not be resumed. Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and "
     "wait_for, and use run.gather or run.as_completed in place of TaskGroup"
 )
+_BRANCH = contextvars.ContextVar("branch", default="")
+"""The path of the branch beside its engine in which code runs, also in tasks that it began."""
 
 
 class EngineUsage:
@@ -117,6 +120,7 @@ class Scope:
 
     def side_key(self, kind: str) -> str:
         """Return the key of the next note, clock reading, id or loop."""
+        self.check_branch(kind)
         self._refuse_second(kind)
         number = self._sides.get(kind, 0)
         self._sides[kind] = number + 1
@@ -168,6 +172,7 @@ class Scope:
         A signal that ends the whole run waits until the scope has replayed all that it
         had begun when the signal came. `recorded` says so of this verb.
         """
+        self.check_branch(verb)
         if self.verb:
             self._refuse_second(verb)
         if not recorded:
@@ -205,6 +210,19 @@ class Scope:
         cuts = self.session.signals.cuts
         if cuts.is_cut(self.path) and not self.has_gone_on():
             cuts.check(self.path)
+
+    def enter_branch(self) -> None:
+        """Note that the task that runs works in this branch, beside the engine."""
+        _BRANCH.set(self.path)
+
+    def check_branch(self, verb: str) -> None:
+        """Raise `PhaseError` if a branch asks for something in the scope of its engine, in an order by the clock."""
+        branch = _BRANCH.get()
+        if branch and not is_inside(self.path, branch):
+            raise PhaseError(
+                f"{verb} was called in a branch of as_completed, of the run that the branch works beside: "
+                "use the run that the work is given"
+            )
 
     def _refuse_second(self, verb: str) -> None:
         if self.verb:

@@ -18,12 +18,14 @@ from .errors import ConfigError, LoopwrightError, format_error
 from .events.lifecycle import read_start
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
 from .journals.base import Journal, RunInfo
+from .journals.capabilities import list_page
+from .journals.listing import ListedRun, RunFilter
 from .journals.memory import MemoryJournal
 from .knowledge.base import Knowledge
 from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits
-from .plugins import build_provider, load_engine_class
+from .plugins import available_engines, build_provider, load_engine_class
 from .providers.base import Provider
 from .providers.context import ContextPolicy, SlidingContext
 from .providers.prices import Price, Prices
@@ -187,6 +189,29 @@ class Runtime(Services):
             logger().warning("run_not_resumed", run_id=run_id, error=problem)
             return None
 
+    async def runs(
+        self,
+        where: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        engines: Iterable[LoopEngine] = (),
+        accepts: Iterable[str] = (),
+    ) -> list[ListedRun]:
+        """Return the runs of the journal, newest first, each with what this process lacks to resume it.
+
+        Args:
+            where: selects runs; `None` for all.
+            limit: how many at most.
+            before: lists those that began before this run, for the next page.
+            engines: engines of your own that no distribution registers, as for `Worker`.
+            accepts: versions of the application that this code can replay beside its own, as for `Worker`.
+        """
+        versions = accepted_versions(self.app_version, accepts)
+        names = {*available_engines(), *(engine.name for engine in engines)}
+        listed = await asyncio.to_thread(list_page, self.journal, where, limit, before)
+        return [ListedRun.of(info, names, versions) for info in listed]
+
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Answer a waiting run's question about a call whose outcome is unknown.
 
@@ -244,6 +269,19 @@ class Runtime(Services):
         close = getattr(self._owned_provider, "aclose", None)
         if close is not None:
             await close()
+
+
+def accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:
+    """Return the versions whose runs are taken by code of the version `own`, `None` for all."""
+    others = frozenset((accepts,) if isinstance(accepts, str) else accepts)
+    if own:
+        return others | {own}
+    if others:
+        raise ConfigError(
+            f"accepts: a worker without a version takes every run, got {sorted(others)}; "
+            "pass Runtime(app_version=...) or leave it out"
+        )
+    return None
 
 
 def _wakes(info: RunInfo) -> bool:

@@ -30,7 +30,7 @@ from .journals.base import RunInfo
 from .journals.claims import LeaseWatch, find_ending, get_watch, is_orphaned
 from .plugins import available_engines
 from .result import Result
-from .runtime import Runtime
+from .runtime import Runtime, accepted_versions
 
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
 ISOLATION_PATIENCE = 60.0
@@ -129,7 +129,7 @@ class Worker:
         if orphans not in ("leave", "close"):
             raise ConfigError(f'orphans: must be "leave" or "close", got {orphans!r}')
         self._runtime, self._orphans = runtime, orphans
-        self._versions = _accepted_versions(runtime.app_version, accepts)
+        self._versions = accepted_versions(runtime.app_version, accepts)
         self._engines = {engine.name: engine for engine in engines}
         self._outputs = {describe_type(output): output for output in outputs}
         self._deps = deps
@@ -415,19 +415,6 @@ def _has_diverged(version: str, entries: list[Entry]) -> bool:
     if version:
         return version in find_diverged_versions(entries)
     return count_divergences(entries) >= MAX_DIVERGENCES
-
-
-def _accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:
-    """Return the versions whose runs a worker takes, `None` for all."""
-    others = frozenset((accepts,) if isinstance(accepts, str) else accepts)
-    if own:
-        return others | {own}
-    if others:
-        raise ConfigError(
-            f"accepts: a worker without a version takes every run, got {sorted(others)}; "
-            "pass Runtime(app_version=...) or leave it out"
-        )
-    return None
 
 
 def _is_free(info: RunInfo, watch: LeaseWatch) -> bool:

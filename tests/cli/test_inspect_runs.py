@@ -49,6 +49,28 @@ def entries(invoke: Invoke, run_id: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("three_runs")
+def test_runs_of_versions_that_are_not_served_are_marked(invoke: Invoke) -> None:
+    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
+    invoke("run", "Go.", *wipe, "--run-id", "r4", "--wait", "--app-version", "1")
+
+    def missing(*words: str) -> dict[str, str]:
+        rows = map(json.loads, invoke("runs", "--json", *words).stdout.splitlines())
+        return {row["run_id"]: row["missing"] for row in rows if row["missing"]}
+
+    assert missing() == {}
+    assert missing("--app-version", "2") == {"r3": "version", "r4": "version"}
+    assert missing("--app-version", "2", "--accepts", "1") == {"r3": "version"}
+    shown = invoke("runs", "--app-version", "2", "--status", "waiting").stdout
+    assert "waiting, version 1 not served" in shown
+    assert "waiting, version unnamed not served" in shown
+    refused = invoke("runs", "--accepts", "1")
+    assert (refused.exit_code, "accepts: a worker without" in refused.stderr) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.usefixtures("three_runs")
 def test_runs_are_listed_newest_first(invoke: Invoke) -> None:
     done = invoke("runs")
 
@@ -72,8 +94,8 @@ def test_runs_can_be_chosen_by_status_and_told_as_json(invoke: Invoke) -> None:
     assert told.pop("version")
     assert told == {
         "run_id": "r3", "engine": "react", "status": "waiting", "entries": 5, "parent_run": None, "fork_seq": None,
-        "orphaned": False, "installed": True, "lease_until": None, "app_version": "", "tags": {}, "thread": "",
-        "agent": "", "wake_at": 0.0, "damage": "",
+        "orphaned": False, "installed": True, "missing": "", "lease_until": None, "app_version": "", "tags": {},
+        "thread": "", "agent": "", "wake_at": 0.0, "damage": "",
     }  # fmt: skip
 
 

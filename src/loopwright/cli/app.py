@@ -8,11 +8,26 @@ import typer
 
 from .._internal.version import __version__
 from ..errors import ConfigError
+from ..runtime import accepted_versions
 from .config import CommandOptions
 from .control import commands
 from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_error
 from .inspect_runs import choose_runs, list_runs, show_run, verify_runs
-from .options import Journal, Run, SharedOptions, end, with_shared_options
+from .options import (
+    Accepts,
+    Journal,
+    MaxConcurrency,
+    NewRunId,
+    OfEngine,
+    OfStatus,
+    OwnVersion,
+    Poll,
+    Run,
+    SharedOptions,
+    WithText,
+    end,
+    with_shared_options,
+)
 from .plugins import list_engines, list_plugins, show_engine
 from .replay_check import check_replays
 from .run import Task, copy_to_fork, resume_run, start_run
@@ -43,29 +58,11 @@ Saga: TypeAlias = Annotated[
         help="Undo the tool calls that can be undone unless the run completes.",
     ),
 ]
-NewRunId: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="The id of the run; by default a new one."),
-]
 Lease: TypeAlias = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
         help="A run whose worker does not renew its lease for so long is taken over.",
-    ),
-]
-MaxConcurrency: TypeAlias = Annotated[
-    int, typer.Option(metavar="N", help="The largest number of concurrent runs.")
-]
-Poll: TypeAlias = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="The interval at which the journal is read."),
-]
-Accepts: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="VERSION",
-        help="Another version whose runs are taken too, with --app-version; '' is that of runs without one. Repeatable.",
     ),
 ]
 Once: TypeAlias = Annotated[
@@ -382,30 +379,22 @@ def fork(
 def runs(
     context: typer.Context,
     journal: Journal = None,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STATUS",
-            help="Only runs that are running, released, suspended, waiting, completed, stuck, limit, aborted or failed.",
-        ),
-    ] = None,
+    status: OfStatus = None,
     tag: Tags = None,
     thread: Thread = "",
-    engine: Annotated[
-        str, typer.Option(metavar="NAME", help="Only the runs of an engine.")
-    ] = "",
-    text: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="Only runs with it in id, engine, thread or tags."
-        ),
-    ] = "",
+    engine: OfEngine = "",
+    text: WithText = "",
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="The newest N of them.")
     ] = None,
+    app_version: OwnVersion = "",
+    accepts: Accepts = None,
     json: LinesOfJson = False,
 ) -> None:
     """List the runs of a journal, newest first.
+
+    A run that cannot be resumed here is marked: its engine is not installed, or (with --app-version) its version is not
+    served.
 
     \b
     Example: loopwright runs --status waiting --tag user=42 --limit 20
@@ -414,7 +403,8 @@ def runs(
 
     def work() -> int:
         where = choose_runs(status, parse_tags(tag), thread, engine, text)
-        return list_runs(journal, where, limit, as_json=json)
+        versions = accepted_versions(app_version, accepts or ())
+        return list_runs(journal, where, limit, versions, as_json=json)
 
     end(context, work)
 

@@ -4,16 +4,16 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import cast, get_args
+from typing import get_args
 
 from ..clock import SystemClock
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification
-from ..journals.capabilities import PagedJournal
+from ..journals.capabilities import list_page
 from ..journals.claims import LeaseWatch, get_watch, is_orphaned
-from ..journals.listing import RunFilter, take_page
+from ..journals.listing import ListedRun, RunFilter
 from ..plugins import available_engines
 from .config import open_journal, resolve_journal
 from .progress import format_full_line, format_line, format_table
@@ -38,21 +38,23 @@ def choose_runs(
 
 
 def list_runs(
-    journal: str | None, where: RunFilter, limit: int | None, *, as_json: bool
+    journal: str | None,
+    where: RunFilter,
+    limit: int | None,
+    versions: frozenset[str] | None = None,
+    *,
+    as_json: bool,
 ) -> int:
-    """List the runs that a filter selects, newest first."""
-    opened = open_journal(journal)
-    pages = cast("object", opened)
-    if isinstance(pages, PagedJournal):
-        found = pages.runs(where=where, limit=limit)
-    else:
-        found = take_page(opened.runs(), where, limit, None)
+    """List the runs that a filter selects, newest first; `versions` are those that are served, `None` for all."""
+    opened, engines = open_journal(journal), available_engines()
+    infos = list_page(opened, where, limit)
+    found = [ListedRun.of(info, engines, versions) for info in infos]
     watch = get_watch(opened, SystemClock())
     if as_json:
-        for info in found:
-            write(json_text(_describe_run(info, watch)))
+        for listed in found:
+            write(json_text(_describe_run(listed, watch)))
     elif found:
-        write_table(HEADINGS, (_format_row(info, watch) for info in found))
+        write_table(HEADINGS, (_format_row(listed, watch) for listed in found))
     else:
         sys.stderr.write(_report_no_runs(journal, *where.statuses))
     return 0
@@ -127,23 +129,27 @@ def _report_no_runs(journal: str | None, status: str | None = None) -> str:
     return f"no {which} in {clean(resolve_journal(journal))}\n"
 
 
-def _format_row(info: RunInfo, watch: LeaseWatch) -> tuple[str, ...]:
+def _format_row(listed: ListedRun, watch: LeaseWatch) -> tuple[str, ...]:
+    info = listed.info
     parent = f"{info.parent_run} at {info.fork_seq}" if info.parent_run else ""
     return (
         info.run_id,
         info.engine,
-        _describe_status(info, watch),
+        _describe_status(listed, watch),
         _format_time(info.created),
         str(info.head_seq),
         parent,
     )
 
 
-def _describe_status(info: RunInfo, watch: LeaseWatch) -> str:
-    """Return a run's status, and whether its engine is missing."""
-    status = _describe_work(info, watch)
-    is_missing = info.status in RESUMABLE and info.engine not in available_engines()
-    return f"{status}, engine not installed" if is_missing else status
+def _describe_status(listed: ListedRun, watch: LeaseWatch) -> str:
+    """Return a run's status, and what is missing to resume it."""
+    status = _describe_work(listed.info, watch)
+    if listed.missing == "engine":
+        return f"{status}, engine not installed"
+    if listed.missing == "version":
+        return f"{status}, version {listed.info.app_version or 'unnamed'} not served"
+    return status
 
 
 def _describe_work(info: RunInfo, watch: LeaseWatch) -> str:
@@ -169,13 +175,15 @@ def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _describe_run(info: RunInfo, watch: LeaseWatch) -> dict[str, object]:
+def _describe_run(listed: ListedRun, watch: LeaseWatch) -> dict[str, object]:
+    info = listed.info
     return {
         "run_id": info.run_id,
         "engine": info.engine,
         "status": info.status,
         "orphaned": is_orphaned(info, watch),
         "installed": info.engine in available_engines(),
+        "missing": listed.missing,
         "lease_until": info.lease_until,
         "created": info.created,
         "entries": info.head_seq,

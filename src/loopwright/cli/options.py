@@ -26,6 +26,48 @@ Run: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="RUN", help="The id of the run; see `loopwright runs`."),
 ]
+NewRunId: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="The id of the run; by default a new one."),
+]
+MaxConcurrency: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", help="The largest number of concurrent runs.")
+]
+Poll: TypeAlias = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", help="The interval at which the journal is read."),
+]
+Accepts: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="VERSION",
+        help="Another version whose runs are taken too, with --app-version; '' is that of runs without one. Repeatable.",
+    ),
+]
+OfStatus: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STATUS",
+        help="Only runs that are running, released, suspended, waiting, completed, stuck, limit, aborted or failed.",
+    ),
+]
+OfEngine: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME", help="Only the runs of an engine.")
+]
+WithText: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT", help="Only runs with it in id, engine, thread or tags."
+    ),
+]
+OwnVersion: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--app-version",
+        metavar="VERSION",
+        help="The version of your code: runs of other versions are marked as not served.",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .claims import get_claimed_status as get_claimed_status
     from .claims import is_orphaned as is_orphaned
     from .leases import Lease as Lease
+    from .listing import ListedRun as ListedRun
     from .listing import RunFilter as RunFilter
     from .memory import MemoryJournal as MemoryJournal
     from .owner import Owner as Owner
@@ -60,7 +61,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "is_orphaned",
             ),
             ".leases": ("Lease",),
-            ".listing": ("RunFilter",),
+            ".listing": ("ListedRun", "RunFilter"),
             ".memory": ("MemoryJournal",),
             ".owner": ("Owner",),
             ".sqlite.journal": ("SQLiteJournal",),

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
-from .base import RunInfo
-from .listing import RunFilter
+from .base import Journal, RunInfo
+from .listing import RunFilter, take_page
 
 
 @runtime_checkable
@@ -75,3 +75,16 @@ class RetainingJournal(Protocol):
     async def close(self) -> None:
         """Make all queued entries durable, and close the journal."""
         ...
+
+
+def list_page(
+    journal: Journal,
+    where: RunFilter | None = None,
+    limit: int | None = None,
+    before: str | None = None,
+) -> list[RunInfo]:
+    """Return the runs that a filter selects, newest first, from a journal that lists pages or one that does not."""
+    pages = cast("object", journal)
+    if isinstance(pages, PagedJournal):
+        return pages.runs(where=where, limit=limit, before=before)
+    return take_page(journal.runs(), where, limit, before)

@@ -1,11 +1,11 @@
 """What runs are listed by: a filter of their tags, thread, status and time."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigError
-from .base import RunInfo
+from .base import RESUMABLE, RunInfo
 
 MAX_TAGS = 32
 """The maximum number of tags of a run."""
@@ -13,6 +13,35 @@ MAX_TAG_NAME = 64
 """The maximum number of characters in the name of a tag."""
 MAX_TAG_VALUE = 256
 """The maximum number of characters in the value of a tag, and in the name of a thread."""
+
+
+Missing: TypeAlias = Literal["", "engine", "version"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedRun:
+    """A run as a process lists it.
+
+    Args:
+        info: the run.
+        missing: what the process lacks to resume it: its "engine" is not installed, or its code is of another "version"
+            than those that the process takes; empty for nothing, and for a run that has ended.
+    """
+
+    info: RunInfo
+    missing: Missing = ""
+
+    @classmethod
+    def of(
+        cls, info: RunInfo, engines: Container[str], versions: Container[str] | None
+    ) -> "ListedRun":
+        """Return a run as a process lists it that has these engines and takes these versions, `None` for all."""
+        if info.status not in RESUMABLE:
+            return cls(info)
+        if info.engine not in engines:
+            return cls(info, "engine")
+        is_taken = versions is None or info.app_version in versions
+        return cls(info, "" if is_taken else "version")
 
 
 @dataclasses.dataclass(frozen=True)

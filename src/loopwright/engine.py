@@ -47,7 +47,7 @@ from .journals.base import RunHeader, check_run_id
 from .journals.listing import check_tags, check_thread
 from .journals.owner import new_owner
 from .labels import Label, highest
-from .messages import Conversation, Effect, Json, check_call_results
+from .messages import Conversation, Effect, Json, Message, check_call_results
 from .prompts import PromptSet
 from .providers.base import Delta, Sampling
 from .providers.provider_tools import check_provider_tools
@@ -76,7 +76,7 @@ class RunOptions(TypedDict, total=False):
     deps: object
     """What the tools get as `ToolContext.deps`; it is never recorded."""
     system: str | None
-    """The system message, in place of the conversation's own."""
+    """The system message of the conversation, in place of one that it has."""
     saga: bool
     """Whether to undo what its tools did (`@tool(compensate=...)`) unless the run completes."""
     tags: Mapping[str, str]
@@ -366,7 +366,7 @@ class LoopEngine(Options):
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
             run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
-            tags=_redact_tags(services, tags), app_version=services.app_version,
+            tags=_redact_tags(services, tags), app_version=services.app_version, agent=services.agent_name,
             thread=services.redactor.redact_text(check_thread(thread)))  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
@@ -377,9 +377,9 @@ class LoopEngine(Options):
         session.delimiter = delimiter_of(run_id, created)
         read = _observe_task(session, conversation)
         started = RunStarted(
-            self.name, options, opaque, messages, to_jsonable_python(services.limits), model,
-            deps is not None, saga, __version__, created, session.delimiter, read.label, services.app_version,
-            dict(header.tags), header.thread, "", session.journal_id, sampling.options, REVISION, read.untrusted, follows,
+            self.name, options, opaque, messages, to_jsonable_python(services.limits), model, deps is not None, saga,
+            __version__, created, session.delimiter, read.label, services.app_version, dict(header.tags), header.thread,
+            header.agent, session.journal_id, sampling.options, REVISION, read.untrusted, follows,
         )  # fmt: skip
         session.writer.begin(started, begin_whole(started, conversation))
         return conversation, session
@@ -464,4 +464,18 @@ def _read_task(task: object, system: str | None) -> Conversation:
         last.role == "user" and last.origin == "engine"
     ):  # `conversation.user(...)`, called by who starts the run
         task = replace_last(task, dataclasses.replace(last, origin="caller"))
-    return task.with_system(system) if system else task
+    return _replace_system(task, system) if system else task
+
+
+def _replace_system(task: Conversation, text: str) -> Conversation:
+    """Return a conversation with that system message in place of its own."""
+    first, rest = task.messages[0], task.messages
+    if first.role == "system":
+        if first.content == text:
+            return task
+        rest = rest[1:]
+    label, untrusted = task.label, task.untrusted
+    replaced = Conversation([Message("system", text), *rest])
+    return replaced.with_provenance(
+        highest((label, replaced.label)), untrusted=untrusted or replaced.untrusted
+    )

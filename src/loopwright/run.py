@@ -23,6 +23,7 @@ from ._kernel.phases.engine_output import clean_answer, wrap_error
 from ._kernel.phases.gather import BranchWork, gather
 from ._kernel.phases.human import ask_user, take_follow_up
 from ._kernel.phases.inference import Question
+from ._kernel.phases.instructions import settle_instructions
 from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.reason import ReasonOptions, reason, settle
@@ -459,6 +460,7 @@ async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> Run
     error: LoopwrightError | None = None
     run, usage = Run(cycle), cycle.scope.engine_usage
     try:
+        await settle_instructions(cycle)
         answer = clean_answer(cycle, await engine.solve(run))
         while is_root and take_follow_up(cycle, answer):
             answer = clean_answer(cycle, await engine.solve(run))

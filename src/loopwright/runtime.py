@@ -5,13 +5,17 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from ._internal.log import logger
 from ._internal.sync import LOOP_THREAD
 from ._kernel.control.inbox_poller import InboxWatcher
 from ._kernel.control.run_control import RunControl
+from ._kernel.session.instructions import Instructions
 from ._kernel.session.services import Observer, OnUnknown, Services, User
+from .agents.agent import Agent, AgentDefinition, define_agent
+from .agents.recorded_engine import build_recorded
+from .agents.registry import Agents
 from .clock import MAX_SECONDS, Clock, SystemClock
 from .engine import LoopEngine, ResumeOptions
 from .errors import ConfigError, LoopwrightError, format_error
@@ -75,6 +79,8 @@ class Runtime(Services):
     """
 
     _owned_provider: Provider | None
+    agents: Agents
+    """The agents of the application by name; `agent` adds one."""
 
     def __init__(
         self,
@@ -115,11 +121,66 @@ class Runtime(Services):
             on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, token_meters={},
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=_check_version(app_version))  # fmt: skip
-        object.__setattr__(self, "_owned_provider", owned)  # of a frozen class
+        vars(self).update(_owned_provider=owned, agents=Agents())  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""
         return load_engine_class(name)(self, **options)
+
+    @overload
+    def agent(
+        self,
+        name: str,
+        *,
+        instructions: Instructions = ...,
+        engine: str | LoopEngine = ...,
+        tools: Tools | None = ...,
+        output: None = ...,
+        description: str = ...,
+        limits: Limits | None = ...,
+    ) -> Agent[None]: ...
+    @overload
+    def agent(
+        self,
+        name: str,
+        *,
+        instructions: Instructions = ...,
+        engine: str | LoopEngine = ...,
+        tools: Tools | None = ...,
+        output: type[Model],
+        description: str = ...,
+        limits: Limits | None = ...,
+    ) -> Agent[Model]: ...
+    def agent(
+        self,
+        name: str,
+        *,
+        instructions: Instructions = "",
+        engine: str | LoopEngine = "react",
+        tools: Tools | None = None,
+        output: type[Any] | None = None,
+        description: str = "",
+        limits: Limits | None = None,
+    ) -> Agent[Any]:
+        """Define an agent: an engine with instructions of its own, which runs are resumed by.
+
+        Raises `ConfigError` for a name that another agent or an engine has.
+
+        Args:
+            name: letters, digits, "_" and "-"; watchers, logs and traces have it.
+            instructions: a text; a `Template` that is filled from `deps`; or a function of an `InstructionContext`, sync
+                or async. They are in front of each request, and no part of the conversation.
+            engine: the name of an engine, or an engine, whose options are taken over.
+            tools: the tools that the agent may call; `None` is the runtime's.
+            output: the type as which its answers are read, as in `LoopEngine.run`.
+            description: what it is for, in a line, for other agents.
+            limits: what its runs may use; `None` is the runtime's.
+        """
+        self.agents.check_name(name)
+        definition = AgentDefinition(
+            name, instructions, tools, output, description, limits
+        )
+        return self.agents.add(define_agent(self, engine, definition))
 
     async def resume(
         self,
@@ -133,6 +194,8 @@ class Runtime(Services):
         Raises `ConfigError` for an option that is code or a live object: then build the engine and call its `resume`.
         """
         engine = await self._rebuild_engine(run_id)
+        if output is None and engine.runtime.agent_name:
+            output = self.agents[engine.runtime.agent_name].output
         return await engine.resume(run_id, output=output, **options)
 
     def resume_sync(
@@ -228,31 +291,20 @@ class Runtime(Services):
     async def _rebuild_engine(self, run_id: str) -> LoopEngine:
         """Rebuild the engine of a run from its recorded name and options."""
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
+        if started.agent:
+            return self.agents.find(started.agent, run_id).rebuild(started)
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "
                 f"which no journal holds: build the {started.engine} engine again and call its resume()"
             )
         try:
-            return self._build_recorded(started.engine, started.options)
+            return build_recorded(self, started.engine, started.options)
         except ConfigError as error:
             cure = f"an engine that is not installed is resumed with YourEngine(runtime).resume({run_id!r})"
             raise ConfigError(
                 f"run {run_id!r} cannot be rebuilt: {error}; {cure}"
             ) from None
-
-    def _build_recorded(self, name: str, recorded: Mapping[str, Any]) -> LoopEngine:
-        options = {option: self._restore(value) for option, value in recorded.items()}
-        return self.engine(name, **options)
-
-    def _restore(self, value: Any) -> Any:
-        """Return a recorded option; rebuild a nested engine."""
-        if not isinstance(value, dict):
-            return value
-        nested = cast("dict[str, Any]", value)
-        if nested.keys() != {"engine", "options"}:
-            return nested
-        return self._build_recorded(nested["engine"], nested["options"])
 
     async def __aenter__(self) -> Self:
         """Enter a context that closes what the runtime created."""

@@ -145,6 +145,7 @@ class Worker:
 
     async def serve(self) -> None:
         """Claim and resume runs until cancelled; then release those at work to other workers."""
+        self._runtime.agents.close()
         try:
             while True:
                 await self._start_runs()
@@ -258,7 +259,9 @@ class Worker:
         return False
 
     def _is_accepted(self, info: RunInfo) -> bool:
-        """Return whether a run is of a version that this worker takes."""
+        """Return whether a run is of a version that this worker takes, and its agent is there."""
+        if info.agent and info.agent not in self._runtime.agents:
+            return False
         return self._versions is None or info.app_version in self._versions
 
     def _has_rested(self, memory: _Memory, deaths: Deaths) -> bool:
@@ -397,7 +400,8 @@ class Worker:
         started = read_start(info.run_id, entries)
         deps = self._deps if started.deps else None
         output = self._outputs.get(started.output or "")
-        engine = self._engines.get(started.engine, self._runtime)
+        own = None if started.agent else self._engines.get(started.engine)
+        engine = own or self._runtime
         return await engine.resume(info.run_id, output=output, deps=deps)
 
     async def _release(self) -> None:

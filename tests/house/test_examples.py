@@ -134,6 +134,13 @@ SHOWN = {
         "Forgotten: 1",
         "Known: 0",
     ],
+    "agents.py": [
+        "You help Ada, a customer of the bank.                      2 messages",
+        "You look cards up. Say what you found, nothing else.       4 messages",
+        "You help Ada, a customer of the bank.                      6 messages",
+        "The conversation: user, assistant, tool, assistant, user, assistant",
+        "Your card was blocked on Monday, Ada.",
+    ],
     "structured_output.py": [
         "The model was told: That cannot be used: Invoice: total: required. "
         "Reply with the corrected JSON and nothing else.",

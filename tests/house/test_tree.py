@@ -7,6 +7,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "loopwright"
 PACKAGES = {
     "_internal",
     "_kernel",
+    "agents",
     "cli",
     "engines",
     "events",

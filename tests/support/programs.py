@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
+from loopwright.agents import InstructionContext
 from loopwright.engines import FileReflections, MemoryReflections
 from loopwright.errors import TimedOut
 from loopwright.gates import Approver, Decision, InstantGate
@@ -374,9 +376,30 @@ PROGRAMS: dict[str, Program] = {
     ),
 }  # fmt: skip
 
+
+def instruct(about: InstructionContext) -> str:
+    """Instructions that are different each time that they are written."""
+    return f"You are {uuid.uuid4()}."
+
+
+def compare_instructions(request: Request) -> Line:
+    """A model that looks whether its instructions stay the same."""
+    calls = [made for message in request.conversation for made in message.calls]
+    if not calls:
+        return call("put", what=request.system)
+    said = {str(made.arguments["what"]) for made in calls}
+    if len(calls) == 1:
+        return call("look", what=request.system)
+    return "the same" if said == {request.system} else "others"
+
+
 OTHER_PROGRAMS: dict[str, Program] = {
     "knowing": Program(
         _named("react"), turns(_FACT, call("send", what="card"), "blue"), "blue", tools=(send,), knowledge=_remembers
+    ),
+    "instructed": Program(
+        lambda runtime: runtime.agent("helper", instructions=instruct).engine,
+        compare_instructions, "the same", tools=(look, put),
     ),
     "curious": Program(Curious, lambda request: "blue", "blue", tools=(send,)),
     "impatient": Program(

@@ -388,16 +388,17 @@ class SleepSet(DescribedEvent, heading="sleep", level="info"):
 class ChildStarted(DescribedEvent, heading="child", level="info"):
     """Another engine runs as a child; its entries have keys below this one.
 
-    `about` is the beginning of its task.
+    `about` is the beginning of its task. `agent` is the name of the agent that it works for, if it is one's.
     """
 
     engine: Annotated[str, public(log="")]
     options: JsonObject
     fingerprint: str
     about: Annotated[str, CONTENT] = ""
+    agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
 
     def summary(self) -> str:
-        return f"{self.engine} starts"
+        return f"{self.agent or self.engine} starts"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -478,7 +479,7 @@ class BreakerChanged(
 
 @dataclasses.dataclass(frozen=True)
 class DriftNoticed(DescribedEvent, heading="drift", level="warning"):
-    """On replay something differs that does not break the run: model, sampling, tools, limits, or a note."""
+    """On replay something differs that does not break the run: model, sampling, tools, limits, instructions, a note."""
 
     what: Annotated[str, public("loopwright.drift")]
     before: Annotated[str, CONTENT]

@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 
 from ..errors import JournalError
 from ..messages import JsonObject
+from .agents import AgentEvent
 from .branches import BranchEvent
 from .control import ControlEvent
 from .describe import DescribedEvent, format_value
@@ -32,6 +33,7 @@ Event: TypeAlias = (
     RunEvent
     | ControlEvent
     | EffectEvent
+    | AgentEvent
     | BranchEvent
     | RecoveryEvent
     | KnowledgeUnavailable

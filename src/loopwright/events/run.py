@@ -184,7 +184,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
             if value not in (None, {}, [])
         }
         options = [f"{name}={format_value(value)}" for name, value in given.items()]
-        return f"{self.engine}  {', '.join(options)}".rstrip()
+        agent = f"{self.agent}: " if self.agent else ""
+        return f"{agent}{self.engine}  {', '.join(options)}".rstrip()
 
     def lines(self) -> list[tuple[str, str]]:
         instructions = [one for one in self.messages if one.role == "system"]

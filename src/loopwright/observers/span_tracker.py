@@ -177,6 +177,7 @@ class TrackedRun:
         event = entry.event
         started = event if isinstance(event, RunStarted) else None
         name = event.engine if isinstance(event, (RunStarted, RunResumed)) else ""
+        name = (started.agent if started else "") or name
         self.root = Activity(
             "agent", name, entry.run_id, "", entry.at, started, resumed=started is None
         )
@@ -386,7 +387,7 @@ def _name_activity(intent: EffectIntent) -> tuple[ActivityKind, str]:
         case SleepSet():
             return "effect", "sleep"
         case ChildStarted():
-            return "agent", intent.engine
+            return "agent", intent.agent or intent.engine
 
 
 def _restore_activity(

@@ -82,6 +82,7 @@ class Request:
         as_text: the engine reads the reply itself, so a text dialect must return it unchanged.
         timeout: seconds that one attempt may take, `None` without a bound. The runtime enforces it; a provider that
             asks several others (`bounds_attempts`) applies it to each of them.
+        system: the instructions of the agent that asks; the system message of the conversation begins with them.
         guard: the circuit breakers of the run, which no model reads; a provider that asks several others makes each
             attempt in `with admit_attempt(provider, request):`.
         provider_tools: the tools that the provider may run by itself.
@@ -95,6 +96,7 @@ class Request:
     schema: OutputSchema | None = None
     as_text: bool = False
     timeout: float | None = None
+    system: str = ""
     guard: CallGuard | None = dataclasses.field(default=None, compare=False, repr=False)
     provider_tools: tuple[ProviderTool, ...] = ()
     max_provider_calls: int | None = None
@@ -128,6 +130,7 @@ class Delta:
         completion: the whole reply, in the last delta only; the run uses nothing else.
         key: the effect that it belongs to, which the run fills in; concurrent branches have different keys.
         attempt: the attempt of the model call, from 1: where it grows, the text of the attempt before is void.
+        agent: the name of the agent whose model replies; empty for none.
     """
 
     text: str = ""
@@ -136,6 +139,7 @@ class Delta:
     completion: Completion | None = None
     key: str = ""
     attempt: int = 1
+    agent: str = ""
 
 
 class Provider(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
+from ...events.agents import InstructionsSet
 from ...events.branches import (
     BranchDelivered,
     BranchesClosed,
@@ -46,6 +47,7 @@ Intent: TypeAlias = (
 )
 SideEvent: TypeAlias = (
     FactNoted
+    | InstructionsSet
     | ClockRead
     | PatchDecided
     | FollowedUp
@@ -58,7 +60,8 @@ SideEvent: TypeAlias = (
 OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
 INTENTS: tuple[type[Any], ...] = Intent.__args__
 NOTED = (
-    FactNoted, ClockRead, PatchDecided, FollowedUp, TimeoutSet, BranchesOpened, BranchDelivered, BranchesClosed,
+    FactNoted, InstructionsSet, ClockRead, PatchDecided, FollowedUp, TimeoutSet,
+    BranchesOpened, BranchDelivered, BranchesClosed,
 )  # fmt: skip
 OWN_STARTED = (EffectStarted, ChildStarted)
 OWN_FINISHED = (EffectFinished, ChildFinished)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ...events.agents import InstructionsSet
 from ...events.control import Declassified, FollowedUp
 from ...events.effect_key import EffectKey
 from ...events.effects import (
@@ -45,6 +46,7 @@ class Totals:
             ToolStarted: self._read_tool_start,
             ToolFinished: self._read_result,
             EffectFinished: self._read_result,
+            InstructionsSet: self._read_result,
             FollowedUp: self._read_text,
             RecoveryTriggered: self._read_recovery,
             Declassified: self._read_declassification,

@@ -67,7 +67,9 @@ async def _start(
     clearance = dataclasses.replace(cycle.clearance, guards=guards)
     await cycle.permit_own("delegate", arguments, "write", key, clearance)
     options = engine.recorded_options()[0]
-    session.writer.record_after_replay(key, ChildStarted(name, options, found, about))
+    session.writer.record_after_replay(
+        key, ChildStarted(name, options, found, about, engine.runtime.agent_name)
+    )
 
 
 def _finish(

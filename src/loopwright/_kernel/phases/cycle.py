@@ -107,6 +107,7 @@ class Cycle:
             services,
             self.engine.sampling,
             Offers(session, services, self.permit_own),
+            self.scope.engine_usage,
         )
         self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
         calls = ToolCalls(session, services, self.clearance.version)

@@ -168,8 +168,9 @@ class FittedCall:
         secrets = self._session.secrets
         sent = secrets.restore_opaque_data(request.conversation)
         request = dataclasses.replace(request, conversation=sent)
+        agent, failed = self._services.agent_name, self._failed
         return ModelCall(
-            self._session, self._key, self._provider, request, self._failed
+            self._session, self._key, self._provider, request, failed, agent
         )
 
     def _record_failed(self, error: ProviderError) -> None:

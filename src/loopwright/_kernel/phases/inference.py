@@ -44,7 +44,7 @@ from ...security.redaction.messages import redact_completion
 from ..durability.description import describe_question
 from ..durability.history import is_loaded
 from ..durability.recorded_messages import delivered_code
-from ..session.scope import fingerprint
+from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
 from ..session.session import Session
 from .fitted_call import FittedCall
@@ -113,8 +113,9 @@ class Inference:
         services: Services,
         sampling: Sampling,
         offers: Offers,
+        usage: EngineUsage,
     ) -> None:
-        self._session, self._services = session, services
+        self._session, self._services, self._usage = session, services, usage
         self._sampling = sampling
         """The settings of the engine."""
         self._offers = offers
@@ -265,6 +266,7 @@ class Inference:
         keys, before = [*intents], session.active.seconds()
         delivered = intents[keys[0]].delivered
         asked = question.conversation.add(*delivered)
+        asked = self._usage.instructed.lead(asked)
         try:
             completions = await self._call(begun).complete(asked)
         except LimitReached as error:
@@ -327,6 +329,7 @@ class Inference:
             timeout=limits.model_timeout,
             provider_tools=begun.offers,
             max_provider_calls=self._session.budget.tool_calls_left,
+            system=self._usage.instructed.text,
         )
         return FittedCall(self._session, self._services, keys[0], provider, request)
 

@@ -50,8 +50,9 @@ class ModelCall:
         provider: Provider,
         request: Request,
         earlier: int = 0,
+        agent: str = "",
     ) -> None:
-        self._session, self._key = session, key
+        self._session, self._key, self._agent = session, key, agent
         self._provider = provider
         self._guard = CallGuard(session.services.breakers, session.breaker_changed)
         guarded = dataclasses.replace(request, guard=self._guard)
@@ -160,6 +161,7 @@ class ModelCall:
             self._key,
             self._wait.failed + 1,
             session.delta_watchers,
+            self._agent,
         )
         stream = stream_deltas(self._asked, self._request)
         async with contextlib.aclosing(stream) as deltas:

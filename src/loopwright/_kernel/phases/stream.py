@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from ...messages import Completion
 from ...providers.base import CallDelta, Delta
 from ...security.redaction import Redactor, StreamRedactor
 from ...security.redaction.messages import redact_completion
@@ -16,9 +17,10 @@ class ReplyStream:
         key: str,
         attempt: int,
         watchers: Sequence[Callable[[Delta], None]],
+        agent: str = "",
     ) -> None:
         self._redactor, self._key, self._watchers = redactor, key, watchers
-        self._attempt = attempt
+        self._attempt, self._agent = attempt, agent
         self._text, self._reasoning = redactor.open_stream(), redactor.open_stream()
         self._calls: dict[int, StreamRedactor] = {}
 
@@ -38,7 +40,7 @@ class ReplyStream:
             self._show_calls(call)
             redacted = redact_completion(self._redactor, delta.completion)
             whole = redacted.completion
-            self._notify(Delta(text, reasoning, None, whole, self._key, self._attempt))
+            self._notify(self._delta(text, reasoning, None, whole))
 
     def _show_calls(self, last: CallDelta | None) -> None:
         """Show the last chunk of a call, and what was held back of all calls."""
@@ -61,7 +63,18 @@ class ReplyStream:
         self, text: str = "", reasoning: str = "", call: CallDelta | None = None
     ) -> None:
         if any((text, reasoning, call)):
-            self._notify(Delta(text, reasoning, call, None, self._key, self._attempt))
+            self._notify(self._delta(text, reasoning, call, None))
+
+    def _delta(
+        self,
+        text: str,
+        reasoning: str,
+        call: CallDelta | None,
+        whole: Completion | None,
+    ) -> Delta:
+        return Delta(
+            text, reasoning, call, whole, self._key, self._attempt, self._agent
+        )
 
     def _notify(self, delta: Delta) -> None:
         for watcher in self._watchers:

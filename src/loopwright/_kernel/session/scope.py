@@ -19,6 +19,7 @@ from ...errors import (
 from ...events.effect_key import is_inside, side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Completion, Message, Usage
+from .instructions import InstructedConversations
 from .progress_monitor import ProgressMonitor
 from .session import Session
 from .signals import ABANDONED_BRANCH
@@ -41,6 +42,8 @@ class EngineUsage:
 
     def __init__(self, parent: "EngineUsage | None" = None) -> None:
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
+        self.instructed = InstructedConversations()
+        """What stands in front of each request."""
         self.ending: LoopwrightError | None = None
         """Why the engine asked for a best answer itself."""
         self.signal: LoopwrightError | None = None

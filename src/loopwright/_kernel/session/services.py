@@ -29,6 +29,7 @@ from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...tools.registry import ToolRegistry
 from ..control.inbox_poller import InboxWatcher
+from .instructions import Instructions
 
 User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
@@ -65,6 +66,10 @@ class Services:
     ]  # what model calls are made with, worked out once for each kind
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
+    agent_name: str = ""
+    """The name of the agent that these services are for; empty for none."""
+    instructions: Instructions | None = None
+    """What stands in front of each request of that agent."""
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""
@@ -74,6 +79,19 @@ class Services:
             setups={},
             redactor=self.redactor.with_new_secrets(tools.secrets),
         )
+        return other
+
+    def with_agent(
+        self,
+        agent: str,
+        instructions: Instructions | None,
+        *,
+        tools: ToolRegistry | None,
+        limits: Limits,
+    ) -> Self:
+        """Return the services of an agent: the same but for its tools, if it has tools of its own, and its limits."""
+        other = self.with_tools(self.tools if tools is None else tools)
+        vars(other).update(agent_name=agent, instructions=instructions, limits=limits)
         return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

@@ -1,0 +1,80 @@
+"""Instructions of an agent: a text, a template over the dependencies of a run, or a function."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from ...errors import ConfigError
+from ...messages import Conversation, Message
+from ...prompts import Template
+
+
+@dataclasses.dataclass(frozen=True)
+class InstructionContext:
+    """What a function that writes instructions is given.
+
+    Args:
+        run_id: the name of the run.
+        agent: the name of the agent.
+        task: the latest user text of what the agent was given.
+        deps: what the run was started with, as `ToolContext.deps`.
+    """
+
+    run_id: str
+    agent: str
+    task: str
+    deps: Any = None
+
+
+Instructions: TypeAlias = (
+    str | Template | Callable[[InstructionContext], str | Awaitable[str]]
+)
+
+
+def fill_template(template: Template, deps: object) -> str:
+    """Return a template whose placeholders are keys or attributes of the dependencies; raise `ConfigError`."""
+    values: dict[str, str] = {}
+    given: Any = deps
+    for name in template.names:
+        is_mapping = isinstance(deps, Mapping)
+        found = given.get(name) if is_mapping else getattr(given, name, None)
+        if found is None:
+            raise ConfigError(
+                f"deps: the instructions need {name!r}, got {type(deps).__name__} without it; pass deps= that has it"
+            )
+        values[name] = str(found)
+    return template.fill(**values)
+
+
+NOTHING = Conversation()
+
+
+class InstructedConversations:
+    """Puts instructions in front of the conversations of one engine, each of which mostly continues the one before.
+
+    They are a system message of their own, or stand before the text of the one that a conversation has.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self._seen: tuple[Message, ...] = ()
+        self._led = NOTHING
+
+    def lead(self, conversation: Conversation) -> Conversation:
+        """Return a conversation behind the instructions, or itself if there are none."""
+        if not self.text:
+            return conversation
+        messages, seen = conversation.messages, self._seen
+        if seen and messages[: len(seen)] == seen:
+            self._led = self._led.add(*messages[len(seen) :])
+        else:
+            self._led = Conversation(self._place(messages))
+        self._seen = messages
+        return self._led
+
+    def _place(self, messages: tuple[Message, ...]) -> list[Message]:
+        first = messages[0] if messages else None
+        if first is None or first.role != "system":
+            return [Message("system", self.text), *messages]
+        text = f"{self.text}\n\n{first.content}"
+        return [dataclasses.replace(first, content=text), *messages[1:]]

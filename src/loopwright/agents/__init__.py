@@ -1,0 +1,20 @@
+"""Agents: engines with instructions, tools and a name of their own."""
+
+from typing import TYPE_CHECKING
+
+from .._internal.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from .agent import Agent as Agent
+    from .agent import InstructionContext as InstructionContext
+    from .agent import Instructions as Instructions
+    from .registry import Agents as Agents
+
+if not TYPE_CHECKING:
+    __all__, __getattr__, __dir__ = lazy_attributes(
+        __name__,
+        {
+            ".agent": ("Agent", "InstructionContext", "Instructions"),
+            ".registry": ("Agents",),
+        },
+    )

@@ -1,0 +1,230 @@
+"""Agent: an engine with instructions, tools, limits and an answer type of its own, under a name."""
+
+import asyncio
+import dataclasses
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+from .._internal.sync import LOOP_THREAD
+from .._kernel.session.instructions import InstructionContext as InstructionContext
+from .._kernel.session.instructions import Instructions as Instructions
+from .._kernel.session.instructions import fill_template
+from .._kernel.session.services import Services
+from ..engine import LoopEngine, ResumeOptions, RunOptions, Task
+from ..errors import ConfigError
+from ..events.entry import Entry
+from ..events.lifecycle import read_start
+from ..events.run import RunStarted
+from ..handle import RunHandle
+from ..limits import Limits
+from ..messages import Effect
+from ..plugins import load_engine_class
+from ..prompts import Template
+from ..providers.base import Delta
+from ..result import Result
+from ..tools.base import Tool
+from ..tools.registry import ToolRegistry, Tools
+from .recorded_engine import build_recorded
+
+Answer = TypeVar("Answer", covariant=True)
+Model = TypeVar("Model")
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentDefinition:
+    """What an agent is made of, beside its engine; see `Runtime.agent`."""
+
+    name: str
+    instructions: Instructions = ""
+    tools: Tools | None = None
+    output: type[Any] | None = None
+    description: str = ""
+    limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        given: object = self.instructions
+        is_text = isinstance(given, (str, Template))
+        if not is_text and not callable(given):
+            raise ConfigError(
+                f"instructions: must be a text, a Template or a function, got {given!r:.80}"
+            )
+        limits: object = self.limits
+        if limits is not None and not isinstance(limits, Limits):
+            raise ConfigError(f"limits: must be Limits(...), got {limits!r:.80}")
+        if self.output is str:
+            raise ConfigError("output: a text is what every run answers; leave it out")
+
+    def adapt(self, runtime: Services) -> Services:
+        """Return the services of a runtime as the agent has them."""
+        tools, limits = self.tools, self.limits or runtime.limits
+        own = None if tools is None else ToolRegistry(tools)
+        instructions = self.instructions or None
+        return runtime.with_agent(self.name, instructions, tools=own, limits=limits)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Agent(Generic[Answer]):
+    """An engine with instructions of its own, and a name by which its runs are resumed; `Runtime.agent` defines one.
+
+    Args:
+        name: its name.
+        engine: its engine, with the tools, limits and instructions of the agent.
+        description: what it is for.
+        output: the type as which its answers are read, or `None`.
+    """
+
+    name: str
+    engine: LoopEngine
+    description: str = ""
+    output: type[Any] | None = None
+
+    @overload
+    async def run(
+        self, task: Task, *, output: None = ..., **options: Unpack[RunOptions]
+    ) -> Result[Answer | None]: ...
+    @overload
+    async def run(
+        self, task: Task, *, output: type[Model], **options: Unpack[RunOptions]
+    ) -> Result[Model | None]: ...
+    async def run(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Any]:
+        """Work on a task to its end, as `LoopEngine.run` does; `output` takes precedence over the agent's own."""
+        return await self.start(task, output=output, **options).result()
+
+    @overload
+    def run_sync(
+        self, task: Task, *, output: None = ..., **options: Unpack[RunOptions]
+    ) -> Result[Answer | None]: ...
+    @overload
+    def run_sync(
+        self, task: Task, *, output: type[Model], **options: Unpack[RunOptions]
+    ) -> Result[Model | None]: ...
+    def run_sync(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Any]:
+        """`run` for synchronous callers; works in Jupyter and beside a running loop."""
+        own = output or self.output
+        self._check_deps(options.get("deps"))
+        return LOOP_THREAD.run(self.engine.run(task, output=own, **options))
+
+    @overload
+    def start(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = ...,
+        deltas: Literal[False] = ...,
+        **options: Unpack[RunOptions],
+    ) -> RunHandle[Entry, Any]: ...
+    @overload
+    def start(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = ...,
+        deltas: Literal[True],
+        **options: Unpack[RunOptions],
+    ) -> RunHandle[Entry | Delta, Any]: ...
+    def start(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = None,
+        deltas: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> RunHandle[Any, Any]:
+        """Return a handle on a new run, as `LoopEngine.start` does."""
+        own = output or self.output
+        self._check_deps(options.get("deps"))
+        if deltas:
+            return self.engine.start(task, output=own, deltas=True, **options)
+        return self.engine.start(task, output=own, **options)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Any] | None = None,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Any]:
+        """Continue a run of this agent where its journal ends; raise `ConfigError` for one of another agent."""
+        journal = self.engine.runtime.journal
+        started = read_start(run_id, await asyncio.to_thread(journal.read, run_id))
+        if started.agent != self.name:
+            of = f"agent {started.agent!r}" if started.agent else "no agent"
+            raise ConfigError(f"run {run_id!r} is of {of}, not of {self.name!r}")
+        engine = self.rebuild(started)
+        return await engine.resume(run_id, output=output or self.output, **options)
+
+    def resume_sync(
+        self,
+        run_id: str,
+        *,
+        output: type[Any] | None = None,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Any]:
+        """`resume` for synchronous callers."""
+        return LOOP_THREAD.run(self.resume(run_id, output=output, **options))
+
+    def _check_deps(self, deps: object) -> None:
+        """Raise `ConfigError` for dependencies that do not fill the template of the instructions."""
+        instructions = self.engine.runtime.instructions
+        if isinstance(instructions, Template):
+            fill_template(instructions, deps)
+
+    def rebuild(self, started: RunStarted) -> LoopEngine:
+        """Return the engine of a run that was begun by this agent, with the options and limits of then."""
+        limits: dict[str, Any] = dict(started.limits)
+        services = _limit(self.engine.runtime, Limits(**limits))
+        if not started.opaque:
+            return build_recorded(services, started.engine, started.options)
+        if started.engine != self.engine.name:
+            raise ConfigError(
+                f"agent {self.name!r} has engine {self.engine.name!r} today, and the run {started.engine!r} with "
+                f"{', '.join(started.opaque)}, which no journal holds"
+            )
+        return rebind(self.engine, services)
+
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        effect: Effect = "write",
+    ) -> Tool:
+        """This agent as a tool of another, as in `LoopEngine.as_tool`; it keeps its instructions."""
+        about = description or self.description or None
+        return self.engine.as_tool(
+            name=name or self.name, description=about, effect=effect
+        )
+
+
+def define_agent(
+    runtime: Services, engine: str | LoopEngine, definition: AgentDefinition
+) -> Agent[Any]:
+    """Return an agent on the services of a runtime."""
+    services = definition.adapt(runtime)
+    if isinstance(engine, str):
+        engine = load_engine_class(engine)(services)
+    own = rebind(engine, services)
+    return Agent(definition.name, own, definition.description, definition.output)
+
+
+def rebind(engine: LoopEngine, services: Services) -> LoopEngine:
+    """Return an engine with the same options on other services."""
+    return dataclasses.replace(engine, runtime=services)
+
+
+def _limit(services: Services, limits: Limits) -> Services:
+    if limits == services.limits:
+        return services
+    agent, instructions = services.agent_name, services.instructions
+    return services.with_agent(agent, instructions, tools=None, limits=limits)

@@ -15,6 +15,11 @@ _ABOUT_ATTACHMENTS = re.compile(
     r"image|vision|multi-?modal|modalit|document|attachment|\bfile\b|content (?:block|part|type)",
     re.IGNORECASE,
 )
+_ABOUT_MODEL = re.compile(
+    r"(?:model|endpoint|deployment)\b.{0,80}(?:n't|\bnot) (?:\w+ )?support|image input|"
+    r"only text|text[- ]only|\bvision\b|multi-?modal|takes no|unknown variant",
+    re.IGNORECASE,
+)
 
 
 _get_attachments = operator.attrgetter("attachments")
@@ -70,6 +75,11 @@ def is_about_attachments(error: ProviderError) -> bool:
         return False
     is_refusal = error.status in REFUSALS
     return is_refusal and _ABOUT_ATTACHMENTS.search(str(error)) is not None
+
+
+def is_about_model(error: ProviderError) -> bool:
+    """Whether a refusal says that the model takes no attachments at all, not that one of them is broken or too many."""
+    return error.status is not None and _ABOUT_MODEL.search(str(error)) is not None
 
 
 def add_flag(completion: Completion, flag: str) -> Completion:

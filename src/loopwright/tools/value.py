@@ -8,11 +8,14 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from ..attachments import Attachment
 from ..labels import Label, find_provenance
 from ..resilience.timeouts import CodeOutcome, capture
+
+MAX_PARTS = 10_000  # of a result that are looked at for attachments
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def as_text(value: Any, limit: int | None = None) -> str:
 
 
 def _separate(value: Any, limit: int | None) -> ToolValue:
-    """Return a result with its attachments apart: it is one, or a list or tuple that has some."""
+    """Return a result with its attachments apart: it is one, or a list, dict, dataclass or model that has some."""
     label, untrusted = find_provenance(value)
     parts = _read_parts(value, limit)
     if label == "public" and not untrusted:
@@ -77,23 +80,59 @@ def _read_parts(value: Any, limit: int | None) -> ToolValue:
     """Return a result with its attachments apart."""
     if inspect.isgenerator(value):
         value = list(itertools.islice(value, limit))
-    parts = [value] if isinstance(value, Attachment) else value
-    if not isinstance(parts, (list, tuple)):
+    if not _has_attachment(value):
         return ToolValue(as_text(value, limit))
-    listed = cast("list[Any]", parts)
-    if not any(isinstance(part, Attachment) for part in listed):
-        return ToolValue(as_text(value, limit))
-    sent = [part for part in listed if _is_sent(part)]
-    texts = [_write(part) for part in listed if not _is_sent(part)]
-    return ToolValue("\n".join(texts), tuple(sent))
+    sent: list[Attachment] = []
+    if isinstance(value, (Attachment, list, tuple)):
+        parts = [value] if isinstance(value, Attachment) else cast("list[Any]", value)
+        kept = [part for part in parts if not _takes_out(part, sent)]
+        texts = [as_text(_extract(part, sent)) for part in kept]
+        return ToolValue("\n".join(texts), tuple(sent))
+    return ToolValue(as_text(_extract(value, sent)), tuple(sent))
 
 
-def _is_sent(part: Any) -> bool:
-    """Whether a part of a result is sent as an attachment; the content of a text document is text."""
-    return isinstance(part, Attachment) and not (part.is_text and part.data)
+def _has_attachment(value: Any) -> bool:
+    """Whether a value has an attachment among its first 10,000 parts."""
+    waiting = [value]
+    for _ in range(MAX_PARTS):
+        if not waiting:
+            return False
+        part = waiting.pop()
+        if isinstance(part, Attachment):
+            return True
+        waiting += _get_fields(part).values()
+    return False
 
 
-def _write(part: Any) -> str:
-    if not isinstance(part, Attachment):
-        return as_text(part)
-    return f"{part.name or 'document'}:\n{part.content.decode('utf-8-sig', 'replace')}"
+def _get_fields(value: Any) -> dict[Any, Any]:
+    """Return what a value holds, by key, position or name; nothing for a value that is not a container."""
+    if isinstance(value, dict):
+        return value  # pyright: ignore[reportUnknownVariableType] - of any keys and values
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(cast("list[Any]", value)))
+    if isinstance(value, BaseModel):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return vars(value) if hasattr(value, "__dict__") else {}
+    return {}
+
+
+def _takes_out(part: Any, sent: list[Attachment]) -> bool:
+    """Add an attachment to those that are sent; return whether it is one. The content of a text document is text."""
+    is_sent = isinstance(part, Attachment) and not (part.is_text and part.data)
+    if is_sent:
+        sent.append(part)
+    return is_sent
+
+
+def _extract(value: Any, sent: list[Attachment]) -> Any:
+    """Return a value with words in place of its attachments, which are added to `sent`."""
+    if _takes_out(value, sent):
+        return f"[{value.kind} {len(sent)}]"
+    if isinstance(value, Attachment):
+        name = value.name or "document"
+        return f"{name}:\n{value.content.decode('utf-8-sig', 'replace')}"
+    if not _has_attachment(value):
+        return value
+    fields = {key: _extract(inner, sent) for key, inner in _get_fields(value).items()}
+    return list(fields.values()) if isinstance(value, (list, tuple)) else fields

@@ -14,6 +14,7 @@ from ...providers.unseen_attachments import (
     add_flag,
     describe_unseen,
     is_about_attachments,
+    is_about_model,
 )
 from ...security.redaction.errors import redact_error
 from ..session.services import Services
@@ -50,7 +51,7 @@ class FittedCall:
     async def complete(self, asked: Conversation) -> tuple[Completion, ...]:
         """Return as `ModelCall.complete` does; attachments of tools that the model does not take are described to it.
 
-        An endpoint that refuses the request for one is asked with descriptions, now and later.
+        An endpoint that refuses the request for one is asked with descriptions: later too if its model takes none.
         """
         meter = self._meter
         able = NO_ATTACHMENTS if meter.refuses_attachments else self._able
@@ -63,9 +64,9 @@ class FittedCall:
             if described == sent or not is_about_attachments(error):
                 raise
             self._record_failed(error)
-            is_refusal = error.status is not None
+            is_lasting = is_about_model(error)
         replies = await self._complete(described)
-        meter.refuses_attachments = is_refusal
+        meter.refuses_attachments = is_lasting
         return tuple(add_flag(reply, flag) for reply in replies)
 
     @property

@@ -451,7 +451,9 @@ class ToolCalls:
         text, kept = value.text, tuple[Attachment, ...]()
         if value.attachments:
             redactor = self.session.secrets.redactor
-            kept, lines = clean_attachments(redactor, value.attachments)
+            kept, lines = clean_attachments(
+                redactor, value.attachments, trusted=tool.trusted
+            )
             text = f"{lines}\n{text}" if text else lines
         outcome = self.build_outcome(tool, "ok", text, seconds)
         label = highest((outcome.label, value.label))

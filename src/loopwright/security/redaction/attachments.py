@@ -1,34 +1,39 @@
 """Prepare the images and documents of a tool's result for a run: counted, bounded, without secrets, named in words."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from ...attachments import MAX_RESULT_ATTACHMENTS, MAX_RESULT_BYTES, Attachment
 from ..spotlighting import strip_control_characters
 from .redactor import Redactor
 
-MAX_NAME = 200  # characters
+MAX_NAME = 80  # characters
+_NOT_IN_NAME = re.compile(r"[^\w .\[\]-]+|\s+")
 
 
 def clean_attachments(
-    redactor: Redactor, sent: Sequence[Attachment]
+    redactor: Redactor, sent: Sequence[Attachment], *, trusted: bool
 ) -> tuple[tuple[Attachment, ...], str]:
     """Return the attachments that a run may hold, and a line for each that was returned.
 
-    Left out are those behind the 20th, those beyond 10,000,000 bytes together, and those in which a registered secret
-    stands in plain bytes or in the address: nothing can be cut out of them.
+    An API shows a name outside of what encloses text from outside. So an attachment of a tool that is not trusted is
+    sent as `image-1`, and its own name is in its line alone. Left out are those behind the 20th, those beyond
+    10,000,000 bytes together, and those in which a registered secret stands in plain bytes or in the address.
     """
     kept: list[Attachment] = []
     lines: list[str] = []
     room = MAX_RESULT_BYTES
-    for one in sent[:MAX_RESULT_ATTACHMENTS]:
+    for number, one in enumerate(sent[:MAX_RESULT_ATTACHMENTS], 1):
         named = _clean_name(redactor, one)
-        problem = _find_problem(redactor, one, room)
-        if not problem:
-            kept.append(named)
-            room -= named.size
         shown = redactor.redact_text(named.describe())
-        lines.append(f"[{shown}{problem}]")
+        ending = _find_problem(redactor, one, room)
+        if not ending:
+            alias = f"{one.kind}-{number}"
+            kept.append(named if trusted else dataclasses.replace(named, name=alias))
+            ending = "" if trusted or not named.name else f"; sent as {alias}"
+            room -= named.size
+        lines.append(f"[{shown}{ending}]")
     if len(sent) > MAX_RESULT_ATTACHMENTS:
         lines.append(
             f"[the first {MAX_RESULT_ATTACHMENTS} attachments of {len(sent):,} are shown]"
@@ -37,7 +42,9 @@ def clean_attachments(
 
 
 def _clean_name(redactor: Redactor, sent: Attachment) -> Attachment:
-    name = redactor.redact_text(strip_control_characters(sent.name))[:MAX_NAME]
+    """Return the attachment with a name of one line without secrets and special signs."""
+    name = redactor.redact_text(strip_control_characters(sent.name))
+    name = _NOT_IN_NAME.sub("_", name)[:MAX_NAME]
     return sent if name == sent.name else dataclasses.replace(sent, name=name)
 
 

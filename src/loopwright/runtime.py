@@ -370,7 +370,10 @@ def _build_registry(
         bridge = KnowledgeBridge(cast("Knowledge", knowledge))
     if bridge is not None and bridge.tools:
         given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
-        tools = (*given, *knowledge_tools(bridge.store, threshold=bridge.threshold))
+        own = knowledge_tools(
+            bridge.store, threshold=bridge.threshold, conventions=bridge.conventions
+        )
+        tools = (*given, *own)
     return ToolRegistry(tools, choose=getattr(profile, "choose", None)), bridge
 
 

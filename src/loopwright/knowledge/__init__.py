@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .base import Remembered as Remembered
     from .base import check_scope as check_scope
     from .base import check_search as check_search
+    from .bridge import DirectoryRules as DirectoryRules
     from .bridge import KnowledgeBridge as KnowledgeBridge
     from .bridge import scope_of as scope_of
     from .sqlite.store import MemoryKnowledge as MemoryKnowledge
@@ -26,7 +27,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "check_scope",
                 "check_search",
             ),
-            ".bridge": ("KnowledgeBridge", "scope_of"),
+            ".bridge": ("DirectoryRules", "KnowledgeBridge", "scope_of"),
             ".sqlite.store": ("MemoryKnowledge", "SQLiteKnowledge"),
         },
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 from urllib.parse import quote
 
 from ..errors import ConfigError
@@ -20,6 +21,14 @@ SCOPE_TAGS = ("tenant", "user")
 """The tags of a run that name its scope, the first that it has."""
 
 
+class DirectoryRules(Protocol):
+    """Finds the rules of a project for a directory, such as `Conventions`."""
+
+    def find(self, directory: str = ".") -> Sequence[Remembered]:
+        """Return the rules for a directory, the nearest first; it blocks."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class KnowledgeBridge:
     """A store of knowledge with how runs use it; `Runtime(knowledge=store)` uses the defaults.
@@ -33,6 +42,7 @@ class KnowledgeBridge:
         required: whether a run fails where the store does not work; else it continues, and an entry says so.
         auto_persist: whether the gist of each answer is stored at the end of its run.
         tools: whether models may call `recall_knowledge` and `store_knowledge`.
+        conventions: the rules of a project, which models get by `recall_knowledge(scope="conventions", directory=...)`.
     """
 
     store: Knowledge
@@ -43,6 +53,7 @@ class KnowledgeBridge:
     required: bool = False
     auto_persist: bool = False
     tools: bool = True
+    conventions: DirectoryRules | None = None
 
     def __post_init__(self) -> None:
         check_search(self.limit, self.threshold)

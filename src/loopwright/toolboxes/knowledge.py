@@ -1,5 +1,6 @@
 """Tools of a store of knowledge: recall_knowledge and store_knowledge, within the scope of the run."""
 
+import asyncio
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -7,38 +8,52 @@ from pydantic import Field
 
 from ..errors import ToolError
 from ..knowledge.base import Knowledge, Remembered
-from ..knowledge.bridge import format_items, scope_of
+from ..knowledge.bridge import DirectoryRules, format_items, scope_of
 from ..labels import LabelledText, highest
 from ..tools.base import Tool, ToolContext, tool
 
 MAX_RECALLED = 20
+CONVENTIONS = "conventions"
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 
 
-def knowledge_tools(store: Knowledge, *, threshold: float = 0.3) -> list[Tool]:
+def knowledge_tools(
+    store: Knowledge,
+    *,
+    threshold: float = 0.3,
+    conventions: DirectoryRules | None = None,
+) -> list[Tool]:
     """Return the tools of a store; the scope is that of the run, see `scope_of`, and a model can only narrow it.
 
     Results are as sensitive as the most sensitive item, and untrusted. What a model stores is as sensitive and as
-    untrusted as the run that stores it.
+    untrusted as the run that stores it. With `conventions`, the scope "conventions" has the rules for a directory.
     """
-    return [_build_recall(store, threshold), _build_store(store)]
+    return [_build_recall(store, threshold, conventions), _build_store(store)]
 
 
-def _build_recall(store: Knowledge, threshold: float) -> Tool:
+def _build_recall(
+    store: Knowledge, threshold: float, conventions: DirectoryRules | None
+) -> Tool:
     @tool(effect="read", label="public")
     async def recall_knowledge(
         ctx: ToolContext[Any],
         query: str,
         limit: Annotated[int, Field(ge=1, le=MAX_RECALLED)] = 5,
         scope: str | None = None,
+        directory: str | None = None,
     ) -> str:
         """Search what is known from earlier.
 
         Args:
             query: words to look for, or a question.
             limit: the most items.
-            scope: a part of what is known, such as a project, if it is divided.
+            scope: a part of what is known, such as a project, if it is divided; "conventions" for the rules of this project.
+            directory: the directory whose rules are wanted, with that scope.
         """
+        if conventions is not None and scope == CONVENTIONS:
+            rules = await asyncio.to_thread(conventions.find, directory or ".")
+            shown = [f"{rule.topic}:\n{rule.text}" for rule in rules[:limit]]
+            return "\n\n".join(shown) or "There are no conventions for that directory."
         found = await store.search(
             query, limit=limit, threshold=threshold, scope=_narrow(ctx, scope)
         )

@@ -29,6 +29,7 @@ CAUSES = {
     errno.ELOOP: "is a link, and links are not followed",
     errno.EMLINK: "is a link, and links are not followed",
     errno.ENOTDIR: "is not a folder",
+    errno.EEXIST: "exists already: choose another name",
     errno.ENAMETOOLONG: "has a name that is too long",
 }
 
@@ -137,6 +138,23 @@ class SandboxRoot:
             _check_kind(folder, name, path)
             # If it has become a link, the link is deleted and not its target.
             os.unlink(name, dir_fd=folder)
+            os.fsync(folder)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a regular file another path, at which nothing is; create missing directories."""
+        with self._open_parent(old) as (folder, name):
+            _check_kind(folder, name, old)
+            with self._open_parent(new, make=True) as (target, wanted):
+                # A link in place of a rename, which would replace a file that is there.
+                os.link(
+                    name,
+                    wanted,
+                    src_dir_fd=folder,
+                    dst_dir_fd=target,
+                    follow_symlinks=False,
+                )
+                os.unlink(name, dir_fd=folder)
+                os.fsync(target)
             os.fsync(folder)
 
     def walk(self, path: str, glob: str, visits: int) -> Iterator[str]:

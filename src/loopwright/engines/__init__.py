@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .trajectory import Evaluation as Evaluation
     from .trajectory import Trajectory as Trajectory
     from .tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
+    from .working_memory import MemorySnapshot as MemorySnapshot
+    from .working_memory import WorkingMemory as WorkingMemory
+    from .working_memory import WorkingNotes as WorkingNotes
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -49,5 +52,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".self_ask": ("SelfAskEngine",),
             ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),
+            ".working_memory": ("MemorySnapshot", "WorkingMemory", "WorkingNotes"),
         },
     )

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .evaluators import ModelJudge as ModelJudge
     from .evaluators import SelfTests as SelfTests
     from .plan_execute import PlanExecuteEngine as PlanExecuteEngine
+    from .pre_hydration import Hydrated as Hydrated
+    from .pre_hydration import PreHydration as PreHydration
     from .react import ReActEngine as ReActEngine
     from .recommend import Recommendation as Recommendation
     from .recommend import recommend_engine as recommend_engine
@@ -45,6 +47,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "SelfTests",
             ),
             ".plan_execute": ("PlanExecuteEngine",),
+            ".pre_hydration": ("Hydrated", "PreHydration"),
             ".react": ("ReActEngine",),
             ".recommend": ("Recommendation", "recommend_engine"),
             ".reflections": ("FileReflections", "MemoryReflections", "ReflectionStore"),

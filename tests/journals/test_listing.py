@@ -147,15 +147,42 @@ async def test_a_filter_selects_the_same_runs_everywhere_page_by_page(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"status": (7,)}, "status: must be a text, got 7"),
+        ({"status": 7}, "status: must be a status or several, got 7"),
+        ({"status": (7,)}, "status: must be of running, released"),
+        ({"status": "wating"}, "got 'wating'"),
         ({"engine": None}, "engine: must be a text, got None"),
         ({"tags": "user"}, "tags: must be a mapping"),
         ({"since": "now"}, "since: must be seconds, got 'now'"),
+        ({"since": float("nan")}, "since: must be seconds, got nan"),
+        ({"until": float("inf")}, "until: must be seconds, got inf"),
+        ({"text": 7}, "text: must be a text, got 7"),
     ],
 )
 def test_a_wrong_filter_names_its_field(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         RunFilter(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"limit": -1}, "limit: must be a whole number of at least 0, got -1"),
+        ({"limit": True}, "limit: must be a whole number of at least 0, got True"),
+        ({"before": 7}, "before: must be the id of a run, got 7"),
+        ({"where": {"status": "failed"}}, "where: must be a RunFilter, got {"),
+    ],
+)
+def test_a_wrong_page_names_its_field(
+    journal: MemoryJournal | SQLiteJournal, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        journal.runs(**given)
+
+
+@pytest.mark.parametrize("keep", [0, "x", None, True, 2.5])
+def test_a_wrong_number_of_runs_to_keep_is_refused(keep: Any) -> None:
+    with pytest.raises(ConfigError, match="keep_runs"):
+        MemoryJournal(keep_runs=keep)
 
 
 async def test_a_part_of_a_run_is_read_by_numbers(

@@ -1,6 +1,6 @@
 """A process of a machine of its own: another boot, another uptime, another wall clock.
 
-    python machine_child.py JOURNAL ROLE OFFSET BOOT
+    python machine_child.py JOURNAL ROLE OFFSET BOOT [LEASE]
 
 OFFSET seconds are added to the wall clock. The role `owner` works on the run `r` of plain functions, and `worker` serves
 the journal and takes what is free; both tell on standard output, a line each, what they do.
@@ -14,13 +14,14 @@ path, role, offset, boot = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.arg
 _wall, _monotonic = time.time, time.monotonic
 time.time = lambda: _wall() + offset  # before the package reads it
 
+from faketime import repair_sleep  # noqa: E402
 from loopwright import Completion, ReActEngine, Runtime, Worker, tool  # noqa: E402
 from loopwright.clock import SystemClock  # noqa: E402
 from loopwright.journals import SQLiteJournal  # noqa: E402
 from loopwright.providers import Request  # noqa: E402
 from loopwright.testing import ScriptedProvider, call  # noqa: E402
 
-LEASE, STEPS = 0.6, 20
+LEASE, STEPS = float((*sys.argv[5:], 0.6)[0]), 20
 UPTIME = 1000.0 * len(boot)
 
 if boot != "same":
@@ -45,6 +46,7 @@ def work(step: int) -> str:
 
 
 async def main() -> None:
+    repair_sleep()
     journal = SQLiteJournal(path)
     runtime = Runtime(
         ScriptedProvider(model), tools=[work], journal=journal, lease=LEASE

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
@@ -78,8 +78,9 @@ def _encode_body(body: bytes) -> str | list[str]:
 
 def read_export(path: str | os.PathLike[str]) -> list[ExportedRun]:
     """Return the runs of an export; raise `JournalError` unless it is whole and every chain is intact."""
+    place = check_path(path)
     try:
-        lines = Path(path).read_bytes().splitlines(keepends=True)
+        lines = place.read_bytes().splitlines(keepends=True)
     except OSError as error:
         raise ConfigError(f"path: {os.fspath(path)!r}: {error.strerror}") from error
     try:
@@ -125,9 +126,16 @@ def _decode_body(body: str | list[str]) -> bytes:
     return body.encode() if isinstance(body, str) else base64.b64decode(body[0])
 
 
+def check_path(path: Any) -> Path:
+    """Return a path; raise `ConfigError` for a value that cannot be one."""
+    if isinstance(path, (str, os.PathLike)) and path != "":
+        return Path(cast("str", path))
+    raise ConfigError(f"path: must be the path of a file, got {path!r}")
+
+
 def check_new_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a file that does not exist; raise `ConfigError` if none can be made there."""
-    target = Path(path).absolute()
+    target = check_path(path).absolute()
     if target.exists():
         raise ConfigError(_format_taken(target))
     if not target.parent.is_dir():

@@ -1,10 +1,12 @@
 """What runs are listed by: a filter of their tags, thread, status and time."""
 
 import dataclasses
+import math
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ..errors import ConfigError
+from ..events.run import Status
 from .base import RESUMABLE, RunInfo
 
 MAX_TAGS = 32
@@ -15,6 +17,8 @@ MAX_TAG_VALUE = 256
 """The maximum number of characters in the value of a tag, and in the name of a thread."""
 
 
+STATUSES = tuple(dict.fromkeys([*RESUMABLE, *get_args(Status), "damaged"]))
+"""What `RunInfo.status` may be."""
 Missing: TypeAlias = Literal["", "engine", "version"]
 
 
@@ -73,14 +77,15 @@ class RunFilter:
     def __post_init__(self) -> None:
         """Raise `ConfigError` for a value of another type."""
         check_tags(self.tags)
-        texts = [(name, getattr(self, name)) for name in (*_NAMES, "text")]
-        texts += [("status", status) for status in self.statuses]
-        for name, value in texts:
+        _check_statuses(self.status)
+        for name in (*_NAMES, "text"):
+            value = getattr(self, name)
             if not isinstance(value, str):
                 raise ConfigError(f"{name}: must be a text, got {value!r}")
         for name in ("since", "until"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float, type(None))):
+            is_time = isinstance(value, (int, float)) and math.isfinite(value)
+            if value is not None and not is_time:
                 raise ConfigError(f"{name}: must be seconds, got {value!r}")
 
     @property
@@ -125,8 +130,20 @@ class RunFilter:
 _NAMES = ("engine", "agent", "thread")
 
 
-def check_page(limit: Any, before: Any) -> None:
+def _check_statuses(status: Any) -> None:
+    """Raise `ConfigError` unless this is a status of runs, or several."""
+    statuses = (status,) if isinstance(status, str) else status
+    if not isinstance(statuses, (tuple, list, set, frozenset)):
+        raise ConfigError(f"status: must be a status or several, got {status!r}")
+    for one in cast("Iterable[object]", statuses):
+        if one not in ("", *STATUSES):
+            raise ConfigError(f"status: must be of {', '.join(STATUSES)}, got {one!r}")
+
+
+def check_page(limit: Any, before: Any, where: Any = None) -> None:
     """Raise `ConfigError` for a page that cannot be."""
+    if where is not None and not isinstance(where, RunFilter):
+        raise ConfigError(f"where: must be a RunFilter, got {where!r}")
     check_count("limit", limit)
     if before is not None and not isinstance(before, str):
         raise ConfigError(f"before: must be the id of a run, got {before!r}")
@@ -143,8 +160,8 @@ def check_range(after: Any, limit: Any, last: Any) -> None:
 
 def check_count(field: str, value: Any) -> None:
     """Raise `ConfigError` unless a value is a number of at least 0, or `None`."""
-    is_count = isinstance(value, int) and value >= 0
-    if value is not None and not is_count:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_whole and value >= 0):
         raise ConfigError(
             f"{field}: must be a whole number of at least 0, got {value!r}"
         )

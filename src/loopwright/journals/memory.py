@@ -52,9 +52,10 @@ class MemoryJournal:
     """
 
     def __init__(self, *, keep_runs: int = 1000, clock: Clock | None = None) -> None:
-        if keep_runs < 1:
+        is_count = type(keep_runs) is int
+        if not is_count or keep_runs < 1:
             raise ConfigError(
-                f"MemoryJournal: keep_runs must be at least 1, got {keep_runs}"
+                f"MemoryJournal: keep_runs must be at least 1, got {keep_runs!r}"
             )
         self._keep_runs = keep_runs
         self._clock = clock or SystemClock()
@@ -217,7 +218,7 @@ class MemoryJournal:
         before: str | None = None,
     ) -> list[RunInfo]:
         """Return the runs that a filter selects, newest first: `limit` of them that began before the run `before`."""
-        check_page(limit, before)
+        check_page(limit, before, where)
         infos = [record.info for record in reversed(list(self._runs.values()))]
         if unfinished:
             infos = [info for info in infos if info.status in RESUMABLE]

@@ -4,11 +4,12 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from ..errors import ConfigError
 from ..events.run import Status
 from .base import RESUMABLE, RunInfo
+from .listing import check_count
 from .owner import Owner
 
 ENDED = tuple(status for status in get_args(Status) if status not in RESUMABLE)
@@ -54,10 +55,11 @@ def check_prune(older_than: Any, status: Any, keep: Any) -> tuple[str, ...]:
         raise ConfigError(
             f"older_than: must be seconds of at least 0, got {older_than!r}"
         )
-    is_count = isinstance(keep, int) and keep >= 0
-    if keep is not None and not is_count:
-        raise ConfigError(f"keep: must be a number of runs of at least 0, got {keep!r}")
-    chosen = (status,) if isinstance(status, str) else tuple(status or ENDED)
+    check_count("keep", keep)
+    if not isinstance(status, (str, tuple, list, set, frozenset, type(None))):
+        raise ConfigError(f"status: must be a status or several, got {status!r}")
+    given = cast("Iterable[Any]", status or ENDED)
+    chosen = (status,) if isinstance(status, str) else tuple(given)
     for one in chosen:
         if one not in ENDED:
             raise ConfigError(

@@ -228,13 +228,40 @@ async def test_prune_deletes_old_ended_runs_and_keeps_the_newest(
     assert [info.run_id for info in journal.runs()] == ["open"]
 
 
+async def test_wrong_options_of_exports_and_copies_name_the_field(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    wrong: Any = 7
+    await write(journal, journal.create(header()), b"1")
+    target = tmp_path / "out.jsonl"
+    for work, message in (
+        (journal.export(wrong, run_ids=["r"]), "path: must be the path of a file"),
+        (journal.export(target, run_ids="r"), "run_ids: must be a list of ids"),
+        (journal.export(target, where=wrong), "where: must be a RunFilter, got 7"),
+        (journal.import_(wrong), "path: must be the path of a file, got 7"),
+        (journal.backup(wrong), "path: must be the path of a file, got 7"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            await work
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("timeout", [-1, "x", None, float("nan")])
+def test_a_wrong_time_to_retry_writes_is_refused(timeout: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="retry_timeout must be seconds"):
+        SQLiteJournal(tmp_path / "runs.db", retry_timeout=timeout)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({}, "older_than: give an age in seconds, or keep"),
         ({"older_than": -1}, "older_than: must be seconds of at least 0, got -1"),
         ({"older_than": "1d"}, "older_than: must be seconds of at least 0, got '1d'"),
-        ({"keep": -1}, "keep: must be a number of runs"),
+        ({"older_than": float("nan")}, "older_than: must be seconds"),
+        ({"keep": -1}, "keep: must be a whole number of at least 0, got -1"),
+        ({"keep": True}, "keep: must be a whole number of at least 0, got True"),
+        ({"keep": 0, "status": 7}, "status: must be a status or several, got 7"),
         (
             {"keep": 0, "status": "running"},
             "status: prune deletes runs that have ended",

@@ -75,7 +75,8 @@ class SQLiteJournal:
             raise ConfigError(
                 f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}"
             )
-        if not 0 <= retry_timeout <= 86_400:
+        is_time = isinstance(retry_timeout, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not (is_time and 0 <= retry_timeout <= 86_400):
             raise ConfigError(
                 f"SQLiteJournal: retry_timeout must be seconds from 0 up to a day, got {retry_timeout!r}"
             )
@@ -208,7 +209,7 @@ class SQLiteJournal:
 
         A run whose row was damaged is listed with its `damage`.
         """
-        check_page(limit, before)
+        check_page(limit, before, where)
         query = RunQuery(where, unfinished=unfinished)
         with self._file.reading() as connection:
             return [] if connection is None else query.read(connection, limit, before)

@@ -13,8 +13,8 @@ from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
 from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
-from ..exports import check_new_path, read_export, write_export
-from ..listing import RunFilter
+from ..exports import check_new_path, check_path, read_export, write_export
+from ..listing import RunFilter, check_page
 from ..retention import check_prune, choose_pruned, name_this_process
 from .file import JournalFile, copy_file
 from .inbox import Inbox
@@ -105,6 +105,10 @@ class Upkeep:
         """Write runs into a new file."""
         if bool(run_ids) == (where is not None):
             raise ConfigError("run_ids: give either the ids of runs or where")
+        if isinstance(run_ids, str):
+            raise ConfigError(f"run_ids: must be a list of ids, got {run_ids!r}")
+        check_page(None, None, where)
+        check_path(path)
         return await asyncio.to_thread(self._export, path, list(run_ids), where)
 
     async def import_(self, path: str | os.PathLike[str]) -> list[str]:

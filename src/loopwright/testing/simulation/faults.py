@@ -19,6 +19,7 @@ class Faults:
         provider: the model answers late, fails, hangs, or says nonsense.
         tools: tools answer late, fail or hang.
         people: people steer, pause and abort runs, and take their time to answer.
+        versions: processes that start later have newer code, which takes the runs of the older one.
     """
 
     crashes: bool = True
@@ -28,6 +29,7 @@ class Faults:
     provider: bool = True
     tools: bool = True
     people: bool = True
+    versions: bool = True
 
     def draw(self, source: random.Random) -> "Faults":
         """Return the faults of one world: each kind that is on, with an even chance."""
@@ -45,7 +47,8 @@ class Faults:
     @property
     def keeps_answers(self) -> bool:
         """Whether a run ends as it would without them: only processes, clocks and the store fail."""
-        return not (self.provider or self.tools or self.people)
+        is_changed = self.people or self.versions
+        return not (self.provider or self.tools or is_changed)
 
     def describe(self) -> str:
         """Return the names of the kinds that are on."""
@@ -58,4 +61,4 @@ class Faults:
 
 
 ALL_FAULTS = Faults()
-NO_FAULTS = Faults(False, False, False, False, False, False, False)
+NO_FAULTS = Faults(*[False] * len(dataclasses.fields(Faults)))

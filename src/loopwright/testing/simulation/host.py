@@ -88,6 +88,8 @@ class SimulatedHost:
 
     name: str
     clock: HostClock
+    release: int = 1
+    """The release of the code that it runs."""
     is_alive: bool = True
     frozen_until: float = 0.0
     owners: set[str] = dataclasses.field(default_factory=set[str])

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-from ...events.effect_key import EffectKey
 from ...events.effects import EffectFinished, ToolFinished, ToolStarted
 from ...events.recovery import UndoFinished, UndoStarted
 from ...gates.base import (
@@ -73,10 +72,10 @@ class Ledger:
             self.problems.append(f"{run_id}: {name} ran in a process that lost the run")
 
     def _check_allowed(self, ctx: ToolContext[Any], name: str) -> None:
-        place = EffectKey.parse(ctx.key).original
-        call = (ctx.run_id, place, describe_call(ctx.arguments))
+        # A substitute call has a key of its own, and a decision of its own.
+        call = (ctx.run_id, ctx.key, describe_call(ctx.arguments))
         if call not in self.allowed:
-            self.problems.append(f"{ctx.run_id} {place}: {name} ran without an allow")
+            self.problems.append(f"{ctx.run_id} {ctx.key}: {name} ran without an allow")
 
     def note_effect(self, run_id: str, name: str) -> None:
         """Note that an effect of an engine's own begins, which has a name of its own in a run."""

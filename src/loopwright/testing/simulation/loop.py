@@ -1,6 +1,7 @@
 """SimulatedLoop: an asyncio event loop in which a seed decides the order, and time costs nothing."""
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import itertools
@@ -307,8 +308,7 @@ def _abandon(task: "asyncio.Task[Any]") -> None:
     """Close what a task runs; clean-up code that wants to wait is cut off."""
     work = task.get_coro()
     for _ in range(10):
-        try:
+        # It may wait for something while it is closed, or fail in its clean-up: its process is dead.
+        with contextlib.suppress(Exception):
             work.close()
             return
-        except RuntimeError:  # it waited for something while it was closed
-            continue

@@ -42,6 +42,8 @@ class DrawnEngine(LoopEngine):
     seed: int = 0
     effects: Any = None
     """Called with the run and a name for each effect of the engine's own."""
+    release: int = 1
+    """The second release of the code asks one thing more in each scope, unless the first had begun it."""
     reads: Any = None
     """Called with the run and a name for each lookup; returns a text that is never the same."""
 
@@ -84,13 +86,20 @@ class Place:
 async def do_steps(place: Place) -> list[str]:
     """Do a few steps, one after the other, and return what each gave."""
     words: list[str] = []
+    if place.engine.release > 1 and place.run.patched("more"):
+        words.append(await _try(place.inside("more", 0), _ask))
     for number in range(place.source.randint(1, 5)):
         step, seed = place.source.choice(STEPS), place.source.randrange(1 << 30)
-        try:
-            words.append(await step(place.inside(str(number), seed)))
-        except (AskFailed, Denied, ProviderError, TimedOut, Unreadable) as error:
-            words.append(type(error).__name__)
+        words.append(await _try(place.inside(str(number), seed), step))
     return words
+
+
+async def _try(place: Place, step: "Drawn") -> str:
+    """Do a step; return what it gave, or the name of an error that an engine may catch."""
+    try:
+        return await step(place)
+    except (AskFailed, Denied, ProviderError, TimedOut, Unreadable) as error:
+        return type(error).__name__
 
 
 async def _ask(place: Place) -> str:
@@ -251,6 +260,10 @@ class Program:
     politeness: float
     """The share of model calls that are answered sensibly; the others say anything."""
     saga: bool = False
+    streams: bool = False
+    """Whether who starts the run watches the replies as they come."""
+    recovers: bool = False
+    """Whether its tools declare how their failures are recovered."""
 
 
 def draw_program(source: random.Random, engine: Factory | None) -> Program:
@@ -263,6 +276,8 @@ def draw_program(source: random.Random, engine: Factory | None) -> Program:
         draw_limits(source),
         source.choice((1.0, 1.0, 0.9, 0.6)),
         source.random() < 0.2,
+        source.random() < 0.25,
+        source.random() < 0.3,
     )
 
 

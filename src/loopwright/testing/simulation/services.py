@@ -9,11 +9,20 @@ from ...errors import ProviderError, ToolError
 from ...messages import Completion
 from ...providers.base import Capabilities, Delta, Request
 from ...tools.base import Tool, ToolContext, tool
+from ...tools.recovery import (
+    CachedResult,
+    DeadLetter,
+    Fallback,
+    RecoveryStrategy,
+    Retry,
+)
 from ..chunks import split_completion
 from ..contracts.models import babble
 from ..scripted import ScriptedProvider
 from .surroundings import Surroundings
 
+READ_RECOVERY = Retry(max_attempts=2), CachedResult(), Fallback("put")
+WRITE_RECOVERY = Fallback("put"), DeadLetter()
 HUNG_SECONDS = 100_000.0
 """How long something takes that never ends."""
 
@@ -48,8 +57,11 @@ class WorldProvider:
         return await self._script.complete(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
-        """Answer in pieces."""
+        """Answer in pieces; the connection may break in the middle."""
         for delta in split_completion(await self.complete(request)):
+            is_faulty = self._world.is_faulty("provider")
+            if is_faulty and self._random.random() < 0.01:
+                raise ProviderError("the stream broke", retryable=True)
             yield delta
 
     async def _fail(self) -> None:
@@ -80,7 +92,7 @@ class WorldTools:
         ]
 
     def _make_look(self) -> Tool:
-        @tool(effect="read")
+        @tool(effect="read", recovery=self._choose(*READ_RECOVERY))
         async def look(ctx: ToolContext[None], what: str) -> str:
             """Look at something."""
             self._world.ledger.note_tool(ctx, "look", "read")
@@ -115,7 +127,7 @@ class WorldTools:
             await asyncio.sleep(self._random.uniform(0.0, 0.5))
             self._world.may_die(self._random)
 
-        @tool(effect="write", compensate=revoke)
+        @tool(effect="write", compensate=revoke, recovery=self._choose(*WRITE_RECOVERY))
         async def mail(ctx: ToolContext[None], what: str) -> str:
             """Mail something."""
             self._world.ledger.note_tool(ctx, "mail", "write")
@@ -124,12 +136,18 @@ class WorldTools:
 
         return mail
 
+    def _choose(self, *recovery: RecoveryStrategy) -> tuple[RecoveryStrategy, ...]:
+        """Return the strategies, in a world whose tools have some."""
+        return recovery if self._world.program.recovers else ()
+
     async def _misbehave(self) -> None:
         """Take some time, and perhaps fail, hang, or take the process down."""
         await asyncio.sleep(self._random.uniform(0.0, 1.0))
         self._world.may_die(self._random)
         await asyncio.sleep(0.0)
-        chance = self._random.random()
+        # Where failures are recovered there is something to recover.
+        often = 4.0 if self._world.program.recovers else 1.0
+        chance = self._random.random() / often
         if not self._world.is_faulty("tools") or chance > 0.1:
             return
         if chance > 0.05:

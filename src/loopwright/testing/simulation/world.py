@@ -10,6 +10,7 @@ from typing import Any
 
 from ..._internal.log import capture_logs
 from ..._kernel.control.run_control import RunControl
+from ...engine import LoopEngine
 from ...errors import LoopwrightError
 from ...gates.base import Suspend
 from ...journals.base import RESUMABLE, RunInfo
@@ -26,7 +27,7 @@ from .host import HostClock, SimulatedHost, SimulatedThreads, WorldClock
 from .ledger import Ledger, WorldGate
 from .loop import HOST, Host, make_loop
 from .people import People
-from .programs import DrawnEngine, Factory, draw_program
+from .programs import DrawnEngine, Factory, Program, draw_program
 from .services import WorldProvider, WorldTools
 from .store import SimulatedJournal, StoreFaults
 
@@ -88,6 +89,8 @@ class World:
         self.is_calm = False
         self.deaths = 0
         self._leased_at: dict[str, float] = {}
+        self._second_at = self.source("versions").uniform(0.0, CALM_AT)
+        """When the second release of the code comes out, where versions change."""
 
     def source(self, name: str) -> random.Random:
         """Return a random source of this seed, whose numbers do not depend on the others'."""
@@ -145,12 +148,21 @@ class World:
 
     def _start_host(self, name: str) -> None:
         source = self.source(f"host {name} {len(self.journals)}")
-        host = SimulatedHost(name, self._make_clock(name))
+        host = SimulatedHost(name, self._make_clock(name), self._choose_release())
         self.hosts[name] = host
         runtime = self._make_runtime(host, source)
-        engine = self._make_engine(runtime)
-        worker = Worker(runtime, engines=[engine], poll=1.0, max_concurrency=4)
+        engine = self._make_engine(runtime, host.release)
+        older = [str(release) for release in range(1, host.release)]
+        worker = Worker(
+            runtime, engines=[engine], poll=1.0, max_concurrency=4, accepts=older
+        )
         self.spawn(host, worker.serve())
+
+    def _choose_release(self) -> int:
+        """Return the release of the code that starts now: once the second is out, each process gets it."""
+        if not self.faults.versions:
+            return 1
+        return 2 if self.loop.time() > self._second_at else 1
 
     def _make_clock(self, name: str) -> HostClock:
         source = self.source(f"clock {name}")
@@ -175,16 +187,17 @@ class World:
             clock=host.clock,
             lease=LEASE,
             on_unknown=self._on_unknown,
+            app_version=str(host.release) if self.faults.versions else "",
         )
         threads = SimulatedThreads(source, is_busy=self.is_faulty("pauses"))
         vars(runtime).update(threads=threads)
         return runtime
 
-    def _make_engine(self, runtime: Runtime) -> Any:
+    def _make_engine(self, runtime: Runtime, release: int) -> Any:
         engine = self.program.engine(runtime)
         if isinstance(engine, DrawnEngine):
             engine = dataclasses.replace(
-                engine, effects=self._do_effect, reads=self._read
+                engine, effects=self._do_effect, reads=self._read, release=release
             )
         return engine
 
@@ -268,11 +281,10 @@ class World:
         runtime = self._make_runtime(
             host, self.source(f"begin {run_id} {len(self.journals)}")
         )
-        engine = self._make_engine(runtime)
+        engine = self._make_engine(runtime, host.release)
         task = f"What is blue? ({run_id})"
         with contextlib.suppress(LoopwrightError):  # another process has the run
-            result = await engine.run(task, run_id=run_id, saga=self.program.saga)
-            self.results[run_id] = result
+            self.results[run_id] = await _start_run(self.program, engine, task, run_id)
 
     def _restart_dead(self) -> None:
         for name, host in list(self.hosts.items()):
@@ -298,6 +310,19 @@ class World:
                 )
             elif chance < 0.6 and self.is_faulty("clocks"):
                 host.clock.offset = source.uniform(-HOUR / 2, HOUR / 2)
+
+
+async def _start_run(
+    program: Program, engine: LoopEngine, task: str, run_id: str
+) -> Result:
+    """Run an engine, and watch its replies as they come where the program wants that."""
+    if not program.streams:
+        return await engine.run(task, run_id=run_id, saga=program.saga)
+    started = engine.start(task, run_id=run_id, saga=program.saga, deltas=True)
+    async with started as run:
+        async for _ in run:
+            pass
+        return await run.result()
 
 
 def _read_error(task: asyncio.Task[None]) -> None:

@@ -168,7 +168,8 @@ class FittedCall:
     def _call(self, request: Request) -> ModelCall:
         secrets = self._session.secrets
         sent = secrets.restore_opaque_data(request.conversation)
-        request = dataclasses.replace(request, conversation=sent)
+        if sent is not request.conversation:
+            request = dataclasses.replace(request, conversation=sent)
         agent, failed = self._services.agent_name, self._failed
         return ModelCall(
             self._session, self._key, self._provider, request, failed, agent

@@ -2,8 +2,11 @@
 
 import inspect
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
+
+from pydantic import SecretStr
 
 from ...errors import ProviderError
 
@@ -12,6 +15,30 @@ TokenCallback: TypeAlias = Callable[[], str | Awaitable[str]]
 
 
 _HEADER_VALUE = re.compile(r"[!-~]++")
+
+
+MAX_FETCHED = 8  # tokens; those that requests under way may have
+SECRET_HEADERS = frozenset({"authorization", "x-amz-security-token"})
+
+
+class FetchedSecrets:
+    """The last tokens and signatures that requests were sent with, which a server may echo."""
+
+    def __init__(self) -> None:
+        self._secrets: deque[SecretStr] = deque(maxlen=MAX_FETCHED)
+
+    def remember(self, headers: Mapping[str, str]) -> None:
+        """Hide the secret values of these headers from now on."""
+        for name, value in headers.items():
+            secret = SecretStr(value.removeprefix("Bearer "))
+            if name.lower() in SECRET_HEADERS and secret not in self._secrets:
+                self._secrets.append(secret)
+
+    def hide(self, text: str) -> str:
+        """Return the text with the secrets replaced by asterisks."""
+        for secret in self._secrets:
+            text = text.replace(secret.get_secret_value(), "***")
+        return text
 
 
 class BearerToken:

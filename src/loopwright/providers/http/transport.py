@@ -27,6 +27,7 @@ from .headers import conceal_headers
 from .proxies import ProxyClient, find_proxy, list_secrets
 from .response import Response
 from .sse import EventReader, ServerEvent
+from .tokens import FetchedSecrets
 
 CONNECT_TIMEOUT = 5.0  # seconds
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -251,6 +252,7 @@ class HTTPTransport:
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
         self._client, self._authorize = client, authorize
+        self._fetched = FetchedSecrets()
         limits = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None)
         has_default = client is None or client.timeout == httpx.Timeout(5.0)
         self._timeout = limits if has_default else httpx.USE_CLIENT_DEFAULT
@@ -273,12 +275,12 @@ class HTTPTransport:
         if isinstance(start, bytes):
             start = start.decode(errors="replace")
         # Secrets are hidden before the cut, since a key that is cut would not be found.
-        shown = self._hide_secrets(start)[:MAX_QUOTED]
+        shown = self.hide_secrets(start)[:MAX_QUOTED]
         return " ".join(shown.split())[:MAX_EXCERPT]
 
     def hide_secrets(self, text: str) -> str:
         """Return the text with every secret header value replaced by asterisks."""
-        return self._hide_secrets(text)
+        return self._hide_secrets(self._fetched.hide(text))
 
     async def post(self, body: bytes) -> Response:
         """Send one request and return its response with the whole body.
@@ -356,7 +358,9 @@ class HTTPTransport:
             return self._headers(body)
         added = headers
         if self._authorize is not None:
-            added = {**headers, **await self._authorize(body)}
+            fetched = await self._authorize(body)
+            self._fetched.remember(fetched)
+            added = {**headers, **fetched}
         own = {name.lower().encode(): value.encode() for name, value in added.items()}
         kept = [pair for pair in self._headers(body) if pair[0] not in own]
         return [*kept, *own.items()]

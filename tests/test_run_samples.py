@@ -204,6 +204,13 @@ async def test_samples_that_the_budget_does_not_allow_are_refused_together() -> 
     entries = runtime.journal.read("r")
     assert not any(isinstance(entry.event, ModelRequested) for entry in entries)
 
+    # A limit that was raised since changes nothing of what it had refused.
+    again = Sampled(lambda made: f"reply {made}")
+    journal = crashed(entries, len(entries) - 1)
+    raised = Runtime(again, journal=journal, limits=Limits(best_effort=False))
+    resumed = await Best(raised, n=4).resume("r")
+    assert (resumed.status, again.numbers) == ("limit", [])
+
 
 async def test_cut_or_unreadable_sample_is_a_thought_without_calls() -> None:
     def script(made: int) -> Any:

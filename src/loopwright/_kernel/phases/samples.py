@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ...errors import ConfigError, LoopwrightError
+from ...errors import ConfigError, LimitReached, LoopwrightError
 from ...events.effect_key import sample_key
 from ...messages import Conversation, Proposal
 from ...providers.base import Provider, Sampling
@@ -80,14 +80,16 @@ class Samples:
             if outcome(key) is not None:
                 self._replay(key)
         new = [key for key in keys if key not in self._settled]
-        if new:
+        refused = any(isinstance(one, LimitReached) for one in self._settled.values())
+        if new and not refused:  # what a limit kept from being asked is not asked later
             await self._ask(new)
         replies: list[Reply] = []
         for key in keys:
-            settled = self._settled[key]
+            settled = self._settled.get(key)
             if isinstance(settled, BaseException):
                 raise settled
-            replies.append(settled)
+            if settled is not None:
+                replies.append(settled)
         return replies
 
     def _replay(self, key: str) -> None:

@@ -81,6 +81,12 @@ SHOWN = {
         "completed: 4 model calls",
         "Answer: You are right: it is Canberra.",
     ],
+    "provider_tools.py": [
+        "Gate     allow provider:web_search",
+        "Source   Opening hours, https://museum.example/hours",
+        "Gate     deny provider:web_search",
+        "3 tool calls, 0.0215 spent",
+    ],
     "policy.py": [
         "gate      modify  refund: {'order': '4711', 'amount': 80.0}",
         "person    Refund 900.00 EUR for order 4712? (call 3 of this run) Yes.",

@@ -116,8 +116,14 @@ class Inference:
         usage: EngineUsage,
     ) -> None:
         self._session, self._services, self._usage = session, services, usage
-        self._sampling = sampling
-        """The settings of the engine."""
+        chosen = (
+            (session.services.provider, session.sampling),
+            (services.provider, sampling),
+        )
+        self._settings = [
+            (model, given.require()) for model, given in chosen if given.options
+        ]
+        """The settings of the run, then of the engine, with the model that they are for; a person chose them."""
         self._offers = offers
 
     async def settle(
@@ -227,6 +233,8 @@ class Inference:
     def _record_settings(self, question: Question) -> JsonObject:
         """Return the settings of a question without secrets."""
         settings = question.sampling.options
+        if not settings:
+            return settings
         clean = self._session.secrets.redactor.redact_value(settings)
         return clean if isinstance(clean, dict) else {}
 
@@ -374,15 +382,11 @@ class Inference:
         return self._reply(key, outcome.completion, intent)
 
     def apply_sampling(self, question: Question) -> Question:
-        """Return a question with the settings of the run, then of the engine, where it leaves them open.
-
-        Those are for their own models, and a person chose them.
-        """
+        """Return a question with the settings of the run, then of the engine, where it leaves them open."""
         provider, merged = self.provider_of(question), question.sampling
-        if provider is self._session.services.provider:
-            merged = self._session.sampling.require().override(merged)
-        if provider is self._services.provider:
-            merged = self._sampling.require().override(merged)
+        for model, given in self._settings:
+            if provider is model:
+                merged = given.override(merged)
         if merged.n is not None:
             raise ConfigError(f"{SAMPLES_HINT}; got {merged.n}")
         if merged is question.sampling:

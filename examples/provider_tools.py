@@ -35,7 +35,7 @@ SEARCHED = Completion(
 )
 SCRIPT: list[Completion | str] = [
     SEARCHED,
-    "Go on Tuesday at ten: you are free, and the museum is open.",
+    "Visit it on Tuesday at ten: you are free, and the museum is open.",
 ]
 
 

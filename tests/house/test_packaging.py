@@ -315,6 +315,7 @@ def test_nothing_is_imported_that_neither_the_core_nor_an_extra_brings() -> None
         "pydantic_core",
         "typing_extensions",
         "httpcore",
+        "h11",
         "mcp_types",
         "httpx2",
         "anyio",

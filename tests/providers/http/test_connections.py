@@ -7,7 +7,7 @@ import socket
 import ssl
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,12 @@ import pytest
 from loopwright import Conversation, ProviderError, Request
 from loopwright.providers import OpenAIProvider
 from loopwright.providers.http import transport
-from loopwright.providers.http.connections import AsyncioBackend
+from loopwright.providers.http.connections import (
+    AsyncioBackend,
+    Connection,
+    Post,
+    Timeouts,
+)
 
 ANSWER = json.dumps(
     {"choices": [{"message": {"content": "over TLS"}, "finish_reason": "stop"}]}
@@ -322,3 +327,101 @@ async def test_only_a_connection_on_which_nothing_waits_is_used_again(
         assert bool(stream.get_extra_info("is_readable")) is not used_again
         await stream.aclose()
         assert stream.get_extra_info("is_readable")
+
+
+# --- requests on one connection ---
+
+TIMEOUTS: Timeouts = {"connect": 5.0, "read": 5.0}
+RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+
+
+@asynccontextmanager
+async def connected(*answers: bytes) -> AsyncGenerator[Connection]:
+    """A connection to a server that gives one answer after the other, and then closes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        origin = httpcore.Origin(b"http", b"127.0.0.1", port)
+        connection = Connection(origin, None, AsyncioBackend())
+        try:
+            yield connection
+        finally:
+            await connection.aclose()
+
+
+async def post(connection: Connection) -> tuple[int, bytes]:
+    headers = [(b"host", b"here"), (b"content-length", b"2")]
+    head = await connection.post(Post(b"/v1", headers, b"{}"), TIMEOUTS)
+    chunks = [chunk async for chunk in connection.read_body(TIMEOUTS)]
+    await connection.end()
+    return head.status, b"".join(chunks)
+
+
+async def test_a_connection_is_used_again_once_a_response_was_read_to_its_end() -> None:
+    async with connected(RESPONSE, RESPONSE) as connection:
+        assert [await post(connection), await post(connection)] == [(200, b"hello")] * 2
+        assert connection.is_idle
+
+
+async def test_early_hints_before_a_response_are_skipped() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+
+    async with connected(hints + hints + RESPONSE) as connection:
+        assert await post(connection) == (200, b"hello")
+
+
+async def test_a_server_that_switches_protocols_is_refused() -> None:
+    switch = (
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+    )
+
+    async with connected(switch) as connection:
+        with pytest.raises(httpcore.RemoteProtocolError):
+            await post(connection)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RESPONSE[:-2],
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!",
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+        b"220 mail.example ESMTP\r\n\r\n",
+        b"",
+    ],
+    ids=["cut", "chunk", "two_lengths", "large_head", "other_protocol", "nothing"],
+)
+async def test_a_response_that_is_not_http_is_a_protocol_error(answer: bytes) -> None:
+    async with connected(answer) as connection:
+        with pytest.raises(httpcore.RemoteProtocolError):
+            await post(connection)
+
+        assert not connection.is_idle
+
+
+async def test_a_response_that_is_left_before_its_end_closes_the_connection() -> None:
+    async with connected(RESPONSE[:-2], RESPONSE) as connection:
+        headers = [(b"host", b"here"), (b"content-length", b"2")]
+        await connection.post(Post(b"/v1", headers, b"{}"), TIMEOUTS)
+        await connection.end()
+
+        assert not connection.is_idle
+        assert connection.has_expired()
+
+
+async def test_a_header_with_a_line_break_is_not_sent() -> None:
+    async with connected(RESPONSE) as connection:
+        headers = [(b"host", b"here"), (b"x", b"a\r\nb: c")]
+        with pytest.raises(httpcore.LocalProtocolError):
+            await connection.post(Post(b"/v1", headers, b"{}"), TIMEOUTS)
+
+
+def test_a_request_shows_no_headers() -> None:
+    assert "secret" not in repr(Post(b"/v1", [(b"authorization", b"secret")], b"{}"))

@@ -1,16 +1,28 @@
-"""Connections for httpcore: over asyncio's own streams, which take fewer turns of the event loop than anyio's."""
+"""The connections of one event loop: over asyncio's own streams, which take fewer turns of the loop than anyio's."""
 
 import asyncio
 import collections
+import dataclasses
+import enum
 import select
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Iterable
-from typing import Any
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+import h11
 import httpcore
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 KEEP_ALIVE = 60.0  # seconds that an idle connection is kept
+MAX_HEAD = 100 * 1024  # bytes of the head of a response
+SWITCHING_PROTOCOLS = 101  # what a server says that was asked for another protocol
+READ_BYTES = 64 * 1024  # bytes that are read at a time, at most
+Timeouts: TypeAlias = Mapping[str, float | None]
+"""Seconds to wait to "connect", and to "read" the next bytes, as httpcore has them; `None` is without end."""
 SOCKET_NAMES = {"client_addr": "sockname", "server_addr": "peername"}  # asyncio's names
 
 
@@ -113,10 +125,14 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
 
     async def _send(self, timeout: float | None) -> None:
         unsent, self._unsent = b"".join(self._unsent), []
+        writer, reader = self._writer, self._reader
         try:
-            self._writer.write(unsent)
+            writer.write(unsent)
+            is_sent = writer.transport.get_write_buffer_size() == 0
+            if is_sent and not writer.is_closing() and reader.exception() is None:
+                return  # most requests go into the system's buffer at once
             async with asyncio.timeout(timeout):
-                await self._writer.drain()
+                await writer.drain()
         except TimeoutError as error:
             raise httpcore.WriteTimeout(str(error)) from error
         except OSError as error:
@@ -165,6 +181,184 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
 
 
 _BACKEND = AsyncioBackend()
+_HANDLE = httpcore.AsyncHTTPConnection.handle_async_request
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Post:
+    """A request; its repr shows no headers, since one may hold an API key, and variables are shown in reports of errors."""
+
+    target: bytes
+    headers: Sequence[tuple[bytes, bytes]] = dataclasses.field(repr=False)
+    body: bytes = dataclasses.field(repr=False)
+
+
+class Head(NamedTuple):
+    """The head of a response."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+
+
+class State(enum.Enum):
+    """What a connection is doing."""
+
+    NEW = "new"
+    BUSY = "busy"
+    IDLE = "idle"
+    CLOSED = "closed"
+
+
+class Connection:
+    """A connection to one server, opened with its first request; its user makes one request at a time.
+
+    Args:
+        origin: the server.
+        tls: how its certificate is checked; `None` for a server without TLS.
+        backend: opens the socket.
+
+    The methods raise the errors of httpcore.
+    """
+
+    def __init__(
+        self,
+        origin: httpcore.Origin,
+        tls: ssl.SSLContext | None,
+        backend: httpcore.AsyncNetworkBackend,
+    ) -> None:
+        self._origin, self._tls, self._backend = origin, tls, backend
+        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._stream: httpcore.AsyncNetworkStream | None = None
+        self._state, self._idle_until = State.NEW, 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the last response was read to its end, so that another request may follow."""
+        return self._state is State.IDLE
+
+    def has_expired(self) -> bool:
+        """Whether an idle connection is too old, or the server has closed it."""
+        if time.monotonic() > self._idle_until or self._stream is None:
+            return True
+        return bool(self._stream.get_extra_info("is_readable"))
+
+    async def post(self, request: Post, timeouts: Timeouts) -> Head:
+        """Send a request, and return the head of its response."""
+        self._state = State.BUSY
+        stream = self._stream or await self._open(timeouts["connect"])
+        parts = _translate_errors(_encode, self._protocol, request)
+        for part in parts:  # they leave together, with the next read
+            await stream.write(part)
+        while True:
+            event = await self._receive(stream, timeouts["read"])
+            if isinstance(event, h11.Response):
+                return Head(event.status_code, tuple(event.headers.raw_items()))
+            if (
+                not isinstance(event, h11.InformationalResponse)
+                or event.status_code == SWITCHING_PROTOCOLS
+            ):
+                raise httpcore.RemoteProtocolError(
+                    "the server switched to another protocol"
+                )
+
+    async def read_body(self, timeouts: Timeouts) -> AsyncGenerator[bytes]:
+        """Yield the body of the response in chunks, as it is sent."""
+        while self._stream is not None:
+            event = await self._receive(self._stream, timeouts["read"])
+            if not isinstance(event, h11.Data):
+                return
+            yield bytes(event.data)
+
+    async def end(self) -> None:
+        """End a request: the connection is idle if its response was read to the end, and closed otherwise."""
+        protocol = self._protocol
+        if protocol.our_state is h11.DONE and protocol.their_state is h11.DONE:
+            protocol.start_next_cycle()
+            self._state = State.IDLE
+            self._idle_until = time.monotonic() + KEEP_ALIVE
+        else:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        self._state = State.CLOSED
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    async def _open(self, timeout: float | None) -> httpcore.AsyncNetworkStream:
+        host = self._origin.host.decode("ascii")
+        stream = await self._backend.connect_tcp(host, self._origin.port, timeout)
+        self._stream = stream
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["http/1.1"])
+            stream = self._stream = await stream.start_tls(self._tls, host, timeout)
+        return stream
+
+    async def _receive(
+        self, stream: httpcore.AsyncNetworkStream, timeout: float | None
+    ) -> object:
+        """Return the next event of the protocol, reading until there is one."""
+        protocol = self._protocol
+        while True:
+            event = _translate_errors(protocol.next_event)
+            if event is not h11.NEED_DATA:
+                return event
+            data = await stream.read(READ_BYTES, timeout)
+            if not data and protocol.their_state is h11.SEND_RESPONSE:
+                raise httpcore.RemoteProtocolError(
+                    "Server disconnected without sending a response."
+                )
+            _translate_errors(protocol.receive_data, data)
+
+
+def _encode(protocol: h11.Connection, post: Post) -> list[bytes]:
+    """Return the bytes of a request in parts; no variable has its headers."""
+    head = protocol.send(
+        h11.Request(method=b"POST", target=post.target, headers=list(post.headers))
+    )
+    parts = head, protocol.send(h11.Data(data=post.body))
+    return [part for part in (*parts, protocol.send(h11.EndOfMessage())) if part]
+
+
+def _translate_errors(
+    function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
+) -> T:
+    """Call a function of h11; raise its errors as those of httpcore."""
+    try:
+        return function(*arguments, **options)
+    except h11.RemoteProtocolError as error:
+        raise httpcore.RemoteProtocolError(str(error)) from error
+    except h11.LocalProtocolError as error:
+        raise httpcore.LocalProtocolError(str(error)) from error
+
+
+class WatchedConnection(Connection):
+    """Sends by httpcore's connection, which a test replaced to see the requests, as respx does."""
+
+    async def post(self, request: Post, timeouts: Timeouts) -> Head:
+        """Send a request, and return the head of its response."""
+        origin = self._origin
+        url = httpcore.URL(
+            scheme=origin.scheme,
+            host=origin.host,
+            port=origin.port,
+            target=request.target,
+        )
+        sent = httpcore.Request(
+            b"POST",
+            url,
+            headers=request.headers,
+            content=request.body,
+            extensions={"timeout": dict(timeouts)},
+        )
+        connection = httpcore.AsyncHTTPConnection(origin)
+        response = await connection.handle_async_request(sent)
+        self._body = await response.aread()
+        return Head(response.status, tuple(response.headers))
+
+    async def read_body(self, timeouts: Timeouts) -> AsyncGenerator[bytes]:
+        """Yield the body of the response."""
+        yield self._body
 
 
 class ConnectionStack:
@@ -175,9 +369,7 @@ class ConnectionStack:
 
     def __init__(self, origin: httpcore.Origin, tls: ssl.SSLContext | None) -> None:
         self._origin, self._tls = origin, tls
-        self._idle: collections.deque[httpcore.AsyncHTTPConnection] = (
-            collections.deque()
-        )
+        self._idle: collections.deque[Connection] = collections.deque()
         self._is_open = True
         self._lifetime = self._close_with_loop()
 
@@ -192,7 +384,7 @@ class ConnectionStack:
         """Close the idle connections, and every other one when it is released."""
         await self._lifetime.aclose()
 
-    async def acquire(self) -> httpcore.AsyncHTTPConnection:
+    async def acquire(self) -> Connection:
         """Return an idle connection that still works, or a new one."""
         while self._idle:
             connection = self._idle.pop()
@@ -200,16 +392,13 @@ class ConnectionStack:
             if not connection.has_expired():
                 return connection
             await connection.aclose()
-        return httpcore.AsyncHTTPConnection(
-            self._origin,
-            self._tls,
-            keepalive_expiry=KEEP_ALIVE,
-            network_backend=_BACKEND,
-        )
+        is_replaced = httpcore.AsyncHTTPConnection.handle_async_request is not _HANDLE
+        kind = WatchedConnection if is_replaced else Connection
+        return kind(self._origin, self._tls, _BACKEND)
 
-    async def release(self, connection: httpcore.AsyncHTTPConnection) -> None:
+    async def release(self, connection: Connection) -> None:
         """Keep a connection for the next request, or close it if it cannot be used again."""
-        if not (self._is_open and connection.is_available()):
+        if not (self._is_open and connection.is_idle):
             await connection.aclose()
             return
         self._idle.append(connection)

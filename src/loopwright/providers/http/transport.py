@@ -22,7 +22,7 @@ import httpx
 from pydantic import SecretStr
 
 from ...errors import ConfigError, ProviderError, ProviderTimeout
-from .connections import ConnectionStack
+from .connections import ConnectionStack, Head, Post
 from .headers import conceal_headers
 from .proxies import ProxyClient, find_proxy, list_secrets
 from .response import Response
@@ -393,30 +393,23 @@ class HTTPTransport:
         body: bytes,
         headers: Mapping[str, str],
     ) -> StreamingResponse:
-        request = httpcore.Request(
-            b"POST",
-            self._wire,
-            headers=await self._list_headers(body, headers),
-            content=body,
-            extensions=self._extensions,
-        )
+        request = Post(self._wire.target, await self._list_headers(body, headers), body)
         connection = await connections.acquire()
+        timeouts = self._extensions["timeout"]
         try:
-            response = await connection.handle_async_request(request)
+            head = await connection.post(request, timeouts)
         except BaseException:
             await connections.release(connection)
             raise
 
         async def close() -> None:
             try:
-                await _close_quietly(response.aclose)
+                await _close_quietly(connection.end)
             finally:
                 await _close_quietly(connections.release, connection)
 
-        received = tuple(response.headers)
-        return StreamingResponse(
-            self, response.status, received, _decode_body(response), close
-        )
+        chunks = _decode_body(head, connection.read_body(timeouts))
+        return StreamingResponse(self, head.status, head.headers, chunks, close)
 
     async def _find_connections(self) -> ConnectionStack | ProxyClient:
         """Return the connections of the running event loop, and forget those of loops that are closed."""
@@ -464,11 +457,10 @@ class _RawBody(httpx.AsyncByteStream):
         return self._chunks
 
 
-def _decode_body(response: httpcore.Response) -> AsyncIterator[bytes]:
-    chunks = response.aiter_stream()
-    if any(name.lower() == b"content-encoding" for name, _ in response.headers):
+def _decode_body(head: Head, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if any(name.lower() == b"content-encoding" for name, _ in head.headers):
         return httpx.Response(
-            response.status, headers=response.headers, stream=_RawBody(chunks)
+            head.status, headers=list(head.headers), stream=_RawBody(chunks)
         ).aiter_bytes()
     return chunks
 

@@ -50,6 +50,14 @@ class Limits(Options):
     best_effort: bool = True
 
 
+@dataclasses.dataclass(eq=False)
+class OpenCall:
+    """A model call under way: the tokens of its input, estimated, and how many its reply may have."""
+
+    input_tokens: int
+    output_tokens: int = 0
+
+
 @dataclasses.dataclass
 class Budget:
     """What one run, with all its branches and children, has used of its limits."""
@@ -59,29 +67,33 @@ class Budget:
     tool_calls: int = 0
     usage: Usage = Usage()
     reserved_used: bool = False
-    in_flight: list[int] = dataclasses.field(default_factory=list[int])
-    """The input tokens, estimated, of the model calls that are under way."""
+    in_flight: list[OpenCall] = dataclasses.field(default_factory=list[OpenCall])
+    """The model calls that are under way."""
 
     @contextlib.contextmanager
-    def open_call(self, tokens: int) -> Generator[None]:
+    def open_call(self, tokens: int) -> Generator[OpenCall]:
         """Count a model call with so many input tokens as under way."""
-        self.in_flight.append(tokens)
+        opened = OpenCall(tokens)
+        self.in_flight.append(opened)
         try:
-            yield
+            yield opened
         finally:
-            self.in_flight.remove(tokens)
+            self.in_flight.remove(opened)
 
-    @property
-    def output_tokens(self) -> int | None:
-        """How long the reply to one of the calls under way may be: an equal share of what is left.
+    def share_output(self, strands: int) -> int | None:
+        """Return how many tokens the reply to one more call may have: an equal share of what is left.
 
-        It is 16 at least, and 1,024 once the best answer was asked for.
+        It is a share for each strand of the program at work, and no more than what the calls under way leave; 16 at
+        least, and 1,024 once the best answer was asked for.
         """
         if self.limits.max_tokens is None:
             return None
-        left = self.limits.max_tokens - self.usage.total_tokens - sum(self.in_flight)
+        left = self.limits.max_tokens - self.usage.total_tokens
+        left -= sum(call.input_tokens for call in self.in_flight)
+        unclaimed = left - sum(call.output_tokens for call in self.in_flight)
+        share = left // max(strands, len(self.in_flight), 1)
         room = MIN_BEST_ANSWER if self.reserved_used else MIN_OUTPUT
-        return max(left // max(len(self.in_flight), 1), room)
+        return max(min(share, unclaimed), room)
 
     @property
     def reserved_calls(self) -> int:

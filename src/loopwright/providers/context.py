@@ -17,9 +17,20 @@ BYTES_PER_TOKEN = (
 )
 LEARNABLE_BYTES = 1_000  # of a shorter request, what surrounds it decides
 MIN_RATIO, MAX_RATIO = 1 / 8, 1.0  # tokens a byte; anything else was not counted
-UNKNOWN_OUTPUT = 4_096  # tokens of a reply, of an endpoint that refuses larger bounds
+UNKNOWN_OUTPUT = (
+    16_384  # tokens of the longest reply that a model of unknown size is taken to give
+)
+MAX_CAP = (
+    4_096  # tokens; bounds that an endpoint which refused a larger one is still sent
+)
 BAD_REQUEST = (400, 422)
-_ABOUT_TOKENS = re.compile(r"tokens|context.{0,20}length|maximum", re.IGNORECASE)
+ABOUT_TOKENS = (400, 402, 413, 422, 429)
+"""The statuses of a refusal for tokens: of the model, of what is paid for, and of a minute's quota."""
+_ABOUT_TOKENS = re.compile(
+    r"max(?:imum)?[\s_]*(?:completion|output|new)?[\s_]*tokens|(?:completion|output)[\s_]tokens|context.{0,20}length|"
+    r"\btokens\b.{0,80}\btoo large|\btoo large\b.{0,200}\btokens\b",
+    re.IGNORECASE,
+)
 _ABOUT_SAMPLES = re.compile(
     r"candidate|choices|sample|\bn\b|['\"`]n['\"`]", re.IGNORECASE
 )
@@ -55,8 +66,9 @@ class TokenMeter:
         self._tokens, self._bytes = 1.0, float(BYTES_PER_TOKEN)
         self.refuses_samples = False
         """Whether the endpoint refused to give several replies to a request."""
-        self.refuses_caps = False
-        """Whether the endpoint refused a request for its `max_tokens`."""
+        self.refuses_counts = False
+        """Whether the provider could not count the tokens of a request."""
+        self._max_cap = math.inf
         self.refuses_attachments = False
         """Whether the endpoint refused a request for an attachment of a tool result."""
 
@@ -68,11 +80,16 @@ class TokenMeter:
         """Return about how many bytes fit into `tokens` tokens."""
         return int(tokens * self._bytes / self._tokens)
 
-    def max_reply(self, known: int | None) -> float:
-        """Return how many tokens a reply may have without a bound, of which `known` are those by settings or model."""
-        if known is not None:
-            return known
-        return UNKNOWN_OUTPUT if self.refuses_caps else math.inf
+    def needs_cap(self, left: int, max_length: int) -> bool:
+        """Return whether a request must bound its reply, which may have `max_length` tokens where `left` are left.
+
+        A bound of a size that the endpoint refused is not sent.
+        """
+        return left < max_length and left < self._max_cap
+
+    def refuse_cap(self, cap: int) -> None:
+        """Take in that the endpoint refused a bound, and took the request without."""
+        self._max_cap = min(self._max_cap, cap // 2 + 1, MAX_CAP)
 
     def learn(self, size: int, tokens: int | None) -> None:
         """Take in that a request of `size` bytes had `tokens` tokens; a figure that cannot be one is left out."""
@@ -86,7 +103,8 @@ def is_about_tokens(error: ProviderError) -> bool:
     """Whether an endpoint refused a request for its size, or for that of the reply that it may bring."""
     if isinstance(error, ContextTooLong):
         return True
-    return error.status in BAD_REQUEST and bool(_ABOUT_TOKENS.search(str(error)))
+    is_refusal = error.status in ABOUT_TOKENS and not error.retryable
+    return is_refusal and _ABOUT_TOKENS.search(str(error)) is not None
 
 
 def is_about_samples(error: ProviderError) -> bool:

@@ -106,7 +106,9 @@ class FallbackProvider:
             stop=all(one.stop for one in supported),
             schema_with_tools=all(one.schema_with_tools for one in supported),
             context_tokens=_find_least(one.context_tokens for one in supported),
-            max_output_tokens=_find_least(one.max_output_tokens for one in supported),
+            max_output_tokens=_find_greatest(
+                one.max_output_tokens for one in supported
+            ),
             provider_tools=tuple(
                 kind
                 for kind in supported[0].provider_tools
@@ -353,6 +355,12 @@ def check_provider(field: str, provider: object) -> None:
         raise ConfigError(
             f"{field}: must be a provider, such as OpenAIProvider('gpt-4.1-mini'), got {provider!r}"
         )
+
+
+def _find_greatest(sizes: Iterable[int | None]) -> int | None:
+    """Return the greatest of sizes; `None` if one is not known."""
+    known = [*sizes]
+    return None if None in known else max(filter(None, known))
 
 
 def _find_least(sizes: Iterable[int | None]) -> int | None:

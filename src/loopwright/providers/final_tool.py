@@ -37,6 +37,12 @@ def enforce_schema(provider: Provider, request: Request) -> tuple[Provider, Requ
     return provider, dataclasses.replace(request, schema=None)
 
 
+def write_schema(provider: Provider, request: Request) -> Request:
+    """Return the request as a provider is sent it: its schema is kept, written as a tool, or left out."""
+    asked, enforced = enforce_schema(provider, request)
+    return _offer(enforced).request if isinstance(asked, FinalTool) else enforced
+
+
 class FinalTool:
     """A provider whose requests offer the schema as a tool; a call of it is the answer, never a call.
 

@@ -230,7 +230,7 @@ async def test_an_endpoint_that_refuses_the_bound_is_asked_without_it(
             return await super().complete(request)
 
     provider = Strict(2, 1 / 4)
-    result = await read(provider, max_tokens=60_000)
+    result = await read(provider, max_tokens=15_000)
     assert provider.refused == 1  # it is known from then on
     assert result.llm_calls == 3
 
@@ -268,6 +268,11 @@ async def test_the_best_answer_has_room_beyond_the_limit() -> None:
         ("gpt-50", ModelSize()),
         ("solo1", ModelSize()),
         ("my-model", ModelSize()),
+        ("gpt-5.1-chat-latest", ModelSize(128_000, 16_384)),
+        ("gpt-5.2-chat-latest", ModelSize(128_000, 16_384)),
+        ("o1-mini", ModelSize(128_000, 65_536)),
+        ("gemini-2.5-flash-image", ModelSize(65_536, 32_768)),
+        ("gemini-2.5-flash", ModelSize(1_048_576, 65_536)),
     ],
 )
 def test_known_models_are_found_by_their_names(model: str, size: ModelSize) -> None:

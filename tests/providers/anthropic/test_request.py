@@ -461,10 +461,7 @@ async def test_models_that_take_no_sampling_are_sent_none() -> None:
 
 
 async def test_a_budget_for_thinking_comes_on_top_and_leaves_no_temperature() -> None:
-    hot = Request(
-        Conversation.of("x"),
-        sampling=Sampling(temperature=0.7, top_p=0.5, max_tokens=100),
-    )
+    hot = Request(Conversation.of("x"), sampling=Sampling(temperature=0.7, top_p=0.5))
     wide = Request(Conversation.of("x"), sampling=Sampling(temperature=0.7, top_p=0.99))
 
     budget = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
@@ -473,12 +470,29 @@ async def test_a_budget_for_thinking_comes_on_top_and_leaves_no_temperature() ->
         "messages": [{"role": "user", "content": [text("x")]}],
         **budget,
     }
-    assert await asked(hot, thinking=2000) == {**bare, "max_tokens": 2100}
+    assert await asked(hot, thinking=2000) == {**bare, "max_tokens": 10192}
     assert await asked(wide, thinking=2000) == {
         **bare,
         "max_tokens": 10192,
         "top_p": 0.99,
     }
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "budget"),
+    [(1_000, None), (2_047, None), (2_048, 1_024), (10_000, 5_000), (27_000, 18_808), (60_000, 20_000)],
+)  # fmt: skip
+async def test_the_bound_of_a_request_is_that_of_thinking_and_answer(
+    max_tokens: int, budget: int | None
+) -> None:
+    sampling = Sampling(temperature=0.7, max_tokens=max_tokens)
+    request = Request(Conversation.of("x"), sampling=sampling)
+
+    body = await asked(request, thinking=20_000)
+
+    assert body["max_tokens"] == max_tokens
+    assert body.get("thinking", {}).get("budget_tokens") == budget
+    assert ("temperature" in body) == (budget is None)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,29 @@
 """FittedCall: a model call whose request fits the model's context, and its reply what is left of the run's tokens."""
 
+import asyncio
 import dataclasses
 
 from ..._internal.log import logger
-from ...errors import ContextTooLong, ProviderError
+from ...errors import ContextTooLong, ProviderError, format_error
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
-from ...limits import MIN_OUTPUT
+from ...limits import MIN_OUTPUT, OpenCall
 from ...messages import Completion, Conversation
 from ...providers.base import Capabilities, CountingProvider, Provider, Request
-from ...providers.context import BYTES_PER_TOKEN, is_about_tokens, measure_request
+from ...providers.context import (
+    BYTES_PER_TOKEN,
+    UNKNOWN_OUTPUT,
+    is_about_tokens,
+    measure_request,
+)
+from ...providers.final_tool import write_schema
 from ...providers.unseen_attachments import (
     add_flag,
     describe_unseen,
     is_about_attachments,
     is_about_model,
 )
+from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
 from ..session.services import Services
 from ..session.session import Session
@@ -97,7 +105,8 @@ class FittedCall:
         limit = self._find_limit(request)
         fitted = self._shorten(request, limit)
         provider = self._provider
-        if not isinstance(provider, CountingProvider):
+        cannot_count = self._meter.refuses_counts
+        if cannot_count or not isinstance(provider, CountingProvider):
             return fitted
         if 2 * self._meter.estimate(measure_request(fitted)) > limit:
             await self._count(provider, fitted)
@@ -126,39 +135,54 @@ class FittedCall:
         return dataclasses.replace(request, conversation=fitted)
 
     async def _count(self, provider: CountingProvider, request: Request) -> None:
-        """Learn how many tokens a request has from its provider; without a count, the estimate stays."""
+        """Learn how many tokens a request has from its provider; without a count, the estimate stays.
+
+        A provider that cannot count is not asked again.
+        """
+        session, meter = self._session, self._meter
+        counted = write_schema(self._provider, request)
+        timeout = shorter(request.timeout, session.remaining())
         try:
-            tokens = await provider.count(request)
-        except ProviderError as error:
-            redacted = redact_error(self._session.secrets.redactor, error)
-            logger().warning("tokens_not_counted", reason=str(redacted))
+            async with asyncio.timeout(timeout):
+                tokens = await provider.count(counted)
+            if not isinstance(tokens, int):  # pyright: ignore[reportUnnecessaryIsInstance] - third-party providers
+                raise TypeError(f"count() returned {type(tokens).__name__}, not an int")
+        except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
+            meter.refuses_counts = not getattr(error, "retryable", False)
+            reason = session.secrets.redactor.redact_text(format_error(error))
+            logger().warning("tokens_not_counted", reason=reason)
             return
-        self._meter.learn(measure_request(request), tokens)
+        meter.learn(measure_request(counted), tokens)
 
     async def _ask(self, request: Request) -> tuple[Completion, ...]:
-        """Ask with a bound of the reply; an endpoint that refuses the bound is asked without it, now and later."""
-        budget = self._session.budget
-        with budget.open_call(self._meter.estimate(measure_request(request))):
-            bounded = self._bound(request)
+        """Ask with a bound of the reply; an endpoint that takes the request only without one is sent none from then on."""
+        budget, meter = self._session.budget, self._meter
+        with budget.open_call(meter.estimate(measure_request(request))) as opened:
+            cap = self._find_cap(request, opened)
+            if cap is None:
+                return await self._call(request).complete()
+            sampling = dataclasses.replace(request.sampling, max_tokens=cap)
+            bounded = dataclasses.replace(request, sampling=sampling)
             try:
                 return await self._call(bounded).complete()
             except ProviderError as error:
-                if bounded is request or not is_about_tokens(error):
+                if not is_about_tokens(error):
                     raise
-                self._meter.refuses_caps = True
                 self._record_failed(error)
-            return await self._call(self._bound(request)).complete()
+            replies = await self._call(request).complete()
+            meter.refuse_cap(cap)
+            return replies
 
-    def _bound(self, request: Request) -> Request:
-        """Return the request with a bound of its reply, where the run has fewer tokens left than it may take."""
-        left = self._session.budget.output_tokens
-        bound = self._find_bound(request)
-        if left is not None:
-            left = max(left // (request.sampling.n or 1), MIN_OUTPUT)
-        if left is None or self._meter.max_reply(bound) <= left:
-            return request
-        sampling = dataclasses.replace(request.sampling, max_tokens=left)
-        return dataclasses.replace(request, sampling=sampling)
+    def _find_cap(self, request: Request, opened: OpenCall) -> int | None:
+        """Return the bound of a reply, where the run has fewer tokens left than it may take; claim what it may take."""
+        session, samples = self._session, request.sampling.n or 1
+        left = session.budget.share_output(session.replay_end.strands)
+        if left is None:
+            return None
+        left = max(left // samples, MIN_OUTPUT)
+        max_length = self._find_bound(request) or UNKNOWN_OUTPUT
+        opened.output_tokens = samples * min(left, max_length)
+        return left if self._meter.needs_cap(left, max_length) else None
 
     def _find_bound(self, request: Request) -> int | None:
         """Return how many tokens a reply may have by its settings, else by its model."""

@@ -40,6 +40,11 @@ class ReplayEnd:
         if not self.is_reached:
             writer.begin_replay()
 
+    @property
+    def strands(self) -> int:
+        """The number of strands of the program that work: the root, or its branches and calls."""
+        return self._branches
+
     async def reach(self, key: str) -> None:
         """Wait before something new at `key` until the replay has ended; raise `ReplayDivergence`."""
         self._signals.check_cut(key)

@@ -113,8 +113,9 @@ class AnthropicProvider(Endpoint):
         sampling: the settings that a request leaves open.
         max_tokens: upper bound of the output tokens if neither the request nor `sampling` sets one.
         thinking: how much the model may think before it answers. A number is a budget in tokens, added to `max_tokens`;
-            "low" to "max" is an effort, and "adaptive" leaves the effort to the model. Claude models since 4.6 need
-            one of the texts, older ones a number. `None` leaves it to the model's default.
+            the `max_tokens` of a request bounds thinking and answer together, so that a small one leaves a smaller
+            budget or, under 1,024, none. "low" to "max" is an effort, and "adaptive" leaves the effort to the model.
+            Claude models since 4.6 need one of the texts, older ones a number. `None` leaves it to the model's default.
         cache: whether the endpoint caches tools, system and conversation for five minutes: reading them again costs a
             tenth, writing them a quarter more.
         quirks: how the model and the endpoint differ from others; guessed from name and URL by default.
@@ -356,18 +357,21 @@ class AnthropicProvider(Endpoint):
         settings.refuse(*UNKNOWN)
         settings.drop("seed")
         thinking = self._choose_thinking(settings)
-        max_tokens = (
-            request.sampling.max_tokens or self._sampling.max_tokens or self._max_tokens
-        )
-        options: dict[str, Json] = {"max_tokens": max_tokens}
+        max_tokens = self._sampling.max_tokens or self._max_tokens
+        bound = request.sampling.max_tokens
+        options: dict[str, Json] = {"max_tokens": bound or max_tokens}
         output: dict[str, Json] = {} if format_ is None else {"format": dict(format_)}
         if isinstance(thinking, str):
             options["thinking"] = _build_thinking(thinking)
             if thinking not in {"adaptive", "none"}:
                 output["effort"] = thinking
         elif thinking is not None and may_think:
-            options["thinking"] = {"type": "enabled", "budget_tokens": thinking}
-            options["max_tokens"] = max_tokens + thinking
+            if bound is None:
+                options["max_tokens"] = max_tokens + thinking
+            else:
+                thinking = min(thinking, max(bound - max_tokens, bound // 2))
+            if thinking >= MIN_BUDGET:
+                options["thinking"] = {"type": "enabled", "budget_tokens": thinking}
         if output:
             options["output_config"] = output
         if "stop" in settings:

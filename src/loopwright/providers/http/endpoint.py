@@ -18,6 +18,8 @@ from .transport import NO_HEADERS, HTTPTransport, StreamingResponse
 from .wire import WireError
 
 MAX_REFUSAL = 2_000  # characters
+TOO_LARGE = "request too large"
+"""What a 429 says of a request that is larger than a minute's tokens: it is refused however long one waits."""
 MIN_KEY = 8  # characters of an API key
 MAX_PLACEHOLDER = 19  # characters; a longer key is a secret even without a digit
 HEADERS = {
@@ -165,10 +167,12 @@ class Endpoint:
         text = f"{self._transport.url}: {self._explain_status(status)} (status {status}): {reason}"
         if self._is_too_long(status, failure):
             return ContextTooLong(text, status=status)
+        is_too_large = status == 429 and TOO_LARGE in reason.lower()
+        may_retry = is_retryable(dataclasses.replace(response, status=status))
         return ProviderError(
             text,
             status=status,
-            retryable=is_retryable(dataclasses.replace(response, status=status)),
+            retryable=may_retry and not is_too_large,
             retry_after=read_retry_after(response),
         )
 

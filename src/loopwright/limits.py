@@ -32,6 +32,7 @@ class Limits(Options):
         max_output_chars: length of a tool result that a model reads.
         context_tokens: size of the conversation that a model reads, estimated; `None` is the model's own, as far as it
             is known, else 32,000.
+        max_depth: how deep engines may delegate to engines (`Run.delegate`, `as_tool`): 1 is a child of the run's engine.
         best_effort: whether a run at a limit makes one more call, without tools, for its best answer.
     """
 
@@ -48,6 +49,7 @@ class Limits(Options):
     max_output_chars: int | None = Field(default=50_000, ge=1)
     context_tokens: int | None = Field(default=None, ge=1)
     best_effort: bool = True
+    max_depth: int | None = Field(default=3, ge=1)
 
 
 @dataclasses.dataclass(eq=False)

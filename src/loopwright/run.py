@@ -417,7 +417,7 @@ def open_cycle(
     delivered: int = 0,
 ) -> Cycle:
     """Return the phases of a new scope: the root, a branch, or a child with a usage of its own."""
-    scope = Scope(session, path, usage or EngineUsage(), delivered)
+    scope = Scope(session, path, usage or EngineUsage(engine=engine), delivered)
     guards = guards or (Guard.of(engine.runtime),)
     return Cycle(scope, engine, conversation, guards, _run_child)
 
@@ -435,7 +435,7 @@ async def _run_child(
         conversation,
         path=path,
         guards=guards_of_child(parent, engine),
-        usage=EngineUsage(parent.scope.engine_usage),
+        usage=EngineUsage(parent.scope.engine_usage, engine),
     )
     child.scope.inherit(parent.scope)
     outcome = await drive(engine, child)

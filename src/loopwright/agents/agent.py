@@ -184,9 +184,11 @@ class Agent(Generic[Answer]):
         """Return the engine of a run that was begun by this agent, with the options and limits of then."""
         limits: dict[str, Any] = dict(started.limits)
         services = _limit(self.engine.runtime, Limits(**limits))
+        is_own = started.engine == self.engine.name
         if not started.opaque:
-            return build_recorded(services, started.engine, started.options)
-        if started.engine != self.engine.name:
+            own = type(self.engine) if is_own else None
+            return build_recorded(services, started.engine, started.options, own)
+        if not is_own:
             raise ConfigError(
                 f"agent {self.name!r} has engine {self.engine.name!r} today, and the run {started.engine!r} with "
                 f"{', '.join(started.opaque)}, which no journal holds"

@@ -9,13 +9,16 @@ from ..plugins import load_engine_class
 
 
 def build_recorded(
-    runtime: Services, name: str, recorded: Mapping[str, Any]
+    runtime: Services,
+    name: str,
+    recorded: Mapping[str, Any],
+    own: type[LoopEngine] | None = None,
 ) -> LoopEngine:
-    """Build an engine, by its name and the options that a run recorded, nested engines too."""
+    """Build an engine, of its `own` class or by name, with the options that a run recorded, nested engines too."""
     options = {
         option: _restore_option(runtime, value) for option, value in recorded.items()
     }
-    return load_engine_class(name)(runtime, **options)
+    return (own or load_engine_class(name))(runtime, **options)
 
 
 def _restore_option(runtime: Services, value: Any) -> Any:

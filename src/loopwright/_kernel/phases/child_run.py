@@ -11,6 +11,7 @@ from ..durability.description import quote
 from ..session.scope import fingerprint
 from .approvals import Guard
 from .cycle import Cycle, Engine, name_of
+from .delegation import check_delegation
 
 
 async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Result:
@@ -62,6 +63,7 @@ async def _start(
     if known is None or known.verdict != "deny":
         # A denial that the engine caught is the whole record of its effect.
         cycle.scope.check_gap(key, words)
+        check_delegation(cycle.scope, engine)
     arguments: dict[str, Json] = {"engine": name, "task": conversation.task}
     guards = guards_of_child(cycle, engine)
     clearance = dataclasses.replace(cycle.clearance, guards=guards)

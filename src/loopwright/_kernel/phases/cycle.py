@@ -1,6 +1,7 @@
 """Cycle: the phases of one scope, each of which takes only what the one before returned."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence, Sized
 from typing import Any, Literal, Protocol
 
@@ -33,6 +34,7 @@ from ..session.scope import Scope, fingerprint
 from ..session.services import Services
 from .act import FunctionInvoker
 from .approvals import Guard
+from .delegation import check_delegation
 from .gate import Clearance
 from .inference import Inference, Question, Reply
 from .offers import Offers
@@ -113,7 +115,8 @@ class Cycle:
         calls = ToolCalls(session, services, self.clearance.version)
         self._functions = FunctionInvoker(calls, self.decide, self._ask_for_recovery)
         runtime_calls = RuntimeCalls(calls)
-        self._engines = EngineInvoker(runtime_calls, self._run_engine_tool)
+        check = functools.partial(check_delegation, self.scope)
+        self._engines = EngineInvoker(runtime_calls, self._run_engine_tool, check)
         self._users = UserInvoker(runtime_calls)
 
     async def renew_tools(self) -> None:

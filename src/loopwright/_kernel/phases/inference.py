@@ -21,6 +21,7 @@ from ...events.effects import (
 )
 from ...events.run import ErrorRecord
 from ...labels import Label, highest
+from ...limits import Limits
 from ...messages import (
     Completion,
     Conversation,
@@ -408,7 +409,7 @@ class Inference:
             tools = [[spec.name, spec.description, spec.schema] for spec in specs]
             if question.tools:
                 tools += [[one.action] for one in self._services.tools.provider_tools]
-            limits = dataclasses.asdict(self._services.limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+            limits = _list_limits(self._services.limits)
             known = (
                 f"model={name} tools={_short(tools)} limits={_short(limits)} "
                 f"sampling={_short(_list_settings(question.sampling))}"
@@ -422,6 +423,14 @@ def without_surrogates(completion: Completion) -> Completion:
     text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
     valid = text.encode("utf-8", "replace")
     return TypeAdapter(Completion).validate_json(valid)
+
+
+def _list_limits(limits: Limits) -> dict[str, object]:
+    """Return the limits as journals know them: those added later only where they are set."""
+    listed = dataclasses.asdict(limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+    if limits.max_depth == Limits().max_depth:
+        del listed["max_depth"]
+    return listed
 
 
 def _list_settings(sampling: Sampling) -> dict[str, object]:

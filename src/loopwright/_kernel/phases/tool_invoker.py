@@ -1,10 +1,11 @@
 """Invoke tools that are not functions: an engine that answers as a tool, and the user."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from ...errors import PhaseError
+from ...errors import ConfigError, PhaseError
 from ...events.effect_key import EffectKey
 from ...events.effects import LimitHit, ToolFinished, ToolStarted
 from ...gates.base import Permit
@@ -30,11 +31,13 @@ class RuntimeCalls:
         self._calls = calls
         self.session = calls.session
 
-    async def begin(self, permit: Permit, tool: Tool) -> Observation | None:
+    async def begin(
+        self, permit: Permit, tool: Tool, check: Callable[[], None] | None = None
+    ) -> Observation | None:
         """Record the intent of a call once, durable before it starts.
 
         Return an observation for a call that is not to start, since its permit does not
-        hold any more.
+        hold any more, or `check` refuses it.
         """
         session, effects = self.session, self.session.replay.effects
         recorded, started = effects.outcome(permit.key), effects.intent(permit.key)
@@ -49,11 +52,21 @@ class RuntimeCalls:
             session.signals.check()
             session.signals.check_gap(permit.key, f"a call of {permit.call.name}")
             try:
+                if check is not None:
+                    check()
                 await self._intend(permit, tool)
             except PhaseError as error:
                 return self._calls.finish(permit, self._calls.not_run(permit, error))
+            except ConfigError as error:
+                return self._refuse(permit, tool, error)
         session.permits.discard(permit)
         return None
+
+    def _refuse(self, permit: Permit, tool: Tool, error: ConfigError) -> Observation:
+        self.session.permits.discard(permit)
+        text = f"{tool.name} was not run: {error}"
+        outcome = self._calls.build_outcome(tool, "rejected", text)
+        return self._calls.finish(permit, outcome)
 
     async def _intend(self, permit: Permit, tool: Tool) -> None:
         check_permit(permit, self.session, self._calls.policy())
@@ -79,14 +92,16 @@ class EngineInvoker:
         self,
         calls: RuntimeCalls,
         run_engine: Callable[[Any, str, str], Awaitable[tuple[RunOutcome, Any]]],
+        check: Callable[[Any], None],
     ) -> None:
-        self._calls, self._run_engine = calls, run_engine
+        self._calls, self._run_engine, self._check = calls, run_engine, check
 
     async def invoke(self, permit: Permit, tool: Tool, /) -> Observation:
         """Return the answer of the engine, or how it ended without one."""
         session = self._calls.session
         session.secrets.merge(tool.engine.runtime.redactor)
-        not_run = await self._calls.begin(permit, tool)
+        check = functools.partial(self._check, tool.engine)
+        not_run = await self._calls.begin(permit, tool, check)
         if not_run is not None:
             return not_run
         task = str(permit.call.arguments["task"])

@@ -40,7 +40,9 @@ class EngineUsage:
     A child engine has a usage of its own, inside that of its parent.
     """
 
-    def __init__(self, parent: "EngineUsage | None" = None) -> None:
+    def __init__(
+        self, parent: "EngineUsage | None" = None, engine: object = None
+    ) -> None:
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
         self.instructed = InstructedConversations()
         """What stands in front of each request."""
@@ -49,6 +51,10 @@ class EngineUsage:
         self.signal: LoopwrightError | None = None
         """The signal of the whole run that one of its verbs met."""
         self._parent = parent
+        self.engines: tuple[object, ...] = (engine,)
+        """The engine, behind those that it works for."""
+        if parent is not None:
+            self.engines = *parent.engines, engine
 
     @property
     def is_child(self) -> bool:

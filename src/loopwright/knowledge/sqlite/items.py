@@ -113,7 +113,6 @@ class Items:
 
     def _remove_words(self, number: int) -> None:
         self._cursor.execute("DELETE FROM words WHERE rowid = ?", (number,))
-        self._cursor.execute("DELETE FROM vectors WHERE number = ?", (number,))
 
     def history(self, id: str) -> list[Remembered]:
         """Return all versions of an item, the oldest first."""

@@ -23,7 +23,6 @@ TABLES = (
     # Of items that hold. `scopes` has a token for the item's scope and for each one around it.
     "CREATE VIRTUAL TABLE words USING fts5(text, scopes, tokenize = 'porter unicode61', columnsize = 1)",
     "CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row')",
-    "CREATE TABLE vectors (number INTEGER PRIMARY KEY, model TEXT NOT NULL, vector BLOB NOT NULL)",
 )
 
 

@@ -242,7 +242,7 @@ class LoopEngine(Options):
             )
         resumed = RunResumed(
             str(claimed.owner), self.name, self.runtime.app_version, claimed.claim.after,
-            ALONE.get(),
+            ALONE.get(), self.runtime.agent_name,
         )  # fmt: skip
         session.writer.record("", resumed)
         session.intake.receive(claimed.commands)

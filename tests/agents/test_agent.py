@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from pydantic import BaseModel
 
 from loopwright import (
@@ -31,8 +32,10 @@ from loopwright.events import (
 )
 from loopwright.journals import RunFilter, SQLiteJournal
 from loopwright.labels import Untrusted
+from loopwright.observers import StructlogObserver
 from loopwright.providers import Delta
 from loopwright.testing import ScriptedProvider, call, crashed
+from telemetry import Telemetry
 
 
 @tool(effect="read")
@@ -397,6 +400,41 @@ async def test_watchers_are_told_which_agent_speaks() -> None:
     assert list(dict.fromkeys(speakers)) == ["painter", "boss"]
     assert info.run_id == "r"
     assert (started.agent, started.summary()[:11]) == ("boss", "boss: react")
+
+
+async def test_logs_and_spans_name_the_agent_that_an_entry_is_about() -> None:
+    telemetry = Telemetry()
+    watching = [StructlogObserver(), telemetry.observer]
+    parts = runtime(
+        call("painter", task="Sky?"), "Blue.", "It is blue.", observers=watching
+    )
+    painter = parts.agent("painter", instructions="You paint.")
+    boss = parts.agent("boss", tools=[painter.as_tool()])
+    with structlog.testing.capture_logs() as logs:
+        await boss.run("Sky?", run_id="r")
+    entries = parts.journal.read("r")
+    replied = [e.seq for e in entries if e.kind == "model_replied"][1]
+    again = runtime(
+        "It is blue.",
+        journal=crashed(entries, replied),
+        observers=[StructlogObserver()],
+    )
+    again.agent("boss", tools=[again.agent("painter").as_tool()])
+    with structlog.testing.capture_logs() as later:
+        await again.resume("r")
+
+    assert [log["engine"] for log in logs if log["event"] == "model_replied"] == [
+        "boss",
+        "painter",
+        "boss",
+    ]
+    assert {log["engine"] for log in later if log["event"] == "model_replied"} == {
+        "boss"
+    }
+    assert [span.name for span in telemetry.spans if "agent" in span.name] == [
+        "invoke_agent boss",
+        "invoke_agent painter",
+    ]
 
 
 # --- resume by name ---

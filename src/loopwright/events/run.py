@@ -208,7 +208,7 @@ class RunResumed(DescribedEvent, heading="resumed", level="info"):
 
     `after` is how the work before ended: the run was `left` in order, its process `died`, or the owner `lost` it while
     it may have been alive (a lease that was over); empty in entries of early versions. A worker has the run `alone` if
-    earlier processes died at work on it.
+    earlier processes died at work on it. `agent` is the name of the agent whose run it is.
     """
 
     owner: Annotated[str, PUBLIC]
@@ -216,6 +216,7 @@ class RunResumed(DescribedEvent, heading="resumed", level="info"):
     app_version: Annotated[str, public("loopwright.app_version")] = ""
     after: Ending = ""
     alone: bool = False
+    agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
 
     def summary(self) -> str:
         return f"by {format_process(self.owner)}"

@@ -176,8 +176,9 @@ class TrackedRun:
     def __init__(self, entry: Entry, *, arguments: bool) -> None:
         event = entry.event
         started = event if isinstance(event, RunStarted) else None
-        name = event.engine if isinstance(event, (RunStarted, RunResumed)) else ""
-        name = (started.agent if started else "") or name
+        name = ""
+        if isinstance(event, (RunStarted, RunResumed)):
+            name = event.agent or event.engine
         self.root = Activity(
             "agent", name, entry.run_id, "", entry.at, started, resumed=started is None
         )

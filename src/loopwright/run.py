@@ -48,7 +48,7 @@ from .gates.base import Cleared
 from .labels import Label, LabelledText
 from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
 from .messages import Reasoning as Reasoning
-from .providers.base import Provider
+from .providers.base import OutputSchema, Provider
 from .providers.base import Sampling as Sampling
 from .result import Finished as Finished
 from .result import Result, RunOutcome, build_outcome
@@ -423,7 +423,11 @@ def open_cycle(
 
 
 async def _run_child(
-    parent: Cycle, engine: Strategy, conversation: Conversation, path: str
+    parent: Cycle,
+    engine: Strategy,
+    conversation: Conversation,
+    path: str,
+    schema: OutputSchema | None,
 ) -> tuple[RunOutcome, Cycle]:
     """Let another engine solve in a scope of its own; if it waits, so does the parent's scope.
 
@@ -438,6 +442,7 @@ async def _run_child(
         usage=EngineUsage(parent.scope.engine_usage, engine),
     )
     child.scope.inherit(parent.scope)
+    child.scope.answer_schema = schema
     outcome = await drive(engine, child)
     child.scope.halted = PhaseError("this child is over")
     if isinstance(outcome.error, Suspended):

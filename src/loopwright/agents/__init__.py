@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .agent import InstructionContext as InstructionContext
     from .agent import Instructions as Instructions
     from .registry import Agents as Agents
+    from .tool import History as History
 
 if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -16,5 +17,6 @@ if not TYPE_CHECKING:
         {
             ".agent": ("Agent", "InstructionContext", "Instructions"),
             ".registry": ("Agents",),
+            ".tool": ("History",),
         },
     )

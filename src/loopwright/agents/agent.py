@@ -4,6 +4,8 @@ import asyncio
 import dataclasses
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
+from pydantic import BaseModel
+
 from .._internal.sync import LOOP_THREAD
 from .._kernel.session.instructions import InstructionContext as InstructionContext
 from .._kernel.session.instructions import Instructions as Instructions
@@ -24,6 +26,7 @@ from ..result import Result
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry, Tools
 from .recorded_engine import build_recorded
+from .tool import History, build_child_call, read_input
 
 Answer = TypeVar("Answer", covariant=True)
 Model = TypeVar("Model")
@@ -201,12 +204,28 @@ class Agent(Generic[Answer]):
         name: str | None = None,
         description: str | None = None,
         effect: Effect = "write",
+        input: type[BaseModel] | None = None,
+        output: type[Any] | None = None,
+        history: History = "none",
     ) -> Tool:
-        """This agent as a tool of another, as in `LoopEngine.as_tool`; it keeps its instructions."""
+        """This agent as a tool of another, as in `LoopEngine.as_tool`; it keeps its instructions.
+
+        Args:
+            name: what the other agent calls; its own name by default.
+            description: what the other agent reads; its own description by default.
+            effect: its effect for the gate.
+            input: a model class of the arguments, which it reads as JSON; without one there is a text, `task`.
+            output: the type as which its answer is read, its own by default; the other agent reads it as JSON.
+            history: what it sees of the other agent's conversation before its task: "none", the "last" message of the
+                caller, "all" but system messages, or what a function selects.
+        """
         about = description or self.description or None
-        return self.engine.as_tool(
+        tool = self.engine.as_tool(
             name=name or self.name, description=about, effect=effect
         )
+        schema = tool.schema if input is None else read_input(input)
+        child = build_child_call(input, output or self.output, history)
+        return dataclasses.replace(tool, schema=schema, child=child)
 
 
 def define_agent(

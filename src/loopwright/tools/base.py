@@ -31,6 +31,7 @@ from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
+from .child_call import TASK, ChildCall
 from .recovery import RecoveryStrategy, check_strategy
 from .schema import without_titles
 from .signature import (
@@ -122,6 +123,7 @@ class Tool:
         arguments_model: converts validated JSON to the types that the function expects.
         takes_context: whether `function` takes a `ToolContext` first.
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
+        child: what that engine is given for a call, and how its answer is read.
         asks_user: its calls are answered by the user of the run; see `ask_user`.
         third_party: its schema is not the application's own, but an MCP server's, say: a check of
             arguments by it may take less time.
@@ -148,6 +150,7 @@ class Tool:
     )
     takes_context: bool = False
     engine: Any = dataclasses.field(default=None, repr=False)
+    child: ChildCall = dataclasses.field(default=TASK, repr=False)
     asks_user: bool = False
     third_party: bool = False
 

@@ -23,7 +23,7 @@ async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Re
         redactor = cycle.services.redactor.merge(engine.runtime.redactor)
         conversation = redact_conversation(redactor, conversation)
         await _start(cycle, engine, conversation, key)
-        outcome, child = await cycle.run_child(cycle, engine, conversation, key)
+        outcome, child = await cycle.run_child(cycle, engine, conversation, key, None)
         read = _finish(cycle, engine, outcome, child.scope.turns, key)
         usage = child.scope.engine_usage
         return Result(

@@ -15,6 +15,7 @@ from ...messages import (
     Conversation,
     Effect,
     Json,
+    JsonObject,
     Message,
     Observation,
     Proposal,
@@ -23,7 +24,7 @@ from ...messages import (
     canonical_json,
     hash_arguments,
 )
-from ...providers.base import Sampling
+from ...providers.base import OutputSchema, Sampling
 from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
@@ -72,9 +73,10 @@ def name_of(engine: Engine) -> str:
 
 
 RunChild = Callable[
-    ["Cycle", Any, Conversation, str], Awaitable[tuple[RunOutcome, "Cycle"]]
+    ["Cycle", Any, Conversation, str, OutputSchema | None],
+    Awaitable[tuple[RunOutcome, "Cycle"]],
 ]
-"""Run another engine as a child of a cycle, in a scope with that path."""
+"""Run another engine as a child of a cycle, in a scope with that path; its answer fits the schema, if there is one."""
 
 
 class Cycle:
@@ -330,9 +332,13 @@ class Cycle:
         return observed
 
     async def _run_engine_tool(
-        self, engine: Engine, task: str, path: str
+        self, tool: Tool, arguments: JsonObject, path: str
     ) -> tuple[RunOutcome, "Cycle"]:
-        return await self.run_child(self, engine, Conversation.of(task), path)
+        conversation, schema = (
+            tool.child.open(arguments, self.latest),
+            tool.child.schema,
+        )
+        return await self.run_child(self, tool.engine, conversation, path, schema)
 
     async def _ask_for_recovery(self, key: str, question: Question) -> Reply:
         """Settle a question of a recovery.

@@ -84,12 +84,13 @@ def _is_asked_to_act(cycle: Cycle, question: Question) -> bool:
 
 
 def expect_output(cycle: Cycle, question: Question) -> Question:
-    """Return a question whose answer is the run's, with the schema of the output that the caller wants.
+    """Return a question whose answer is the engine's, with the schema of the output that its caller wants.
 
-    A branch, a child and a call for a purpose of its own ask for something else.
+    A branch and a call for a purpose of its own ask for something else.
     """
-    schema = cycle.session.answer_schema
-    if schema is None or cycle.scope.path or question.purpose not in ANSWERING:
+    scope, session = cycle.scope, cycle.session
+    schema = scope.answer_schema if scope.path else session.answer_schema
+    if schema is None or question.purpose not in ANSWERING:
         return question
     return dataclasses.replace(question, into=schema.name, schema=schema)
 

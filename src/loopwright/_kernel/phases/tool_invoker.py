@@ -5,11 +5,11 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from ...errors import ConfigError, PhaseError
+from ...errors import ConfigError, PhaseError, ToolError
 from ...events.effect_key import EffectKey
 from ...events.effects import LimitHit, ToolFinished, ToolStarted
 from ...gates.base import Permit
-from ...messages import Observation, ObservationStatus
+from ...messages import JsonObject, Observation, ObservationStatus
 from ...result import RunOutcome
 from ...tools.base import Tool
 from .ask_user import await_answer
@@ -91,7 +91,9 @@ class EngineInvoker:
     def __init__(
         self,
         calls: RuntimeCalls,
-        run_engine: Callable[[Any, str, str], Awaitable[tuple[RunOutcome, Any]]],
+        run_engine: Callable[
+            [Tool, JsonObject, str], Awaitable[tuple[RunOutcome, Any]]
+        ],
         check: Callable[[Any], None],
     ) -> None:
         self._calls, self._run_engine, self._check = calls, run_engine, check
@@ -104,25 +106,42 @@ class EngineInvoker:
         not_run = await self._calls.begin(permit, tool, check)
         if not_run is not None:
             return not_run
-        task = str(permit.call.arguments["task"])
-        path = EffectKey.parse(permit.key).child_path
         try:
-            outcome, _ = await self._run_engine(tool.engine, task, path)
+            outcome = await self._run(permit, tool)
+        except ToolError as error:  # the arguments do not fit
+            return self._calls.end(permit, tool, "error", str(error))
+        status, text = _read_outcome(tool, outcome)
+        return self._calls.end(permit, tool, status, text)
+
+    async def _run(self, permit: Permit, tool: Tool) -> RunOutcome | None:
+        """Return how the engine ended; `None` if the run was aborted."""
+        session, path = self._calls.session, EffectKey.parse(permit.key).child_path
+        try:
+            outcome, _ = await self._run_engine(tool, permit.call.arguments, path)
         except asyncio.CancelledError:
             if not session.signals.aborting:
                 raise
             outcome = None
         if session.replay.effects.outcome(permit.key) is None:
             await session.replay_end.reach(permit.key)
-        if outcome is None or outcome.status == "aborted":
-            text = f"{tool.name} was interrupted."
-            return self._calls.end(permit, tool, "cancelled", text)
-        if outcome.status == "completed" and outcome.answer is not None:
-            return self._calls.end(permit, tool, "ok", outcome.answer)
-        text = f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
-        if outcome.answer is not None:
-            text = f"{text}; its best answer: {outcome.answer}"
-        return self._calls.end(permit, tool, "error", text)
+        return outcome
+
+
+def _read_outcome(
+    tool: Tool, outcome: RunOutcome | None
+) -> tuple[ObservationStatus, str]:
+    """Return the status and the text of a call that an engine answered."""
+    if outcome is None or outcome.status == "aborted":
+        return "cancelled", f"{tool.name} was interrupted."
+    if outcome.status == "completed" and outcome.answer is not None:
+        try:
+            return "ok", tool.child.read(outcome.answer)
+        except ValueError as error:
+            return "error", f"{tool.name} gave an answer of another form: {error}"
+    text = f"{tool.name} ended as {outcome.status} ({outcome.stop_reason})"
+    if outcome.answer is not None:
+        text = f"{text}; its best answer: {outcome.answer}"
+    return "error", text
 
 
 class UserInvoker:

@@ -19,6 +19,7 @@ from ...errors import (
 from ...events.effect_key import is_inside, side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Completion, Message, Usage
+from ...providers.base import OutputSchema
 from .instructions import InstructedConversations
 from .progress_monitor import ProgressMonitor
 from .session import Session
@@ -108,6 +109,8 @@ class Scope:
         self.halted: LoopwrightError | None = None
         """Sticky: this scope is out of iterations, stuck, waiting, or over."""
         self.verb = ""
+        self.answer_schema: OutputSchema | None = None
+        """What the answer of a child must fit."""
         self.patches: dict[str, bool] = {}
         """Which patches this scope runs, with what the scope around it had decided at its birth."""
         self._parent: Scope | None = None

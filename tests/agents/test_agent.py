@@ -495,13 +495,14 @@ async def test_a_worker_resumes_runs_of_its_agents_and_leaves_those_of_others() 
     replied = next(e.seq for e in entries if e.kind == "model_replied")
     journal = crashed(entries, replied, status="running")
     stranger = runtime(journal=journal, lease=30.0)
-    left = await Worker(stranger, engines=[ReActEngine(stranger)]).drain()
+    with structlog.testing.capture_logs() as logs:
+        left = await Worker(stranger, engines=[ReActEngine(stranger)]).drain()
     before = len(journal.read("r"))
     knowing = runtime("Blue.", journal=journal, lease=30.0)
     knowing.agent("painter", instructions="You paint.")
     [result] = await Worker(knowing).drain()
 
-    assert (left, before) == ([], replied)
+    assert (left, before, logs) == ([], replied, [])
     assert [info.agent for info in journal.runs()] == ["painter"]
     assert result.answer == "Blue."
     assert systems(knowing) == [["You paint."]]

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from pydantic import Field
 
@@ -71,6 +71,10 @@ class Budget:
     reserved_used: bool = False
     in_flight: list[OpenCall] = dataclasses.field(default_factory=list[OpenCall])
     """The model calls that are under way."""
+    sent: dict[str, Callable[[], Usage]] = dataclasses.field(
+        default_factory=dict[str, Callable[[], Usage]]
+    )
+    """What estimates the usage of each request that has no reply yet, by the keys of their calls."""
 
     @contextlib.contextmanager
     def open_call(self, tokens: int) -> Generator[OpenCall]:
@@ -81,6 +85,22 @@ class Budget:
             yield opened
         finally:
             self.in_flight.remove(opened)
+
+    @contextlib.contextmanager
+    def send(self, key: str, estimate: Callable[[], Usage]) -> Generator[None]:
+        """Note what estimates the usage of a request if its call is cut off before there is a reply."""
+        self.sent[key] = estimate
+        try:
+            yield
+        finally:
+            self.sent.pop(key, None)
+
+    def book_cut(self, effect: str) -> Usage:
+        """Count what requests in the branches of an effect have used, which is now cut off; return it."""
+        keys = [key for key in self.sent if key.startswith(f"{effect}.")]
+        usage = sum((self.sent.pop(key)() for key in keys), Usage())
+        self.usage += usage
+        return usage
 
     def share_output(self, strands: int) -> int | None:
         """Return how many tokens the reply to one more call may have: an equal share of what is left.

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Annotated, TypeAlias
 
+from ..messages import Usage
 from .describe import PUBLIC, DescribedEvent, public
 
 
@@ -19,9 +20,13 @@ class TimeoutSet(DescribedEvent, heading="timeout", level="info"):
 
 @dataclasses.dataclass(frozen=True)
 class TimeoutFired(DescribedEvent, heading="timed out", level="warning"):
-    """The time of a branch was over: nothing new begins in it."""
+    """The time of a branch was over: nothing new begins in it.
+
+    `usage` is what its model calls without a reply had used, estimated.
+    """
 
     seconds: Annotated[float, public("loopwright.timeout")]
+    usage: Annotated[Usage, PUBLIC] = Usage()
 
     def summary(self) -> str:
         return f"after {self.seconds:g} s"
@@ -47,7 +52,12 @@ class BranchDelivered(DescribedEvent, heading="branch", level="debug"):
 
 @dataclasses.dataclass(frozen=True)
 class BranchesClosed(DescribedEvent, heading="branches", level="info"):
-    """The engine left its branches before all had ended: nothing new begins in them."""
+    """The engine left its branches before all had ended: nothing new begins in them.
+
+    `usage` is what their model calls without a reply had used, estimated.
+    """
+
+    usage: Annotated[Usage, PUBLIC] = Usage()
 
     def summary(self) -> str:
         return "the engine continues without the others"

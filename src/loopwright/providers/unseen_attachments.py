@@ -17,7 +17,7 @@ _ABOUT_ATTACHMENTS = re.compile(
 )
 _ABOUT_MODEL = re.compile(
     r"(?:model|endpoint|deployment)\b.{0,80}(?:n't|\bnot) (?:\w+ )?support|image input|"
-    r"only text|text[- ]only|\bvision\b|multi-?modal|takes no|unknown variant",
+    r"only text|text[- ]only|only supported by|\bvision\b|multi-?modal|takes no|unknown variant",
     re.IGNORECASE,
 )
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ...events.agents import InstructionsSet
+from ...events.branches import BranchesClosed, TimeoutFired
 from ...events.control import Declassified, FollowedUp
 from ...events.effect_key import EffectKey
 from ...events.effects import (
@@ -51,6 +52,8 @@ class Totals:
             RecoveryTriggered: self._read_recovery,
             Declassified: self._read_declassification,
             LimitHit: self._read_limit,
+            TimeoutFired: self._read_cut,
+            BranchesClosed: self._read_cut,
         }
 
     def add_time(self, entry: Entry) -> None:
@@ -83,6 +86,9 @@ class Totals:
         self.usage += reply.usage
         self.tool_calls += len(reply.provider_calls)
         self.is_untrusted |= bool(reply.provider_calls)
+
+    def _read_cut(self, entry: Entry, event: TimeoutFired | BranchesClosed) -> None:
+        self.usage += event.usage
 
     def _read_result(self, entry: Entry, event: Any) -> None:
         self._read_text(entry, event)

@@ -255,7 +255,8 @@ class BranchGroup(Generic[T]):
     async def _cut_off(self) -> None:
         """Record that the engine left, once the branches have replayed; then cancel them."""
         await self._wait_until(lambda: not self._replaying)
-        self._record_once(closed_key(self._key), BranchesClosed())
+        used = self._session.budget.book_cut(self._key)
+        self._record_once(closed_key(self._key), BranchesClosed(used))
         self._session.signals.cuts.add(self._key, "cancelled")
         await self._cancel()
         self._session.cancel_questions(self._key)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from typing import cast
 
 from ...errors import (
@@ -106,7 +107,8 @@ class ModelCall:
     async def _attempt(self) -> tuple[Completion, ...]:
         """Make one attempt; raise `CircuitOpen` if no breaker lets it through."""
         try:
-            with admit_attempt(self._provider, self._request):
+            sent = self._session.budget.send(self._key, self._estimate_sent)
+            with admit_attempt(self._provider, self._request), sent:
                 replies = tuple(map(self._accept, await self._bounded_replies()))
         except (ProviderError, LimitReached, JournalError):
             raise
@@ -180,16 +182,30 @@ class ModelCall:
         meter.learn(measure_request(self._request), usage.input_tokens)
         if usage.input_tokens is None or usage.output_tokens is None:
             usage = self._estimate(replies)
-        services, limits = self._session.services, self._session.services.limits
-        if usage.cost is None and (limits.max_cost is not None or services.prices):
-            provider = self._provider
-            price = services.prices.find(provider.name, provider.model, reply.model)
-            if price is not None:
-                used = [kind for one in replies for kind in one.provider_calls]
-                usage = dataclasses.replace(usage, cost=price.cost(usage, used))
+        used = [kind for one in replies for kind in one.provider_calls]
+        usage = self._add_cost(usage, reply.model, used)
         if usage is reply.usage:
             return replies
         return (dataclasses.replace(reply, usage=usage), *others)
+
+    def _add_cost(
+        self, usage: Usage, model: str = "", used: Sequence[str] = ()
+    ) -> Usage:
+        """Return a usage with its cost, where it has none and there are prices."""
+        services, provider = self._session.services, self._provider
+        has_prices = services.limits.max_cost is not None or services.prices
+        if usage.cost is not None or not has_prices:
+            return usage
+        price = services.prices.find(provider.name, provider.model, model)
+        if price is None:
+            return usage
+        return dataclasses.replace(usage, cost=price.cost(usage, used))
+
+    def _estimate_sent(self) -> Usage:
+        """Return what the request uses if there is never a reply."""
+        meter = self._session.services.token_meter(self._provider)
+        tokens = meter.estimate(measure_request(self._request))
+        return self._add_cost(Usage(tokens, 0, estimated=True))
 
     def _estimate(self, replies: tuple[Completion, ...]) -> Usage:
         """Return the usage of replies, estimated where the provider did not tell it."""

@@ -54,7 +54,8 @@ def _expire(
     signals = session.signals
     if task.done() or not signals.is_running:
         return
-    session.writer.record(fired_key(key), TimeoutFired(seconds))
+    used = session.budget.book_cut(key)
+    session.writer.record(fired_key(key), TimeoutFired(seconds, used))
     signals.cuts.add(key, "timed_out")
     task.cancel()
 

@@ -192,6 +192,37 @@ async def test_other_failures_end_the_run_and_are_replayed() -> None:
     assert (resumed.stop_reason, again.numbers) == ("provider_error", [])
 
 
+class Caught(LoopEngine):
+    """Does without samples where they fail."""
+
+    name = "caught"
+
+    async def solve(self, run: Run) -> str:
+        try:
+            await run.samples(run.conversation, 3)
+        except ProviderError:
+            return await run.ask("And without?")
+        return "sampled"
+
+
+async def test_failure_of_some_samples_is_replayed_when_others_had_none_yet() -> None:
+    def build(failures: int) -> Sampled:
+        down = [ProviderError("no such model", status=404)] * failures
+        return Sampled(lambda made: f"reply {made}", most=2, first=down)
+
+    runtime = Runtime(build(1))
+    result = await Caught(runtime).run("x", run_id="r")
+    entries = runtime.journal.read("r")
+    assert result.status == "completed"
+
+    for keep in range(1, len(entries) + 1):
+        has_failed = any(entry.kind == "model_failed" for entry in entries[:keep])
+        again = Runtime(build(0 if has_failed else 1), journal=crashed(entries, keep))
+        resumed = await Caught(again).resume("r")
+        assert resumed.status == "completed", (keep, resumed.error)
+        assert resumed.llm_calls == result.llm_calls, keep
+
+
 async def test_samples_that_the_budget_does_not_allow_are_refused_together() -> None:
     provider = Sampled(lambda made: f"reply {made}")
     limits = Limits(max_llm_calls=3, best_effort=False)

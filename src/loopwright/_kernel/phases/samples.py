@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ...errors import ConfigError, LimitReached, LoopwrightError
+from ...errors import ConfigError, LimitReached, LoopwrightError, ProviderError
 from ...events.effect_key import sample_key
 from ...messages import Conversation, Proposal
 from ...providers.base import Provider, Sampling
@@ -104,7 +104,15 @@ class Samples:
         begun = await inference.begin(keys, self._asked)
         provider = inference.provider_of(question)
         while len(keys) > 1 and (together := self._max_together(provider)) > 1:
-            replies = await inference.ask(begun.select(keys[:together]))
+            chosen = keys[:together]
+            try:
+                replies = await inference.ask(begun.select(chosen))
+            except (
+                ProviderError
+            ) as error:  # recorded for these, and the others are asked as well
+                self._settled |= dict.fromkeys(chosen, error)
+                keys = keys[together:]
+                continue
             self._settled |= {reply.key: reply for reply in replies}
             keys = keys[len(replies) :]
         if keys:

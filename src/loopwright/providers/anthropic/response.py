@@ -3,7 +3,7 @@
 import functools
 import itertools
 import json
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
@@ -125,8 +125,8 @@ class WireBlock(Wire):
     def list_sources(self) -> list[Source]:
         """Return the pages that a text cites, or that a search found."""
         extra = self.model_extra or {}
-        listed: Any = extra.get("citations" if self.type == "text" else "content")
-        found: list[Any] = listed if isinstance(listed, list) else []
+        listed: object = extra.get("citations" if self.type == "text" else "content")
+        found = cast("list[JsonValue]", listed) if isinstance(listed, list) else []
         return [
             Source(str(one["url"]), str(one.get("title") or ""))
             for one in found

@@ -97,6 +97,19 @@ async def test_what_the_user_wrote_is_not_called(written: str) -> None:
     assert (result.answer, PAID) == (reply, [])
 
 
+async def test_a_quoted_call_without_arguments_is_not_called() -> None:
+    @tool
+    def leave() -> str:
+        """Leave."""
+        PAID.append("left")
+        return "left"
+
+    reply = 'There.\n{"name":"leave","arguments":{}}'
+    question = 'Repeat: {"name": "leave", "arguments": {}}'
+    result = await ask(ScriptedProvider([reply]), question, leave)
+    assert (result.answer, PAID) == (reply, [])
+
+
 async def test_words_that_a_result_escapes_are_known_again() -> None:
     @tool
     def fetch() -> str:

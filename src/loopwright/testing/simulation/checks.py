@@ -13,6 +13,7 @@ from ...events.effects import (
     LimitHit,
     ModelReplied,
     ModelRequested,
+    PatchDecided,
     SleepSet,
     ToolFinished,
     ToolStarted,
@@ -176,7 +177,7 @@ def find_differences(world: World, calm: World) -> list[str]:
 
 
 def _is_comparable(world: World, run_id: str) -> bool:
-    """Return whether nothing in a run depends on time: no limit, no retry, no unknown outcome."""
+    """Return whether nothing in a run depends on time: no limit, retry, unknown outcome or newer code."""
     return not any(map(_depends_on_time, world.store.read(run_id)))
 
 
@@ -186,6 +187,8 @@ def _depends_on_time(entry: Entry) -> bool:
         return event.status not in ("ok", "error", "denied", "rejected")
     if isinstance(event, RunFinished):
         return event.status == "limit"  # which branch meets it first is a race
+    if isinstance(event, PatchDecided):
+        return event.active
     return isinstance(event, (LimitHit, AttemptFailed, UnknownOutcomeResolved, *CUTS))
 
 

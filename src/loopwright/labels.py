@@ -3,7 +3,7 @@ classifiers that say which one a text has.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Literal, Protocol, Self, TypeAlias, cast
 
 from .errors import ConfigError
 
@@ -79,9 +79,9 @@ def find_provenance(value: object) -> tuple[Label, bool]:
         return "public", False
     inner: Iterable[object] = ()
     if isinstance(value, Mapping):
-        inner = value.values()
+        inner = cast("Mapping[object, object]", value).values()
     elif isinstance(value, (list, tuple, set, frozenset)):
-        inner = value
+        inner = cast("Iterable[object]", value)
     found = [find_provenance(one) for one in inner]
     return highest(label for label, _ in found), any(outside for _, outside in found)
 

@@ -50,7 +50,7 @@ class AgentDefinition:
             raise ConfigError(
                 f"instructions: must be a text, a Template or a function, got {given!r:.80}"
             )
-        limits: object = self.limits
+        limits: Any = self.limits
         if limits is not None and not isinstance(limits, Limits):
             raise ConfigError(f"limits: must be Limits(...), got {limits!r:.80}")
         if self.output is str:

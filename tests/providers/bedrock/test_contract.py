@@ -2,6 +2,7 @@
 
 import binascii
 import json
+import re
 import struct
 import threading
 from collections.abc import Iterable, Iterator
@@ -16,11 +17,13 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from loopwright.attachments import Attachment
 from loopwright.errors import ConfigError, ProviderError
-from loopwright.messages import Conversation, Message
+from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
 from loopwright.providers import BedrockProvider, Provider, Request, Sampling
 from loopwright.testing import ProviderContract
 
+NO_CALL = "Answer now, without calling a tool."
 KEY_ID, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 NOVA = "amazon.nova-micro-v1:0"
 MODEL = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
@@ -31,7 +34,8 @@ def reply_to(asked: dict[str, Any]) -> list[dict[str, Any]]:
     thought = {"reasoningText": {"text": "I see.", "signature": "sig+/="}}
     blocks: list[dict[str, Any]] = [{"reasoningContent": thought}]
     last = asked["messages"][-1]["content"][-1]
-    if "toolConfig" in asked and "text" in last:
+    may_call = "toolConfig" in asked and last.get("text") != NO_CALL
+    if may_call and "text" in last:
         use = {"toolUseId": "t1", "name": "look", "input": {"what": "the sky"}}
         return [*blocks, {"text": "I look."}, {"toolUse": use}]
     said = last.get("text") or last["toolResult"]["content"][0]["text"]
@@ -226,9 +230,16 @@ def test_a_region_comes_from_the_arn_the_environment_or_not_at_all(
     [
         (
             MODEL,
-            Sampling(effort="low", top_k=4),
-            {"top_k": 4, "thinking": {"type": "enabled", "budget_tokens": 2_048}},
+            Sampling(effort="low", temperature=0.2, top_p=0.9),
+            {"thinking": {"type": "enabled", "budget_tokens": 2_048}},
         ),
+        (MODEL, Sampling(top_k=4), {"top_k": 4}),
+        (
+            MODEL,
+            Sampling(effort="high", max_tokens=4_000),
+            {"thinking": {"type": "enabled", "budget_tokens": 3_000}},
+        ),
+        (MODEL, Sampling(effort="high", max_tokens=1_000), None),
         (MODEL, Sampling(effort="none"), None),
     ],
 )
@@ -239,6 +250,9 @@ def test_settings_of_claude_are_its_own_fields(
     asked = Request(Conversation.of("x"), sampling=sampling)
     body = json.loads(provider._encode(asked))
     assert body.get("additionalModelRequestFields") == expected
+    config = body.get("inferenceConfig", {})
+    assert config.get("maxTokens") == sampling.max_tokens
+    assert "temperature" not in config
 
 
 @pytest.mark.parametrize(
@@ -265,6 +279,106 @@ def test_turns_of_one_side_are_one_message() -> None:
         "messages": [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}],
         "system": [{"text": "Be brief."}],
     }
+
+
+CALL = ToolCall("look", {}, "t1")
+SIGNED: dict[str, Any] = {
+    "reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}
+}
+TURN = (Message("user", "x"), Message("assistant", "", calls=(CALL,)))
+
+
+def test_a_turn_that_began_without_thinking_goes_on_without_it() -> None:
+    """Claude refuses thinking there: the engine proposed the call, or the thinking is not sent."""
+    provider = BedrockProvider(MODEL, region="eu-west-1")
+    thought = Reasoning("hm", "bedrock", SIGNED, provider.source)
+    thinking = Message("assistant", "", calls=(CALL,), reasoning=(thought,))
+    result = Message("tool", "blue", call_id="t1")
+
+    def thinks(*messages: Message, source: str | None = provider.source) -> bool:
+        asked = Request(Conversation(messages), sampling=Sampling(effort="low"))
+        return b"budget_tokens" in provider._encode(asked, source)
+
+    assert thinks(*TURN[:1], thinking, result)
+    assert not thinks(*TURN[:1], thinking, result, source=None)
+    assert not thinks(*TURN, result)
+    assert thinks(*TURN, result, Message("assistant", "Blue."), Message("user", "y"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([Message("assistant", "hello")], ["Begin.", "hello", "Go on."]),
+        ([Message("user", " ")], ["Begin."]),
+        ([Message("system", " "), Message("user", "x")], ["x"]),
+    ],
+)
+def test_a_conversation_is_sent_as_the_api_wants_it(
+    messages: list[Message], expected: list[str]
+) -> None:
+    provider = BedrockProvider(MODEL, region="eu-west-1")
+    body = json.loads(provider._encode(Request(Conversation(messages))))
+    texts = [block["text"] for turn in body["messages"] for block in turn["content"]]
+    assert texts == expected
+    assert [turn["role"] for turn in body["messages"]] == [
+        ("user", "assistant")[number % 2] for number in range(len(expected))
+    ]
+    assert "system" not in body
+
+
+def test_documents_have_names_that_the_api_takes() -> None:
+    provider = BedrockProvider(MODEL, region="eu-west-1")
+    named = Attachment.document(b"one", media_type="text/plain", name="Bericht_ü 1.txt")
+    other = Attachment.document(b"two", media_type="text/plain")
+    untrusted = Attachment.document(
+        b"three", media_type="text/plain", name="document-1"
+    )
+    image = Attachment.image(b"\x89PNG\r\n\x1a\n1")
+    messages = [
+        Message("user", "x", attachments=(named, other)),
+        Message("assistant", "", calls=(CALL,)),
+        Message("tool", "read", call_id="t1", attachments=(untrusted,)),
+        Message("user", "", attachments=(image,)),
+    ]
+    body = json.loads(provider._encode(Request(Conversation(messages))))
+    first, _, last = (turn["content"] for turn in body["messages"])
+    names = [block["document"]["name"] for block in first if "document" in block]
+    assert re.fullmatch(r"Bericht-1-txt-[0-9a-f]{8}", names[0])
+    assert re.fullmatch(r"document-[0-9a-f]{8}", names[1])
+    result = last[0]["toolResult"]["content"][1]["document"]["name"]
+    assert re.fullmatch(r"document-1-[0-9a-f]{8}", result)
+    assert [set(block) for block in last[1:]] == [{"image"}]
+
+
+def test_an_answer_is_asked_for_without_tools_in_words() -> None:
+    """The API has no choice of tools that forbids them, and wants those described that were called."""
+    provider = BedrockProvider(MODEL, region="eu-west-1")
+    spec = ToolSpec("look", "Look.", {"type": "object", "properties": {}})
+    fresh = Request(Conversation.of("x"), (spec,), "none")
+    assert "toolConfig" not in json.loads(provider._encode(fresh))
+    talk = Conversation([*TURN, Message("tool", "blue", call_id="t1")])
+    body = json.loads(provider._encode(Request(talk, (spec,), "none")))
+    assert [tool["toolSpec"]["name"] for tool in body["toolConfig"]["tools"]] == [
+        "look"
+    ]
+    assert body["messages"][-1]["content"][-1] == {"text": NO_CALL}
+
+
+async def test_a_call_where_none_was_allowed_is_a_problem() -> None:
+    import httpx
+
+    use = {"toolUse": {"toolUseId": "t1", "name": "look", "input": {}}}
+    reply = {
+        "output": {"message": {"role": "assistant", "content": [use]}},
+        "stopReason": "tool_use",
+        "usage": USAGE,
+    }
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=reply))
+    async with httpx.AsyncClient(transport=transport) as client:
+        provider = BedrockProvider(MODEL, region="eu-west-1", client=client)
+        talk = Conversation([*TURN, Message("tool", "blue", call_id="t1")])
+        completion = await provider.complete(Request(talk, (), "none"))
+    assert (completion.calls, completion.problem) == ((), NO_CALL)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A provider for Amazon Bedrock: the Converse API, `converse` and `converse-stream`."""
 
+import dataclasses
 import functools
 import os
 import re
@@ -24,7 +25,13 @@ from ..http.wire import WireError
 from ..model_sizes import find_size, takes_images
 from ..settings import Settings
 from .aws import Signer, check_installed, find_region, load_event_buffer
-from .request import build_output_config, encode_messages, encode_tools
+from .request import (
+    build_output_config,
+    can_think,
+    describe_called_tools,
+    encode_messages,
+    encode_tools,
+)
 from .response import REFUSALS, ReplyAssembly, WireReply
 
 KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
@@ -45,6 +52,11 @@ BUDGETS: Mapping[str, int] = {
     "medium": 8_192,
     "high": 24_576,
 }
+MIN_BUDGET = 1_024
+"""The smallest budget of thinking, in tokens, that Claude takes."""
+BESIDE_THINKING = "Claude takes none while it thinks"
+NO_CALL = "Answer now, without calling a tool."
+"""The API cannot say that none of the described tools may be called."""
 RETRYABLE = ("throttling", "unavailable", "internal", "modelstream", "timeout")
 
 _REGION_IN_ARN = re.compile(r"arn:[^:]*:bedrock:(?P<region>[^:]+):")
@@ -183,7 +195,7 @@ class BedrockProvider(Endpoint):
             raise self._build_unreadable_error(response)
         assembly = ReplyAssembly()
         assembly.add_reply(wire)
-        return self._build_completion(assembly, response.status)
+        return self._build_completion(assembly, response.status, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         """Call the model once and yield its reply as it arrives; the last delta carries the completion.
@@ -201,7 +213,8 @@ class BedrockProvider(Endpoint):
                 for delta in self._read_events(events, assembly):
                     yield delta
             status = response.status
-        yield Delta(completion=self._build_completion(assembly, status))
+        completion = self._build_completion(assembly, status, request)
+        yield Delta(completion=completion)
 
     def _read_events(self, events: Any, assembly: ReplyAssembly) -> Iterator[Delta]:
         """Yield what the whole events in a buffer show; raise `ProviderError` for a failure or a damaged event."""
@@ -234,39 +247,52 @@ class BedrockProvider(Endpoint):
             retryable=retryable,
         )
 
-    def _build_completion(self, assembly: ReplyAssembly, status: int) -> Completion:
+    def _build_completion(
+        self, assembly: ReplyAssembly, status: int, request: Request
+    ) -> Completion:
         if assembly.stop_reason in REFUSALS:
             raise self._build_refusal(assembly.stop_reason, status)
         if not assembly.stop_reason:
             text = f"{self._transport.url}: the reply of {self._model} broke off before its end"
             raise ProviderError(text, status=status, retryable=True)
-        return assembly.build(self._model, self.source)
+        completion = assembly.build(self._model, self.source)
+        if completion.calls and request.tool_choice == "none":
+            return dataclasses.replace(completion, calls=(), problem=NO_CALL)
+        return completion
 
     def _is_too_long(self, status: int, failure: WireError) -> bool:
         is_named = "too long" in failure.text.lower()
         return (status == 400 and is_named) or super()._is_too_long(status, failure)
 
     def _encode(self, request: Request, source: str | None = None) -> bytes:
+        conversation = request.conversation
+        specs = request.tools
+        if request.tool_choice == "none":
+            specs = describe_called_tools(conversation)
+            if specs:
+                conversation = conversation.user(NO_CALL, origin="runtime")
         try:
-            system, messages = encode_messages(request.conversation.messages, source)
+            system, messages = encode_messages(conversation.messages, source)
             parts = [b'{"messages":[', messages, b"]"]
             if system:
                 parts += [b',"system":[', system, b"]"]
-            if request.tools:
-                parts += [b',"toolConfig":', encode_tools(request.tools)]
-            options = to_json(self._build_options(request))[1:-1]
+            if specs:
+                parts += [b',"toolConfig":', encode_tools(specs)]
+            may_think = can_think(request.conversation.messages, source)
+            built = self._build_options(request, may_think=may_think)
+            options = to_json(built)[1:-1]
             return b"".join([*parts, b"," + options if options else b"", b"}"])
         except ValueError as error:
             raise ProviderError(
                 f"the request to {self._model} cannot be written as JSON: {error}"
             ) from None
 
-    def _build_options(self, request: Request) -> dict[str, Json]:
+    def _build_options(self, request: Request, *, may_think: bool) -> dict[str, Json]:
         settings = self._read_settings(request)
         extra = settings.take_extra_body(RESERVED)
         settings.refuse_samples()
         settings.refuse(*UNKNOWN)
-        fields = self._take_model_fields(settings)
+        fields = self._take_model_fields(settings, may_think=may_think)
         options: dict[str, Json] = {}
         if settings:
             options["inferenceConfig"] = {
@@ -282,16 +308,26 @@ class BedrockProvider(Endpoint):
             options["outputConfig"] = build_output_config(request.schema)
         return {**options, **extra}
 
-    def _take_model_fields(self, settings: Settings) -> dict[str, Json]:
+    def _take_model_fields(
+        self, settings: Settings, *, may_think: bool
+    ) -> dict[str, Json]:
         """Remove the settings that only some models know, and return them in the form of those."""
         if not self._is_claude:
             settings.refuse("effort", "top_k")
             return {}
-        fields: dict[str, Json] = {}
-        effort, top_k = settings.pop("effort", None), settings.pop("top_k", None)
-        if top_k is not None:
-            fields["top_k"] = top_k
-        if effort is not None and effort != "none":
-            budget = BUDGETS[str(effort)]
-            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        return fields
+        effort = settings.pop("effort", None)
+        budget = BUDGETS.get(str(effort), 0) if may_think else 0
+        budget = _fit_budget(budget, settings.get("max_tokens"))
+        if budget < MIN_BUDGET:
+            top_k = settings.pop("top_k", None)
+            return {} if top_k is None else {"top_k": top_k}
+        settings.drop("temperature", "top_p", why=BESIDE_THINKING)
+        settings.refuse("top_k", why=BESIDE_THINKING)
+        return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _fit_budget(budget: int, max_tokens: object) -> int:
+    """Return a budget of thinking within the bound of output tokens, a quarter of which is for the reply."""
+    if not isinstance(max_tokens, int):
+        return budget
+    return min(budget, max_tokens - max_tokens // 4)

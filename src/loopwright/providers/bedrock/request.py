@@ -1,6 +1,7 @@
 """The request format of the Converse API: alternating messages of content blocks, with reasoning where the model put it."""
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from pydantic import JsonValue
@@ -28,6 +29,9 @@ DOCUMENT_FORMATS = {
 }
 
 Block = dict[str, JsonValue]
+BEGIN = b'{"text":"Begin."}'
+CONTINUE = b'{"text":"Go on."}'
+MAX_DOCUMENT_NAME = 60  # characters
 
 
 @functools.cache
@@ -46,14 +50,16 @@ def encode_messages(
 ) -> tuple[bytes, bytes]:
     """Return the system blocks and the messages as items of JSON arrays; turns of one side are one message.
 
-    Reasoning that another source signed is left out, and all of it with `None`.
+    A conversation that does not begin with the user gets "Begin.", one that ends with the assistant "Go on.", since
+    most models refuse both. Reasoning that another source signed is left out, and all of it with `None`.
     """
     encode = get_message_encoder(source)
     system: list[bytes] = []
     turns: list[tuple[str, list[bytes]]] = []
     for message in messages:
         if message.role == "system":
-            system.append(to_json({"text": message.content}))
+            if message.content.strip():
+                system.append(to_json({"text": message.content}))
             continue
         encoded = message.encoded(encode)
         if not encoded:
@@ -62,6 +68,10 @@ def encode_messages(
         if not turns or turns[-1][0] != role:
             turns.append((role, []))
         turns[-1][1].append(encoded)
+    if not turns or turns[0][0] != "user":
+        turns.insert(0, ("user", [BEGIN]))
+    if turns[-1][0] != "user":
+        turns.append(("user", [CONTINUE]))
     written = [
         b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(blocks))
         for role, blocks in turns
@@ -77,16 +87,37 @@ def _list_blocks(message: Message, source: str | None) -> list[Block]:
     if message.role == "assistant":
         return _list_reply_blocks(message, source)
     blocks = [_build_attachment(sent) for sent in message.attachments]
-    return [*blocks, {"text": message.content or " "}]
+    # The API refuses a blank text.
+    return [*blocks, {"text": message.content}] if message.content.strip() else blocks
 
 
-def _list_reply_blocks(message: Message, source: str | None) -> list[Block]:
-    """Return the blocks of a reply: its own reasoning, the text, the calls."""
-    blocks = [
+def _list_reasoning(message: Message, source: str | None) -> list[Block]:
+    return [
         dict(thought.block)
         for thought in message.reasoning
         if thought.form == FORM and thought.source == source and thought.block
     ]
+
+
+def can_think(messages: Sequence[Message], source: str | None) -> bool:
+    """Return whether thinking can be switched on, which Claude refuses within a turn that began without it.
+
+    Such turns come from engines that propose calls themselves, and from other models.
+    """
+    first: Message | None = None
+    for message in reversed(messages):
+        if message.role == "user":
+            break
+        if message.role == "assistant":
+            if first is None and not message.calls:
+                return True  # the last turn is complete
+            first = message
+    return first is None or bool(_list_reasoning(first, source))
+
+
+def _list_reply_blocks(message: Message, source: str | None) -> list[Block]:
+    """Return the blocks of a reply: its own reasoning, the text, the calls."""
+    blocks = _list_reasoning(message, source)
     if message.content.strip():
         blocks.append({"text": message.content})
     for call in message.calls:
@@ -110,10 +141,16 @@ def _build_attachment(sent: Attachment) -> Block:
         )
     block: Block = {"format": known, "source": {"bytes": sent.data}}
     if sent.kind == "document":
-        block["name"] = "".join(
-            c if c.isalnum() else "-" for c in sent.name or "document"
-        )
+        block["name"] = _build_document_name(sent)
     return {sent.kind: block}
+
+
+def _build_document_name(sent: Attachment) -> str:
+    """Return a name that the API takes: letters, digits and hyphens of ASCII, another one for each document."""
+    letters = (c if c.isascii() and c.isalnum() else "-" for c in sent.name)
+    words = "-".join(filter(None, "".join(letters).split("-")))
+    digest = hashlib.sha256(sent.data.encode()).hexdigest()[:8]
+    return f"{words[:MAX_DOCUMENT_NAME] or 'document'}-{digest}"
 
 
 def encode_tool(spec: ToolSpec) -> bytes:
@@ -129,6 +166,12 @@ def encode_tool(spec: ToolSpec) -> bytes:
 def encode_tools(specs: Iterable[ToolSpec]) -> bytes:
     """Encode the descriptions of tools."""
     return b'{"tools":[%s]}' % b",".join([spec.encoded(encode_tool) for spec in specs])
+
+
+def describe_called_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
+    """Return a description for each tool that a conversation has calls of; the API wants one beside a call."""
+    names = dict.fromkeys(call.name for message in messages for call in message.calls)
+    return tuple(ToolSpec(name, "", {}) for name in names)
 
 
 def build_output_config(output: OutputSchema) -> Block:

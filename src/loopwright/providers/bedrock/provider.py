@@ -125,6 +125,7 @@ class BedrockProvider(Endpoint):
         )
         self._model, self._base_url, self._name = model, url, "bedrock"
         self._account = profile or ""
+        self._credentials = "the credentials that botocore found were"
         self._json_schema, self._is_claude = json_schema, "anthropic." in model
         self._sampling = sampling if sampling is not None else Sampling()
 

@@ -104,6 +104,7 @@ class GeminiProvider(Endpoint):
         is_google = url == DEFAULT_URL and token is None
         _check_options(model, self._key, is_google=is_google)
         authorize = None if token is None else BearerToken(token)
+        self._credentials = "" if token is None else "the token of token= was"
         path = f"/models/{quote(model, safe='')}:"
         headers = _build_headers(self._key)
         self._transport = HTTPTransport(

@@ -63,6 +63,8 @@ class Endpoint:
     _key: SecretStr | None = None
     _sampling = Sampling()
     """The settings that a request leaves open."""
+    _credentials = ""
+    """What authorizes requests where no key does, for errors."""
     _account = ""
     """Whose the opaque data of replies is, where no key says it."""
 
@@ -192,4 +194,6 @@ class Endpoint:
             return (
                 f"the API key was not accepted, check {self._key_variable} or api_key"
             )
+        if self._credentials:
+            return f"{self._credentials} not accepted"
         return f"no API key was given, set {self._key_variable} or pass api_key"

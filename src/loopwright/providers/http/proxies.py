@@ -1,17 +1,21 @@
 """Proxies of the environment, as curl and httpx read it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
 
 import asyncio
+import base64
 import contextlib
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator
 from urllib.parse import unquote
 
+import httpcore
 import httpx
 from pydantic import SecretStr
 
 from ...errors import ConfigError
 
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+"""As many connections as there are calls; httpx allows 100 otherwise, and others would wait."""
 SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
@@ -41,11 +45,18 @@ def _find_port(url: httpx.URL) -> int:
 
 
 def list_secrets(proxy: httpx.Proxy | None) -> list[SecretStr]:
-    """Return the password of a proxy, as it is written and as it is meant."""
+    """Return the password of a proxy, as it is written, as it is meant, and as a header sends it with the name."""
     if proxy is None or proxy.raw_auth is None:
         return []
     password = proxy.raw_auth[1].decode()
-    return [SecretStr(text) for text in {password, unquote(password)} if text]
+    header = base64.b64encode(b":".join(proxy.raw_auth)).decode()
+    return [SecretStr(text) for text in {password, unquote(password), header} if text]
+
+
+def is_proxy_refusal(error: Exception) -> bool:
+    """Whether a proxy wants another name and password, which no further attempt has."""
+    is_of_proxy = isinstance(error, (httpcore.ProxyError, httpx.ProxyError))
+    return is_of_proxy and str(error).startswith("407")
 
 
 class ProxyClient:
@@ -53,7 +64,9 @@ class ProxyClient:
 
     def __init__(self, proxy: httpx.Proxy, tls: ssl.SSLContext) -> None:
         try:
-            self.client = httpx.AsyncClient(proxy=proxy, verify=tls, trust_env=False)
+            self.client = httpx.AsyncClient(
+                proxy=proxy, verify=tls, trust_env=False, limits=LIMITS
+            )
         except ImportError as error:
             raise ConfigError(
                 f"a SOCKS proxy needs httpx with its extra: pip install 'httpx[socks]' ({error})"

@@ -1,5 +1,6 @@
 """Tokens that a callback fetches for each request: Entra for Azure, Google Cloud for Vertex."""
 
+import asyncio
 import inspect
 import re
 from collections import deque
@@ -54,15 +55,23 @@ class BearerToken:
     async def __call__(self, body: bytes) -> Mapping[str, str]:
         """Return the header; raise a retryable `ProviderError` that names the error of the callback and no text of it."""
         try:
-            fetched = self._fetch()
-            token = await fetched if inspect.isawaitable(fetched) else fetched
-        except Exception as error:
+            token = await self._fetch_token()
+        except Exception as error:  # noqa: BLE001 - a cloud's library raises what it likes
             kind = type(error).__name__
-            text = f"token: the callback that was given raised {kind}"
-            raise ProviderError(text, retryable=True) from error
-        if not _is_token(token):
-            raise ProviderError("token: the callback must return a token as text")
-        return {"authorization": f"Bearer {token}"}
+        else:
+            if not _is_token(token):
+                raise ProviderError("token: the callback must return a token as text")
+            return {"authorization": f"Bearer {token}"}
+        # Raised outside of the except block, since the error of the callback may show a secret.
+        text = f"token: the callback that was given raised {kind}"
+        raise ProviderError(text, retryable=True)
+
+    async def _fetch_token(self) -> object:
+        """Call the callback; a plain function in a thread, since it may ask a server."""
+        if inspect.iscoroutinefunction(self._fetch):
+            return await self._fetch()
+        fetched = await asyncio.to_thread(self._fetch)
+        return await fetched if inspect.isawaitable(fetched) else fetched
 
 
 def _is_token(value: object) -> bool:

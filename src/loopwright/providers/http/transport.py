@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from ...errors import ConfigError, ProviderError, ProviderTimeout
 from .connections import ConnectionStack, Head, Post
 from .headers import conceal_headers
-from .proxies import ProxyClient, find_proxy, list_secrets
+from .proxies import ProxyClient, find_proxy, is_proxy_refusal, list_secrets
 from .response import Response
 from .sse import EventReader, ServerEvent
 from .tokens import FetchedSecrets
@@ -43,11 +43,11 @@ MAX_SECRET = 1_000  # characters of a secret that an excerpt may cut through
 USAGE_TIMEOUT = 5.0  # seconds to wait for the usage and end marker of a complete reply
 FINISH_TIMEOUT = 0.25  # seconds to wait for the end of a stream after its last event
 
-Authorize: TypeAlias = Callable[[bytes], Awaitable[Mapping[str, str]]]
 MAX_CAUSES = 5
 TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 Client: TypeAlias = httpx.AsyncClient
+Authorize: TypeAlias = Callable[[bytes], Awaitable[Mapping[str, str]]]
 
 TIMEOUTS = (httpcore.TimeoutException, httpx.TimeoutException)
 FAILURES = (
@@ -324,10 +324,11 @@ class HTTPTransport:
         if isinstance(error, TIMEOUTS):
             text = f"{self.url} gave no answer in time: {kind}"
             return ProviderTimeout(text, retryable=True)
-        is_untrusted = _has_cause(error, ssl.SSLCertVerificationError)
+        is_refused = _has_cause(error, ssl.SSLCertVerificationError)
+        is_refused = is_refused or is_proxy_refusal(error)
         reason = ": ".join(filter(None, (kind, self.excerpt(str(error)))))
         text = f"the connection to {self.url} failed: {reason}"
-        return ProviderError(text, retryable=not is_untrusted)
+        return ProviderError(text, retryable=not is_refused)
 
     def build_size_error(self, limit: int, status: int) -> ProviderError:
         """Return the error for a response of more than `limit` bytes."""

@@ -96,6 +96,7 @@ class OpenAIResponsesProvider(Endpoint):
         del given
         _check_options(model, self._key, is_openai=is_openai and token is None)
         authorize = None if token is None else BearerToken(token)
+        self._credentials = "" if token is None else "the token of token= was"
         self._transport = HTTPTransport(
             url, PATH, headers=self._build_headers(), client=client, authorize=authorize
         )

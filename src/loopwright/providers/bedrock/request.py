@@ -50,8 +50,8 @@ def encode_messages(
 ) -> tuple[bytes, bytes]:
     """Return the system blocks and the messages as items of JSON arrays; turns of one side are one message.
 
-    A conversation that does not begin with the user gets "Begin.", one that ends with the assistant "Go on.", since
-    most models refuse both. Reasoning that another source signed is left out, and all of it with `None`.
+    A conversation that does not begin, or end, with the user gets a turn of the user there, since most models refuse
+    it otherwise. Reasoning that another source signed is left out, and all of it with `None`.
     """
     encode = get_message_encoder(source)
     system: list[bytes] = []
@@ -147,8 +147,8 @@ def _build_attachment(sent: Attachment) -> Block:
 
 def _build_document_name(sent: Attachment) -> str:
     """Return a name that the API takes: letters, digits and hyphens of ASCII, another one for each document."""
-    letters = (c if c.isascii() and c.isalnum() else "-" for c in sent.name)
-    words = "-".join(filter(None, "".join(letters).split("-")))
+    signs = (c if c.isascii() and c.isalnum() else "-" for c in sent.name)
+    words = "-".join(filter(None, "".join(signs).split("-")))
     digest = hashlib.sha256(sent.data.encode()).hexdigest()[:8]
     return f"{words[:MAX_DOCUMENT_NAME] or 'document'}-{digest}"
 

@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import AsyncGenerator
 from urllib.parse import unquote
 
-import httpcore
 import httpx
 from pydantic import SecretStr
 
@@ -55,8 +54,7 @@ def list_secrets(proxy: httpx.Proxy | None) -> list[SecretStr]:
 
 def is_proxy_refusal(error: Exception) -> bool:
     """Whether a proxy wants another name and password, which no further attempt has."""
-    is_of_proxy = isinstance(error, (httpcore.ProxyError, httpx.ProxyError))
-    return is_of_proxy and str(error).startswith("407")
+    return isinstance(error, httpx.ProxyError) and str(error).startswith("407")
 
 
 class ProxyClient:

@@ -12,6 +12,10 @@ LABELS: tuple[Label, ...] = ("public", "normal", "sensitive", "secret")
 """The labels, the least sensitive first."""
 
 
+CONFIDENTIAL: tuple[Label, ...] = ("sensitive", "secret")
+"""The labels that gates are told of."""
+
+
 def highest(labels: Iterable[Label]) -> Label:
     """Return the most sensitive of some labels; "public" of none."""
     return LABELS[max(map(LABELS.index, labels), default=0)]

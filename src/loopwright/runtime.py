@@ -119,7 +119,7 @@ class Runtime(Services):
             breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
             context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock, lease=lease,
             on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
-            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, token_meters={},
+            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=_check_version(app_version))  # fmt: skip
         vars(self).update(_owned_provider=owned, agents=Agents())  # of a frozen class
 

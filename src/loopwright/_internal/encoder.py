@@ -23,8 +23,8 @@ def canonical_json(value: object) -> bytes:
 def hash_arguments(arguments: Mapping[str, JsonValue]) -> str:
     """Return the SHA-256 (hex) of a call's canonical arguments; "" if they are not JSON."""
     try:
-        return hashlib.sha256(canonical_json(arguments)).hexdigest()
-    except ValueError:
+        return hashlib.sha256(_CANONICAL.encode(arguments).encode()).hexdigest()
+    except (ValueError, TypeError, RecursionError):
         return ""
 
 

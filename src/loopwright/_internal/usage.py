@@ -1,6 +1,9 @@
 """Usage: the tokens and the cost of model calls."""
 
 import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,25 +30,22 @@ class Usage:
         return (self.input_tokens or 0) + (self.output_tokens or 0)
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            _add_tokens(self.input_tokens, other.input_tokens),
-            _add_tokens(self.output_tokens, other.output_tokens),
-            _add_tokens(self.cached_tokens, other.cached_tokens),
-            _add_tokens(self.cache_write_tokens, other.cache_write_tokens),
-            _add_tokens(self.reasoning_tokens, other.reasoning_tokens),
-            _add_costs(self.cost, other.cost),
-            self.estimated or other.estimated,
-        )
+        """Return the sums; an unknown figure counts as 0, and the sum of two is unknown."""
+        sums = {
+            name: one if more is None else (one or 0) + more
+            for name, one, more in zip(
+                _AMOUNTS, _list_amounts(self), _list_amounts(other), strict=True
+            )
+        }
+        return Usage(**sums, estimated=self.estimated or other.estimated)
 
 
-def _add_tokens(one: int | None, other: int | None) -> int | None:
-    """Return a sum in which an unknown number counts as 0; `None` if both are unknown."""
-    if one is None and other is None:
-        return None
-    return (one or 0) + (other or 0)
-
-
-def _add_costs(one: float | None, other: float | None) -> float | None:
-    if one is None and other is None:
-        return None
-    return (one or 0.0) + (other or 0.0)
+_AMOUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost",
+)
+_list_amounts: Callable[[Usage], tuple[Any, ...]] = operator.attrgetter(*_AMOUNTS)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -97,3 +98,12 @@ class Entry:
     def event(self) -> Event:
         """Return the event that the body holds."""
         return decode_event(self.kind, self.body)
+
+
+def chain_hash(previous: str, entry: Entry) -> str:
+    """Return the hash of an entry (hex SHA-256) over the previous hash and each field, texts with their length."""
+    head = (
+        f"{previous}|{len(entry.run_id)}:{entry.run_id}|{entry.seq}|{len(entry.key)}:{entry.key}"
+        f"|{len(entry.kind)}:{entry.kind}|{entry.at!r}|{entry.v}|{entry.fence}|"
+    )
+    return hashlib.sha256(head.encode() + entry.body).hexdigest()

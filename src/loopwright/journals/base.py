@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -12,6 +11,7 @@ from pydantic_core import from_json, to_json
 from ..clock import ClockReading
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
+from ..events.entry import chain_hash as chain_hash
 from ..events.lifecycle import read_run_info
 from ..events.run import Ending, Follows, RunStarted
 from ..messages import JsonObject
@@ -281,15 +281,6 @@ class Journal(Protocol):
     async def close(self) -> None:
         """Make everything durable, and close files and threads."""
         ...
-
-
-def chain_hash(previous: str, entry: Entry) -> str:
-    """Return the hash of an entry (hex SHA-256) over the previous hash and each field, texts with their length."""
-    head = (
-        f"{previous}|{len(entry.run_id)}:{entry.run_id}|{entry.seq}|{len(entry.key)}:{entry.key}"
-        f"|{len(entry.kind)}:{entry.kind}|{entry.at!r}|{entry.v}|{entry.fence}|"
-    )
-    return hashlib.sha256(head.encode() + entry.body).hexdigest()
 
 
 def verify_chain(

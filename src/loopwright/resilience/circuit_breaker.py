@@ -179,7 +179,7 @@ class CircuitBreaker:
         now = self._clock.monotonic()
         with LOCK:
             admission = self._admit(now, waiter)
-            changes = self._take_changes(changed)
+            changes = self._take_changes(changed) if self._unreported else ()
         if changed is not None and changes:
             self._report(changed, changes)
         if isinstance(admission, CircuitOpen):
@@ -194,15 +194,16 @@ class CircuitBreaker:
         seconds: float | None = None,
     ) -> None:
         """Record that the call succeeded in `seconds`, or in the time that the breaker's clock measured."""
-        slow = self._is_slow(given, seconds)
+        slow = False
+        if self._options.slow_seconds is not None:
+            slow = self._is_slow(given, seconds, self._options.slow_seconds)
         with LOCK:
             if given.probe:
                 self._finish_probe(given, succeeded=not slow)
             elif given.generation == self._generation:
-                self._end_call()
                 self._ramp = self._ramp + 1 if self._ramp < MAX_RAMP else math.inf
                 self._count(failed=False, slow=slow)
-            changes = self._take_changes(changed)
+            changes = self._take_changes(changed) if self._unreported else ()
         if changed is not None and changes:
             self._report(changed, changes)
 
@@ -212,7 +213,6 @@ class CircuitBreaker:
             if given.probe:
                 self._finish_probe(given, succeeded=False)
             elif given.generation == self._generation:
-                self._end_call()
                 if given.order > self._failed_at:
                     self._consecutive += 1
                 self._order += 1
@@ -227,10 +227,12 @@ class CircuitBreaker:
         with LOCK:
             self._probes.pop(given, None)
             if not given.probe and given.generation == self._generation:
-                self._end_call()
+                self._in_flight = max(self._in_flight - 1, 0)
 
     def remove_waiter(self, waiter: object) -> None:
         """Give up the place of a waiter in the queue, if it has one."""
+        if not self._waiters:
+            return
         with LOCK:
             self._waiters.pop(waiter, None)
 
@@ -261,11 +263,12 @@ class CircuitBreaker:
             self._move("closed", "reset")
 
     def _admit(self, now: float, waiter: object) -> BreakerPass | CircuitOpen:
-        rejection = None
-        if self._state != "closed" or now < self._cool_until:
+        rejection, is_closed = None, self._state == "closed"
+        if not is_closed or now < self._cool_until:
             rejection = self._rejection(now)
         if rejection is None and waiter is not None:
-            rejection = self._queue(waiter)
+            is_calm = is_closed and math.isinf(self._ramp)
+            rejection = None if is_calm else self._queue(waiter)
         if rejection is not None:
             if waiter is not None:
                 self._waiters[waiter] = None
@@ -299,9 +302,6 @@ class CircuitBreaker:
         pause = QUEUE_SECONDS + len(self._waiters) * QUEUE_SECONDS_EACH
         return CircuitOpen(text, retryable=True, retry_after=pause)
 
-    def _end_call(self) -> None:
-        self._in_flight = max(self._in_flight - 1, 0)
-
     def _rejection(self, now: float) -> CircuitOpen | None:
         if self._forced is not None:
             return CircuitOpen(f"{self.name} is switched off: {self._forced}")
@@ -320,10 +320,7 @@ class CircuitBreaker:
         text = f"{self.name} {cause}; it is not called for another {wait:.1f} s"
         return CircuitOpen(text, retryable=is_cooling_down, retry_after=wait)
 
-    def _is_slow(self, given: BreakerPass, seconds: float | None) -> bool:
-        limit = self._options.slow_seconds
-        if limit is None:
-            return False
+    def _is_slow(self, given: BreakerPass, seconds: float | None, limit: float) -> bool:
         took = self._clock.monotonic() - given.since if seconds is None else seconds
         return took > limit
 
@@ -339,7 +336,8 @@ class CircuitBreaker:
             self._trip(self._cause)
 
     def _count(self, *, failed: bool, slow: bool) -> None:
-        """Record one call in the window, and open if a rule says so."""
+        """Record in the window how a call ended, and open if a rule says so."""
+        self._in_flight = max(self._in_flight - 1, 0)
         in_window = self._failed | self._slow
         if not (failed or slow or in_window):  # there are no bits to shift
             self._seen += 1

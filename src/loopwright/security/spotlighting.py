@@ -171,8 +171,10 @@ def quote(text: str) -> str:
     """
     text = _LINE.sub("> ", _TOKENIZER.quote(text))
     for hints, pattern, replacement in _REPLACEMENTS:
-        if any(hint in text for hint in hints):
-            text = pattern.sub(replacement, text)
+        for hint in hints:
+            if hint in text:
+                text = pattern.sub(replacement, text)
+                break
     if "{" in text:
         text = _quote_json(text)
     if "FINAL" in text:
@@ -278,7 +280,9 @@ def _prepare(text: str, delimiter: str) -> str:
             f"delimiter: give 8 to 64 letters and digits, such as secrets.token_hex(8), got {delimiter!r}"
         )
     visible = strip_control_characters(text)
-    return quote(_remove_delimiter(delimiter, visible).strip("\n"))
+    if delimiter.casefold() in visible.casefold():
+        visible = _remove_delimiter(delimiter, visible)
+    return quote(visible.strip("\n"))
 
 
 def _remove_delimiter(delimiter: str, text: str) -> str:

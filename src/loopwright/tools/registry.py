@@ -46,6 +46,8 @@ class ToolRegistry:
             each for each in given if not isinstance(each, ProviderTool)
         )
         self._sources = [each for each in self._given if isinstance(each, ToolSource)]
+        self.has_sources = bool(self._sources)
+        """Whether some of the tools come from sources, which may list others later."""
         self._of_sources = [source.tools for source in self._sources]
         self._choose = choose
         self._tools: dict[str, Tool] = {}
@@ -86,11 +88,6 @@ class ToolRegistry:
                 f"tool {failing.name!r}: recovery falls back to {name!r}, which must be another "
                 f"tool of this runtime and not an engine; there are {', '.join(self._tools)}"
             )
-
-    @property
-    def has_sources(self) -> bool:
-        """Whether some of the tools come from sources, which may list others later."""
-        return bool(self._sources)
 
     async def refresh(self, remaining: float | None = None) -> "ToolRegistry":
         """Return this registry, or another one if a source of tools has changed.

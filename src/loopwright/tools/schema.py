@@ -132,7 +132,12 @@ class ArgumentSchema:
         given = cast("dict[str, object]", arguments)
         if not self._required <= given.keys():
             return False
-        return all(type(value) in plain.get(key, ()) for key, value in given.items())
+        for key, value in given.items():
+            if type(value) not in plain.get(key, ()):
+                break
+        else:
+            return True
+        return False
 
 
 class _TooMuchWork(Exception):

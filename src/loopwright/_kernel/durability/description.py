@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from ...events.describe import format_count
 from ...events.effects import (
     CallsProposed,
     ChildFinished,
@@ -42,17 +41,29 @@ def quote(redactor: Redactor, text: str) -> str:
     return repr(shorten(redactor.redact_text(text[:MAX_REDACTED])))
 
 
-def describe_question(
-    verb: str, into: str, conversation: Conversation, redactor: Redactor
-) -> str:
-    """Return a question to a model in words: its verb, its type, its first and its last message."""
-    asked = verb if into in ("", "str") else f"{verb} into {into}"
-    messages = conversation.messages
-    last = _quote_message(redactor, messages[-1]) if messages else "nothing"
-    if len(messages) < 2:
-        return f"{asked} {last}"
-    first = _quote_message(redactor, messages[0])
-    return f"{asked} {format_count(len(messages), 'message')}, {first} to {last}"
+class QuestionDescriber:
+    """Says in words what is asked of a model; the message that a conversation begins with is searched for secrets once."""
+
+    def __init__(self) -> None:
+        self._first: Message | None = None
+        self._redactor: Redactor | None = None
+        self._quoted = ""
+
+    def describe(
+        self, verb: str, into: str, conversation: Conversation, redactor: Redactor
+    ) -> str:
+        """Return a question in words: its verb, its type, its first and its last message."""
+        asked = verb if into in ("", "str") else f"{verb} into {into}"
+        messages = conversation.messages
+        if not messages:
+            return f"{asked} nothing"
+        last = _quote_message(redactor, messages[-1])
+        if len(messages) == 1:
+            return f"{asked} {last}"
+        if messages[0] is not self._first or redactor is not self._redactor:
+            self._first, self._redactor = messages[0], redactor
+            self._quoted = _quote_message(redactor, messages[0])
+        return f"{asked} {len(messages)} messages, {self._quoted} to {last}"
 
 
 def _quote_message(redactor: Redactor, message: Message) -> str:

@@ -39,23 +39,17 @@ class FunctionInvoker:
             observation = self._calls.replay(decision, recorded)
         else:
             await self._session.replay_end.reach(decision.key)
+            started = effects.intent(decision.key)
             if isinstance(decision, Denial):
-                denied = ToolOutcome(decision.status, decision.reason)
-                return self._calls.finish(decision, denied)
-            outcome = await self._make(decision, tool, recover)
+                outcome = ToolOutcome(decision.status, decision.reason)
+            elif isinstance(started, ToolStarted):
+                outcome = await self._continue(decision, tool, started, recover)
+            else:
+                outcome = await self._attempt(decision, tool, "first", recover)
             observation = self._calls.finish(decision, outcome)
         if observation.status == "unknown":
             self._stop_at_unknown(observation)
         return observation
-
-    async def _make(
-        self, permit: Permit, tool: Tool | None, recover: bool
-    ) -> ToolOutcome:
-        """Make a call, or continue it if it was started before."""
-        started = self._session.replay.effects.intent(permit.key)
-        if isinstance(started, ToolStarted):
-            return await self._continue(permit, tool, started, recover)
-        return await self._attempt(permit, tool, "first", recover)
 
     async def _invoke_substitute(self, decision: Permit | Denial) -> Observation:
         """Invoke a substitute of a call that failed; it has no recovery of its own."""

@@ -165,7 +165,7 @@ async def _call_approver(
 ) -> Allow | Deny | Modify:
     if approver is None:
         return Deny(f"{action.tool} was not run: {NO_APPROVER}")
-    with session.active.waiting():
+    with session.active.waiting:
         ended = await run_with_timeout(_await(approver, action, ask.question), None)
     if ended.error is not None:
         return Deny("the approver failed, so the call was not approved")

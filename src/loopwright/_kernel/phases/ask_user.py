@@ -33,7 +33,7 @@ async def await_answer(
 async def _call_user(session: Session, user: Any, question: str) -> str:
     # What the question is made of is durable before a person reads it.
     await session.writer.barrier()
-    with session.active.waiting():
+    with session.active.waiting:
         ended = await run_with_timeout(_await(user, question), None)
     if ended.error is not None:
         raise ConfigError(

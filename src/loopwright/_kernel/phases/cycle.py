@@ -243,7 +243,9 @@ class Cycle:
         self, call: ToolCall, key: str
     ) -> Permit | Denial | PendingQuestion:
         """Have policy decide about one call."""
-        return await self.clearance.decide(call, self.policy_state(key))
+        decided = await self.clearance.decide(call, self.policy_state(key))
+        self.clearance.start([decided])
+        return decided
 
     def policy_state(self, key: str) -> PolicyState:
         """Return what a gate is told of the run."""

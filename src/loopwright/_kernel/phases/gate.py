@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from ...errors import Denied, ProviderError
 from ...events.effect_key import is_substitute
@@ -24,10 +24,10 @@ from ...gates.base import (
     PolicyState,
     is_instant,
 )
-from ...labels import is_at_least
+from ...labels import CONFIDENTIAL
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
 from ...providers.provider_tools import ACTION_PREFIX
-from ...resilience.timeouts import capture, run_with_timeout, shorter
+from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout, shorter
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..control.command_log import HumanDecision
@@ -110,7 +110,7 @@ class Clearance:
             return self._refuse(gated, stop.verdict, stop.reason)
         return await self._gate(gated, state)
 
-    def start(self, decisions: Iterable[Permit | Denial]) -> None:
+    def start(self, decisions: Iterable[Permit | Denial | Question]) -> None:
         """Start the life of permits, once all calls of a proposal are decided.
 
         A person may take long over one of its calls.
@@ -251,7 +251,7 @@ class Clearance:
             return self._ask(gated, decision)
         if isinstance(decision, Deny):
             return self._refuse(gated, "deny", decision.reason, ruling.approval)
-        if _changes_arguments(decision, real):
+        if isinstance(decision, Modify) and _differs(decision, real):
             if gated.is_own and not may_change:
                 reason = f"{CANNOT_CHANGE}: {decision.reason}"
                 return self._refuse(gated, "deny", reason)
@@ -285,7 +285,7 @@ class Clearance:
         if gated.tool is not None and gated.tool.defaults:
             defaults = copy.deepcopy(gated.tool.defaults)
         labels: set[str] = {"untrusted"} if sensitivity.untrusted else set()
-        if is_at_least(sensitivity.label, "sensitive"):
+        if sensitivity.label in CONFIDENTIAL:
             labels.add(sensitivity.label)
         return Action(
             call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults,
@@ -308,7 +308,7 @@ class Clearance:
                 return Ruling(decision)
             if isinstance(decision, Ask):
                 questions.append((guard, decision))
-            elif _changes_arguments(decision, action):
+            elif isinstance(decision, Modify) and _differs(decision, action):
                 change = change or decision
         if change is not None or not questions:
             return Ruling(change or Allow())
@@ -321,11 +321,20 @@ class Clearance:
         self, gate: PolicyGate, action: Action, state: PolicyState
     ) -> Decision:
         """Ask one gate; while the provider of its model is unavailable, wait as a model call does."""
-        wait = ProviderWait(self.session, state.key, type(gate).__name__)
+        wait: ProviderWait | None = None
         while True:
             try:
-                return await _evaluate(gate, action, state, self.session.remaining())
+                if is_instant(gate):
+                    ended = capture(lambda: gate.decide(action, state))
+                else:
+                    own = float(getattr(gate, "timeout", GATE_TIMEOUT))
+                    timeout = shorter(own, self.session.remaining())
+                    consulted = _consult(gate, action, state)
+                    ended = await run_with_timeout(consulted, timeout)
+                return _read_decision(ended)
             except ProviderError as error:
+                name = type(gate).__name__
+                wait = wait or ProviderWait(self.session, state.key, name)
                 await wait.pause_after(error)
 
     def _change(self, gated: GatedCall, change: Modify) -> GatedCall:
@@ -367,7 +376,7 @@ class Clearance:
             policy_version=decided.policy_version,
             run_id=self.session.run_id,
             key=gated.key,
-            expires=self.session.active.seconds() + PERMIT_SECONDS,
+            expires=0.0,  # until `start`
             unredacted=real,
             unredacted_hash="" if real is None else hash_arguments(real.arguments),
             approved_until=decided.until,
@@ -428,35 +437,24 @@ def _is_recorded_here(gated: GatedCall, verdict: GateVerdict) -> bool:
     return verdict in NOT_REFUSED and is_substitute(gated.key)
 
 
-def _changes_arguments(
-    decision: Decision, call: ToolCall | Action
-) -> TypeGuard[Modify]:
-    """Whether a decision gives a call other arguments than it has."""
-    if not isinstance(decision, Modify):
-        return False
-    return hash_arguments(call.arguments) != hash_arguments(decision.arguments)
+def _differs(change: Modify, call: ToolCall | Action) -> bool:
+    """Whether a change gives a call other arguments than it has."""
+    return hash_arguments(call.arguments) != hash_arguments(change.arguments)
 
 
-async def _evaluate(
-    gate: PolicyGate, action: Action, state: PolicyState, remaining: float | None
-) -> Decision:
-    """Ask one gate; whatever is not a decision within its time and the run's denies.
+def _read_decision(ended: CodeOutcome) -> Decision:
+    """Return what a gate decided; whatever is not a decision within its time denies.
 
     Raises `ProviderError` if its model is unavailable for now.
     """
-    if is_instant(gate):
-        ended = capture(lambda: gate.decide(action, state))
-    else:
-        timeout = shorter(float(getattr(gate, "timeout", GATE_TIMEOUT)), remaining)
-        ended = await run_with_timeout(_consult(gate, action, state), timeout)
+    if isinstance(ended.value, (Allow, Deny, Ask)):
+        return ended.value
     if ended.timed_out:
         return Deny("the policy gate did not decide in time")
     if isinstance(ended.error, ProviderError) and ended.error.retryable:
         raise ended.error
     if ended.error is not None:
         return Deny(f"the policy gate failed ({type(ended.error).__name__})")
-    if isinstance(ended.value, (Allow, Deny, Ask)):
-        return ended.value
     if isinstance(ended.value, Modify):
         return normalize_change(ended.value)
     return Deny(f"the policy gate gave no decision ({type(ended.value).__name__})")

@@ -42,7 +42,7 @@ from ...providers.provider_tools import ProviderTool
 from ...providers.settings import SAMPLES_HINT
 from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
-from ..durability.description import describe_question
+from ..durability.description import QuestionDescriber
 from ..durability.history import is_loaded
 from ..durability.recorded_messages import delivered_code
 from ..session.scope import EngineUsage, fingerprint
@@ -126,6 +126,7 @@ class Inference:
         ]
         """The settings of the run, then of the engine, with the model that they are for; a person chose them."""
         self._offers = offers
+        self._describer = QuestionDescriber()
 
     async def settle(
         self,
@@ -243,7 +244,7 @@ class Inference:
         """Return a question in words, for people who read that code and journal differ."""
         redactor = self._session.secrets.redactor
         verb, into = question.verb, question.into
-        return describe_question(verb, into, question.conversation, redactor)
+        return self._describer.describe(verb, into, question.conversation, redactor)
 
     def _open(
         self,
@@ -256,7 +257,7 @@ class Inference:
         session, budget = self._session, self._session.budget
         keys = [*new, *changed]
         try:
-            session.check_time()
+            session.check_time(session.active.seconds())
             if new and not question.reserved:
                 budget.check(len(new))
         except LimitReached as error:

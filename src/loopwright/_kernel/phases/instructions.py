@@ -66,7 +66,7 @@ async def _read_text(cycle: Cycle) -> str:
         text = given(context)
         return await text if inspect.isawaitable(text) else text
 
-    with session.active.working():
+    with session.active.working:
         ended = await run_with_timeout(call(), session.remaining())
     if ended.timed_out:
         raise out_of_time()

@@ -46,7 +46,7 @@ async def lookup(
         if remaining == 0:
             raise session.refuse(key, out_of_time())
         await session.intake.wait_while_paused()
-        with session.active.working():
+        with session.active.working:
             ended = await run_with_timeout(call_function(function), remaining)
         if ended.timed_out:
             raise session.refuse(key, out_of_time())

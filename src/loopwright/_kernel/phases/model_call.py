@@ -134,7 +134,7 @@ class ModelCall:
         remaining = session.remaining()
         timeout = shorter(bound, remaining)
         try:
-            with session.active.working():
+            with session.active.working:
                 async with asyncio.timeout(timeout):
                     return await self._ask()
         except ProviderTimeout:

@@ -48,7 +48,7 @@ class ProviderWait:
         """Wait. Raises `Suspended` if the run would wait for too long, `Aborted` if it is to stop."""
         self._check(seconds)
         session = self._session
-        with session.active.waiting():
+        with session.active.waiting:
             await sleep_or_stop(session, seconds)
         self._waited += seconds
         if session.command_log.stopping:

@@ -126,7 +126,7 @@ class CallRecovery:
         """Wait; return whether the run continues after that."""
         session = self.calls.session
         try:
-            with session.active.working():
+            with session.active.working:
                 await session.services.clock.sleep(delay)
         except asyncio.CancelledError:
             if not session.signals.aborting:

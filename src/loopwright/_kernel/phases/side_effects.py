@@ -212,7 +212,7 @@ async def _do_effect(
         session.writer.record(key, EffectStarted(name))
     await session.writer.barrier()
     await session.writer.ensure_held()
-    with session.active.working():
+    with session.active.working:
         ended = await run_with_timeout(call_function(function), session.remaining())
     if ended.timed_out:
         raise session.refuse(key, out_of_time())

@@ -95,7 +95,7 @@ async def _sleep_until(cycle: Cycle, key: str, until: float) -> None:
         text = f"sleeping at {key} for {seconds:.0f} s"
         raise cycle.scope.halt(Suspended(text, reason="sleeping", wake_at=until))
     if seconds > 0:
-        with session.active.waiting():
+        with session.active.waiting:
             await sleep_or_stop(session, seconds)
     if session.command_log.stopping:
         raise session.intake.stop_signal()

@@ -93,20 +93,25 @@ def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
 
     `policy` is the policy version of now; `None` for a call whose intent is recorded, which was allowed then.
     """
-    name = permit.call.name
     if permit not in session.permits:
         raise PhaseError(
-            f"the permit of {name} was used or is not of this run: gate a new proposal"
+            f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal"
         )
-    if permit.expires < session.active.seconds():
-        raise PhaseError(f"the permit of {name} has expired: act right after the gate")
+    check_in_time(permit, session.active.seconds())
     check_same(permit, session, policy)
+
+
+def check_in_time(permit: Permit, seconds: float) -> None:
+    """Raise `PhaseError` if a permit has expired at `seconds` of active time."""
+    if permit.expires < seconds:
+        name = permit.call.name
+        raise PhaseError(f"the permit of {name} has expired: act right after the gate")
 
 
 def check_same(permit: Permit, session: Session, policy: str | None) -> None:
     """Raise `PhaseError` if approval, policy or arguments are not those of the permit any more."""
     if policy is not None:
-        _check_policy(permit, session, policy)
+        check_policy(permit, session, policy)
     changed = hash_arguments(permit.call.arguments) != permit.arguments_hash
     if permit.unredacted is not None and not changed:
         changed = hash_arguments(permit.unredacted.arguments) != permit.unredacted_hash
@@ -116,7 +121,8 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
         )
 
 
-def _check_policy(permit: Permit, session: Session, policy: str) -> None:
+def check_policy(permit: Permit, session: Session, policy: str) -> None:
+    """Raise `PhaseError` if the approval of a call has ended, or the policy is another one."""
     name = permit.call.name
     if 0 < permit.approved_until <= session.services.clock.wall():
         raise PhaseError(f"the approval of {name} has expired")
@@ -174,11 +180,11 @@ class ToolCalls:
                     breaker.failure(ticket, changed)
             return outcome
 
-    def intend(self, permit: Permit, tool: Tool) -> None:
+    def intend(self, permit: Permit, tool: Tool, seconds: float) -> None:
         """Take a place in the budget and record the intent, or the refusal."""
         session, call = self.session, permit.call
         try:
-            session.check_time()
+            session.check_time(seconds)
             session.budget.count_tool_call()
         except LimitReached as error:
             raise session.refuse(permit.key, error) from None
@@ -322,10 +328,10 @@ class ToolCalls:
             tags=session.tags, thread=session.thread,
         )  # fmt: skip
 
-    def timeout(self, tool: Tool) -> float | None:
-        """Return the seconds that one call of a tool may take now."""
+    def timeout(self, tool: Tool, seconds: float) -> float | None:
+        """Return how long one call of a tool may take that begins at `seconds` of active time."""
         timeout = tool.timeout or self.services.limits.tool_timeout
-        return shorter(timeout, self.session.remaining())
+        return shorter(timeout, self.session.remaining_at(seconds))
 
     async def _start(
         self, permit: Permit, tool: Tool, kind: Attempt
@@ -333,12 +339,14 @@ class ToolCalls:
         """Record the intent, make it durable, and run the tool."""
         session = self.session
         if kind == "first":
+            seconds = session.active.seconds()
             try:
-                # Before the intent: a call with an intent counts as begun in every process.
-                check_permit(permit, session, self.policy())
+                # Before the intent: a call with an intent counts as begun in every process. The call may have waited.
+                check_in_time(permit, seconds)
+                check_policy(permit, session, self.policy())
             except PhaseError as error:
                 return self.not_run(permit, error), None
-            self.intend(permit, tool)
+            self.intend(permit, tool, seconds)
         await session.writer.barrier()
         try:
             keywords = self._bind_arguments(permit, tool, kind)
@@ -360,18 +368,18 @@ class ToolCalls:
             policy = self.policy() if kind == "first" else None
             check_permit(permit, session, policy)
         if permit.unredacted is None and session.secrets.is_lost(permit.key):
-            raise PhaseError(
-                SECRET_LOST
-            )  # never with the redacted text as a replacement
+            # Never with the redacted text as a replacement.
+            raise PhaseError(SECRET_LOST)
         return tool.bind_arguments(_copy_arguments(permit))
 
     async def _run(
         self, permit: Permit, tool: Tool, keywords: dict[str, Any]
     ) -> tuple[ToolOutcome, CodeOutcome | None]:
         """Run the tool, now that all is recorded."""
-        session, timeout = self.session, self.timeout(tool)
+        session = self.session
         before = session.active.seconds()
-        with session.active.working():
+        timeout = self.timeout(tool, before)
+        with session.active.working:
             try:
                 ended = await run_with_timeout(
                     self._call(tool, permit, keywords, timeout), timeout

@@ -70,7 +70,7 @@ class RuntimeCalls:
 
     async def _intend(self, permit: Permit, tool: Tool) -> None:
         check_permit(permit, self.session, self._calls.policy())
-        self._calls.intend(permit, tool)
+        self._calls.intend(permit, tool, self.session.active.seconds())
         await self.session.writer.barrier()
         check_permit(permit, self.session, self._calls.policy())
 

@@ -138,8 +138,9 @@ class OutcomeResolver:
 
     async def _look_up(self, permit: Permit, tool: Tool) -> Resolved:
         """Return what the tool's lookup finds; anything that is not a resolution leaves it unknown."""
-        session, timeout = self.calls.session, self.calls.timeout(tool)
-        with session.active.working():
+        session = self.calls.session
+        timeout = self.calls.timeout(tool, session.active.seconds())
+        with session.active.working:
             ended = await run_with_timeout(
                 self._call_lookup(tool, permit, timeout), timeout
             )

@@ -111,7 +111,7 @@ class CommandIntake:
             self._paused_at = clock.monotonic()
             self._writer.record("", RunPaused())
         try:
-            with self._active.waiting():
+            with self._active.waiting:
                 await self._writer.barrier()
                 while self.log.is_paused():
                     await self.log.wait_for_next()

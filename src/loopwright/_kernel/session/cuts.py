@@ -17,6 +17,8 @@ class Cuts:
     """
 
     def __init__(self, recorded: BranchRecords) -> None:
+        self.are_any = False
+        """Whether any branch was cut off, which a caller may ask before it asks about one."""
         self._statuses: dict[str, CallStatus] = {}
         self._prefixes: tuple[str, ...] = ()
         self._delivered = tuple(f"{path}." for path in recorded.delivered)
@@ -28,7 +30,7 @@ class Cuts:
     def add(self, effect: str, status: CallStatus) -> None:
         """Cut off all branches of an effect; calls that are under way in them get that status."""
         self._statuses[f"{effect}."] = status
-        self._prefixes = tuple(self._statuses)
+        self._prefixes, self.are_any = tuple(self._statuses), True
 
     def has(self, effect: str) -> bool:
         """Whether the branches of this very effect were cut off."""

@@ -8,9 +8,16 @@ from typing import Any
 from ..._internal.log import logger
 from ...clock import ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError
-from ...events.entry import EVENT_VERSION, KINDS, Entry, Event, encode_event
+from ...events.entry import (
+    EVENT_VERSION,
+    KINDS,
+    Entry,
+    Event,
+    chain_hash,
+    encode_event,
+)
 from ...events.run import RunFinished, RunStarted, RunSuspended
-from ...journals.base import Claim, EarlierRunGone, chain_hash
+from ...journals.base import Claim, EarlierRunGone
 from .secrets import Secrets
 from .services import Services
 from .signals import Signals

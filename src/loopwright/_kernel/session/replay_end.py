@@ -47,7 +47,8 @@ class ReplayEnd:
 
     async def reach(self, key: str) -> None:
         """Wait before something new at `key` until the replay has ended; raise `ReplayDivergence`."""
-        self._signals.check_cut(key)
+        if self._signals.cuts.are_any:
+            self._signals.check_cut(key)
         for effect, watcher in list(self._watchers.items()):
             if key.startswith(f"{effect}."):
                 watcher(key)

@@ -187,7 +187,7 @@ class Scope:
         self.check_branch(verb)
         if self.verb:
             self._refuse_second(verb)
-        if not recorded:
+        if not recorded and self.session.signals.cuts.are_any:
             self.check_cut()
         signal = self.session.signals.fatal or self.halted
         ending = self.session.signals.ending

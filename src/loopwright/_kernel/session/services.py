@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
@@ -56,7 +57,6 @@ class Services:
     threads: WorkerThreads
     prices: Prices
     retry_budgets: dict[str, RetryBudget]
-    token_meters: dict[str, TokenMeter]
     redactor: Redactor
     user: User | None
     classifier: Classifier | None
@@ -64,6 +64,9 @@ class Services:
     setups: dict[
         tuple[str, Sampling, bool], str
     ]  # what model calls are made with, worked out once for each kind
+    token_meters: defaultdict[str, TokenMeter] = dataclasses.field(
+        default_factory=lambda: defaultdict(TokenMeter)
+    )
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
     agent_name: str = ""
@@ -114,7 +117,7 @@ class Services:
     def token_meter(self, provider: Provider) -> TokenMeter:
         """Return the token meter of one provider and model."""
         name = f"{provider.name}/{provider.model}"
-        return self.token_meters.setdefault(name, TokenMeter())
+        return self.token_meters[name]
 
     @classmethod
     def __get_pydantic_core_schema__(

@@ -70,10 +70,12 @@ class Session:
         self.seed = replay.seed or claim.run_id
         self.delimiter = delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
-        self.saga, self.journal_id, self.sampling = False, "", Sampling()
+        self.saga, self.journal_id, self.revision = False, "", REVISION
+        self.sampling = Sampling()
         if started is not None:
             self.delimiter = started.boundary or self.delimiter
             self.saga, self.journal_id = started.saga, started.journal_id
+            self.revision = started.revision
             self.sampling = Sampling.from_options(started.sampling)
             self.name(started.tags, started.thread)
         spent = replay.totals
@@ -90,8 +92,6 @@ class Session:
         self.delta_watchers: list[Callable[[Delta], None]] = []
         """With any of these, models are asked to stream."""
         self.drifted = False
-        self.tool_slots = _slots(services.limits.max_concurrent_tools)
-        self._slots_by_tool: dict[str, AbstractAsyncContextManager[None]] = {}
 
     def _build_collaborators(self, claim: Claim) -> None:
         services, replay = self.services, self.replay
@@ -109,12 +109,8 @@ class Session:
             self.sensitivity, self.active,
         )  # fmt: skip
         self.command_log = self.intake.log
-
-    @property
-    def revision(self) -> int:
-        """The rules by which its phases work."""
-        started = self.replay.started
-        return REVISION if started is None else started.revision
+        self.tool_slots = _slots(services.limits.max_concurrent_tools)
+        self._slots_by_tool: dict[str, AbstractAsyncContextManager[None]] = {}
 
     def name(self, tags: Mapping[str, str], thread: str) -> None:
         """Give the run its names: its tags and its thread."""
@@ -132,17 +128,21 @@ class Session:
 
     def remaining(self) -> float | None:
         """Return the active seconds left, at least 0; `None` without a time limit."""
+        return self.remaining_at(self.active.seconds())
+
+    def remaining_at(self, seconds: float) -> float | None:
+        """Return what is left at so many active seconds."""
         timeout = self.services.limits.timeout
-        return None if timeout is None else max(timeout - self.active.seconds(), 0.0)
+        return None if timeout is None else max(timeout - seconds, 0.0)
 
     def is_too_long(self, seconds: float) -> bool:
         """Whether a pause would outlast the run."""
         remaining = self.remaining()
         return remaining is not None and seconds >= remaining
 
-    def check_time(self) -> None:
-        """Raise `LimitReached` if the run's time is over."""
-        if self.remaining() == 0:
+    def check_time(self, seconds: float) -> None:
+        """Raise `LimitReached` if the run's time is over at so many active seconds."""
+        if self.remaining_at(seconds) == 0:
             raise out_of_time()
 
     def refuse(self, key: str, error: LimitReached, verb: str = "") -> LoopwrightError:

@@ -81,7 +81,8 @@ class Signals:
 
         In a branch that was cut off, raise the cancellation that it was cut off with.
         """
-        self.cuts.check(key)
+        if self.cuts.are_any:
+            self.cuts.check(key)
         if self._is_new:
             return
         if self._replay.scopes.has_outcome_after(key):

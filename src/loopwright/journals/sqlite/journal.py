@@ -31,7 +31,7 @@ from .reader import (
     read_range,
     verify_run,
 )
-from .upkeep import Upkeep, build_unknown_run, wait_for
+from .upkeep import Upkeep, build_unknown_run
 from .writer import Writer
 
 MAX_QUEUED = 256
@@ -102,7 +102,7 @@ class SQLiteJournal:
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; nothing is written before its first `append`."""
         claim = SQLiteClaim(header.run_id, fence=1, header=header, file=self._file)
-        _begin_lease(claim, self._clock)
+        _begin_lease(claim, header, self._clock)
         return claim
 
     async def claim(
@@ -126,8 +126,7 @@ class SQLiteJournal:
             self.lease_watch,
             waiter,
         )
-        self._writer.submit(job)
-        await wait_for(job, waiter)
+        await self._writer.complete(job, waiter)
         return job.claim
 
     async def renew(self, claim: Claim, lease: float) -> None:
@@ -137,8 +136,7 @@ class SQLiteJournal:
             return
         waiter = Waiter()
         job = Renew(held, lease, self._clock, waiter)
-        self._writer.submit(job)
-        await wait_for(job, waiter)
+        await self._writer.complete(job, waiter)
         held.given, held.lease_until = job.given, job.given.lease_until
 
     def append(
@@ -160,7 +158,8 @@ class SQLiteJournal:
             held.releases = held.releases or status != "running"
         self._queued[id(held)] = held
         if len(held.pending) >= MAX_QUEUED:
-            _begin_lease(held, self._clock)
+            if held.header is not None:
+                _begin_lease(held, held.header, self._clock)
             self._queued.pop(id(held), None)
             self._writer.submit(Append(held, None))
 
@@ -168,11 +167,11 @@ class SQLiteJournal:
         """Wait until all entries queued under this claim are on disk."""
         held = _check_claim(self._file, claim)
         waiter = Waiter()
-        _begin_lease(held, self._clock)
+        if held.header is not None:
+            _begin_lease(held, held.header, self._clock)
         self._queued.pop(id(held), None)
         job = Append(held, waiter)
-        self._writer.submit(job)
-        await wait_for(job, waiter)
+        await self._writer.complete(job, waiter)
 
     def read(
         self,
@@ -361,8 +360,7 @@ def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
     return claim
 
 
-def _begin_lease(claim: SQLiteClaim, clock: Clock) -> None:
+def _begin_lease(claim: SQLiteClaim, header: RunHeader, clock: Clock) -> None:
     """Let the lease of a new run begin, with its first entries."""
-    if claim.header is not None:
-        claim.given = Lease.begin(claim.header.lease, ClockReading.take(clock))
-        claim.lease_until = claim.given.lease_until
+    claim.given = Lease.begin(header.lease, ClockReading.take(clock))
+    claim.lease_until = claim.given.lease_until

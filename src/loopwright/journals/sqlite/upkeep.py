@@ -18,7 +18,7 @@ from ..listing import RunFilter, check_page
 from ..retention import check_prune, choose_pruned, name_this_process
 from .file import JournalFile, copy_file
 from .inbox import Inbox
-from .jobs import Job, Waiter, copy_error
+from .jobs import Job, Waiter
 from .listing import RunQuery
 from .reader import read_info, read_journal_id
 from .upkeep_jobs import (
@@ -192,20 +192,12 @@ class Upkeep:
         """Let the writer do a job, and return it once it is durable."""
         waiter = Waiter()
         job = build(waiter)
-        self._writer.submit(job)
-        await wait_for(job, waiter)
+        await self._writer.complete(job, waiter)
         return job
 
     def _require_file(self, run_id: str = "") -> None:
         if not self._file.exists():  # a wrong path must not leave an empty file
             raise build_unknown_run(self._file, run_id)
-
-
-async def wait_for(job: Job, waiter: Waiter) -> None:
-    """Wait until a job is done; raise its failure."""
-    await waiter.future
-    if job.failure is not None:
-        raise copy_error(job.failure)
 
 
 def build_unknown_run(file: JournalFile, run_id: str) -> UnknownRun:

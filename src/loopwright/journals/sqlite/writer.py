@@ -80,6 +80,13 @@ class Writer:
                 self._thread.start()
             self._jobs.put(job)
 
+    async def complete(self, job: Job, waiter: Waiter) -> None:
+        """Queue a job, and wait until it is done; raise its failure."""
+        self.submit(job)
+        await waiter.future
+        if job.failure is not None:
+            raise copy_error(job.failure)
+
     def end(self) -> None:
         """Stop after the queued jobs. Takes no lock, so that a finalizer may call it."""
         self._jobs.put(None)

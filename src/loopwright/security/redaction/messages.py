@@ -2,7 +2,7 @@
 
 import dataclasses
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from ...messages import (
@@ -17,6 +17,7 @@ from ...messages import (
 from .heuristics import REDACTED
 from .redactor import Redactor
 
+_get_block: Callable[[object], JsonObject | None] = operator.attrgetter("block")
 RANDOM_FIELDS = frozenset(
     {"signature", "thoughtSignature", "encrypted_content", "redactedContent", "data"}
 )
@@ -173,7 +174,8 @@ def _collect_content(completion: Completion) -> Json:
     content += completion.flags
     for call in completion.calls:
         content += call.name, call.id, cast("Json", call.arguments)
-    content += [thought.text for thought in completion.reasoning]
+    for thought in completion.reasoning:
+        content.append(thought.text)
     return content
 
 
@@ -181,9 +183,10 @@ def _is_clean(redactor: Redactor, completion: Completion) -> bool:
     content = _collect_content(completion)
     if redactor.redact_value(content) is not content:
         return False
-    blocks = [call.block for call in completion.calls]
-    blocks += [thought.block for thought in completion.reasoning]
-    return all(is_opaque_clean(redactor, block) for block in blocks)
+    blocks = [
+        *filter(None, map(_get_block, (*completion.calls, *completion.reasoning)))
+    ]
+    return not blocks or all(is_opaque_clean(redactor, block) for block in blocks)
 
 
 def _redact_reasoning(

@@ -30,7 +30,6 @@ from ._kernel.durability.history import (
     replace_last,
     split_history,
 )
-from ._kernel.durability.recorded_messages import delimiter_of
 from ._kernel.durability.replay import Replay
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.recorded_result import read_result
@@ -46,6 +45,7 @@ from .handle import RunHandle
 from .journals.base import RunHeader, check_run_id
 from .journals.listing import check_tags, check_thread
 from .journals.owner import new_owner
+from .journals.recorded_messages import delimiter_of
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json, Message, check_call_results
 from .prompts import PromptSet

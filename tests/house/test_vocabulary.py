@@ -87,11 +87,11 @@ ALLOWED: dict[tuple[str, str], str] = {
         "letter",
     ): "a letter of an alphabet",
     (
-        "src/loopwright/security/spotlighting.py",
+        "src/loopwright/parsing/spotlighting.py",
         "_escaped_letter",
     ): "a letter of an alphabet",
     (
-        "src/loopwright/security/spotlighting.py",
+        "src/loopwright/parsing/spotlighting.py",
         "_quote_letter",
     ): "a letter of an alphabet",
     ("src/loopwright/toolboxes/math.py", "floor"): "the function",

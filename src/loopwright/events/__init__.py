@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from .recovery import UndoFinished as UndoFinished
     from .recovery import UndoStarted as UndoStarted
     from .recovery import UnknownOutcomeResolved as UnknownOutcomeResolved
+    from .request_records import ContentStored as ContentStored
+    from .request_records import RequestChanged as RequestChanged
+    from .request_records import RequestRecord as RequestRecord
     from .run import ErrorRecord as ErrorRecord
     from .run import Follows as Follows
     from .run import Question as Question
@@ -128,6 +131,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "UnknownOutcomeResolved",
             ),
             ".lifecycle": ("restore_answer",),
+            ".request_records": ("ContentStored", "RequestChanged", "RequestRecord"),
             ".run": (
                 "ErrorRecord",
                 "Follows",

@@ -78,6 +78,27 @@ class Counter:
     by_engine: bool = False
 
 
+_DEFAULTS: dict[object, tuple[tuple[str, Any], ...]] = {}
+"""The fields of dataclasses with their defaults; what has none has a value that equals nothing."""
+
+
+def drop_defaults(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that hold something else than their defaults, by name."""
+    found, kind = vars(value), type(value)
+    defaults = _DEFAULTS.get(kind)
+    if defaults is None:
+        fields = dataclasses.fields(kind)
+        defaults = tuple((field.name, _find_default(field)) for field in fields)
+        _DEFAULTS[kind] = defaults
+    return {name: found[name] for name, default in defaults if found[name] != default}
+
+
+def _find_default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 class DescribedEvent:
     """The base of every event.
 

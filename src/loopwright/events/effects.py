@@ -28,16 +28,16 @@ from .describe import (
     DescribedEvent,
     Exposure,
     Level,
+    drop_defaults,
     format_call,
     format_usage,
     format_value,
     public,
 )
+from .request_records import RequestRecord, shorten_reply
 from .run import ErrorRecord, Status, StopReason, level_of_status
 
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
-REPEATED = {"answer": None, "thought": ""}
-"""The fields of a reply that often have the same text as the whole of it, with what they hold without it."""
 GateVerdict: TypeAlias = Literal[
     "allow", "modify", "deny", "ask", "invalid", "blocked", "stuck"
 ]
@@ -55,7 +55,7 @@ class ModelRequested(DescribedEvent):
     `commands` the numbers of the commands that sent some of them. `purpose` says in a word what an engine makes the
     call for: "plan", "judge". `label` is how sensitive the delivered texts of people are.
     `about` says in a line what was asked, for the error of a replay whose code asks for something else. `untrusted`
-    says whether knowledge that is delivered came from outside.
+    says whether knowledge that is delivered came from outside. `request` is what was sent, for `Journal.request`.
     """
 
     verb: Annotated[str, public("loopwright.verb")]
@@ -71,6 +71,14 @@ class ModelRequested(DescribedEvent):
     label: Label = "public"
     about: Annotated[str, CONTENT] = ""
     untrusted: bool = False
+    request: RequestRecord | None = None
+
+    def to_stored(self) -> Any:
+        """Return the fields that say something."""
+        stored = drop_defaults(self)
+        if self.request is not None:
+            stored["request"] = self.request.to_stored()
+        return stored
 
     def summary(self) -> str:
         names = [name for name in (self.provider, self.model) if name]
@@ -96,26 +104,18 @@ class ModelReplied(DescribedEvent, heading="model", level="info"):
     waited: float = 0.0
     repeats: tuple[str, ...] = ()
 
-    def to_stored(self) -> "ModelReplied":
-        """Return it with its text once: `repeats` names the other fields that have the same."""
-        reply = self.completion
-        text = reply.text
-        repeats = [name for name in REPEATED if text and getattr(reply, name) == text]
-        if not repeats:
-            return self
-        left_out: dict[str, Any] = {name: REPEATED[name] for name in repeats}
-        short = dataclasses.replace(reply, **left_out)
-        return dataclasses.replace(self, completion=short, repeats=tuple(repeats))
+    def to_stored(self) -> Any:
+        """Return what says something, with its text once: `repeats` names the other fields that have the same."""
+        reply, repeats = shorten_reply(self.completion)
+        named = {"repeats": repeats} if repeats else {}
+        return {**drop_defaults(self), "completion": reply, **named}
 
     def restore(self) -> "ModelReplied":
         """Return it with its text in all its fields."""
         if not self.repeats:
             return self
-        reply = self.completion
-        same: dict[str, Any] = {
-            name: reply.text for name in REPEATED if name in self.repeats
-        }
-        whole = dataclasses.replace(reply, **same)
+        same: dict[str, Any] = dict.fromkeys(self.repeats, self.completion.text)
+        whole = dataclasses.replace(self.completion, **same)
         return dataclasses.replace(self, completion=whole, repeats=())
 
     def summary(self) -> str:

@@ -17,6 +17,7 @@ from .describe import DescribedEvent, format_value
 from .effects import EffectEvent
 from .knowledge import KnowledgeUnavailable
 from .recovery import RecoveryEvent
+from .request_records import RequestEvent
 from .run import RunEvent
 
 
@@ -35,6 +36,7 @@ Event: TypeAlias = (
     | ControlEvent
     | EffectEvent
     | AgentEvent
+    | RequestEvent
     | BranchEvent
     | RecoveryEvent
     | KnowledgeUnavailable

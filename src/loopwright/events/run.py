@@ -20,6 +20,7 @@ from .describe import (
     DescribedEvent,
     Exposure,
     Level,
+    drop_defaults,
     format_spending,
     format_value,
     public,
@@ -110,9 +111,10 @@ class Question:
 
 STORED_ALWAYS = ("role", "content", "origin")
 """Fields of a message that its entry has, be they the default or not."""
-REVISION = 1
+REVISION = 2
 """The rules by which the phases of a new run work.
 
+2: what engines write for a model has no secrets when it is compared with what was recorded.
 1: requests have the schema of `output` from the first on; a promise without a call, and a blank or cut text, is asked
 once again.
 """
@@ -345,12 +347,16 @@ class RunFinished(DescribedEvent, heading="end"):
     answer_key: str = ""
     renderer: int = 1
 
-    def to_stored(self) -> "RunFinished":
+    def to_stored(self) -> Any:
         """Return it without what another entry has, or what messages do not say."""
-        answer = None if self.answer_key else self.answer
-        added = None if self.added is None else compact_messages(self.added)
-        messages = compact_messages(self.messages)
-        return dataclasses.replace(self, answer=answer, added=added, messages=messages)
+        stored = drop_defaults(self)
+        if self.answer_key:
+            stored["answer"] = None
+        if self.added is not None:
+            stored["added"] = compact_messages(self.added)
+        stored["usage"] = drop_defaults(self.usage)
+        stored["messages"] = compact_messages(self.messages)
+        return stored
 
     @property
     def level(self) -> Level:

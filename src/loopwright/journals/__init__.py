@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .listing import RunFilter as RunFilter
     from .memory import MemoryJournal as MemoryJournal
     from .owner import Owner as Owner
+    from .recorded_requests import RequestReader as RequestReader
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -64,6 +65,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".listing": ("ListedRun", "RunFilter"),
             ".memory": ("MemoryJournal",),
             ".owner": ("Owner",),
+            ".recorded_requests": ("RequestReader",),
             ".sqlite.journal": ("SQLiteJournal",),
         },
     )

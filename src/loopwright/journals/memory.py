@@ -27,6 +27,7 @@ from .base import (
 from .claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from .leases import Lease
 from .listing import RunFilter, check_page, check_range, take_page
+from .recorded_requests import RequestReader
 
 
 @dataclasses.dataclass
@@ -45,7 +46,7 @@ class _Record:
     root: str = ""
 
 
-class MemoryJournal:
+class MemoryJournal(RequestReader):
     """Keeps runs in the memory of the process; forgets the oldest finished ones beyond `keep_runs`.
 
     Runs that continue each other count as one, and are forgotten together.

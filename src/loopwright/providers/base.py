@@ -87,6 +87,7 @@ class Request:
             attempt in `with admit_attempt(provider, request):`.
         provider_tools: the tools that the provider may run by itself.
         max_provider_calls: how often it may run them all together, where its API has a field for that.
+        redacted: whether a request that a journal gives back lacks something secret that was sent.
     """
 
     conversation: Conversation
@@ -100,6 +101,7 @@ class Request:
     guard: CallGuard | None = dataclasses.field(default=None, compare=False, repr=False)
     provider_tools: tuple[ProviderTool, ...] = ()
     max_provider_calls: int | None = None
+    redacted: bool = dataclasses.field(default=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

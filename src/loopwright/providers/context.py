@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic_core import to_json
 
 from ..errors import ContextTooLong, ProviderError
-from ..messages import Conversation, Message, ToolSpec, estimate_size
+from ..messages import Conversation, Message, ToolSpec, estimate_size, mark_entry
 from .base import Request
 
 BYTES_PER_TOKEN = (
@@ -35,6 +35,17 @@ _ABOUT_SAMPLES = re.compile(
     r"candidate|choices|sample|\bn\b|['\"`]n['\"`]", re.IGNORECASE
 )
 MASK = "[an earlier result, left out to save space]"
+MASK_SIGN = "*"
+"""Ends the code of a result in whose place the model read `MASK`."""
+
+
+def mask_result(result: Message) -> Message:
+    """Return the message in place of an old result, which leaves out what the tool returned."""
+    masked = dataclasses.replace(result, content=MASK, attachments=())
+    if result.entry is not None:
+        run_id, code = result.entry
+        mark_entry(masked, (run_id, f"{code}{MASK_SIGN}"))
+    return masked
 
 
 class ContextPolicy(Protocol):
@@ -145,9 +156,7 @@ class SlidingContext:
         for index in results[: max(len(results) - self.keep_results, 0)]:
             result = messages[index]
             if len(result.content) > len(MASK) or result.attachments:
-                masked[index] = dataclasses.replace(
-                    result, content=MASK, attachments=()
-                )
+                masked[index] = mask_result(result)
         return masked
 
 

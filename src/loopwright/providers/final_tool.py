@@ -39,8 +39,12 @@ def enforce_schema(provider: Provider, request: Request) -> tuple[Provider, Requ
 
 def write_schema(provider: Provider, request: Request) -> Request:
     """Return the request as a provider is sent it: its schema is kept, written as a tool, or left out."""
-    asked, enforced = enforce_schema(provider, request)
-    return _offer(enforced).request if isinstance(asked, FinalTool) else enforced
+    return find_sent(*enforce_schema(provider, request))
+
+
+def find_sent(asked: Provider, request: Request) -> Request:
+    """Return what the model's own provider gets where `asked` is sent a request."""
+    return _offer(request).request if isinstance(asked, FinalTool) else request
 
 
 class FinalTool:

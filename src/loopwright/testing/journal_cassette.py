@@ -96,6 +96,7 @@ def _open_session(
     claim.head_seq, claim.head_hash = entries[-2].seq, entries[-2].hash
     replay = _WithoutReplies(entries[:-1], replied)
     session = Session(services, claim, owner, replay, None)
+    session.records_requests = False
     session.replay_end.abandon()  # the recorded model calls are made among the replayed
     return session
 

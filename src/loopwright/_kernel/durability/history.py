@@ -5,14 +5,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
-from ...errors import JournalError
 from ...events.entry import Entry
-from ...events.lifecycle import read_start
-from ...events.run import Follows, RunFinished, RunStarted
+from ...events.run import Follows, RunStarted
 from ...journals.base import Journal, RunHeader
-from ...labels import Label, highest
+from ...journals.recorded_conversations import read_history
+from ...labels import Label
 from ...messages import Conversation, Message
-from .recorded_messages import RecordedMessages, delimiter_of
 
 
 class History:
@@ -41,7 +39,7 @@ class History:
     def messages(self) -> tuple[Message, ...]:
         """Return the messages; raise `JournalError` if the journal does not have them as they were."""
         if self._known is None:
-            self._known = _read_history(self.journal, self.follows)
+            self._known = read_history(self.journal, self.follows)
         return self._known.messages
 
     def is_in(self, journal: Journal) -> bool:
@@ -133,16 +131,30 @@ def is_loaded(conversation: Conversation) -> bool:
     return conversation.is_loaded
 
 
+def list_own_messages(conversation: Conversation) -> tuple[Message, ...]:
+    """Return the messages of a conversation after those of its history, which nothing reads for this."""
+    if isinstance(conversation, ContinuedConversation):
+        return conversation.added
+    return conversation.messages
+
+
+def grow_from(conversation: Conversation, own: Sequence[Message]) -> Conversation:
+    """Return a conversation with other messages after those of its history."""
+    grown: Conversation
+    if isinstance(conversation, ContinuedConversation):
+        grown = ContinuedConversation.begin(conversation.history).add(*own)
+    else:
+        grown = Conversation().add(*own)
+    label, untrusted = conversation.label, conversation.untrusted
+    return grown.with_provenance(label, untrusted=untrusted)
+
+
 def replace_last(conversation: Conversation, message: Message) -> Conversation:
     """Return a conversation with another last message."""
-    replaced: Conversation
-    if isinstance(conversation, ContinuedConversation) and conversation.added:
-        begun = ContinuedConversation.begin(conversation.history)
-        replaced = begun.add(*conversation.added[:-1], message)
-    else:
-        replaced = Conversation([*conversation.messages[:-1], message])
-    label, untrusted = conversation.label, conversation.untrusted
-    return replaced.with_provenance(label, untrusted=untrusted)
+    own = list_own_messages(conversation)
+    if not own:
+        return grow_from(Conversation(), (*conversation.messages[:-1], message))
+    return grow_from(conversation, (*own[:-1], message))
 
 
 def split_history(
@@ -232,72 +244,3 @@ def _split(
 def _name_message(run_id: str, message: Message) -> Message | str:
     entry = message.entry
     return entry[1] if entry is not None and entry[0] == run_id else message
-
-
-def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
-    """Return the conversation that a run ended with, of the one that it began with and its entries."""
-    first, last = entries[0].event, entries[-1].event
-    if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
-        raise JournalError(f"run {entries[0].run_id!r} has not ended")
-    if last.added is None:
-        return _with_end(Conversation(last.messages), last)
-    kept = start
-    if last.kept != len(start):
-        kept = Conversation().add(*start.messages[: last.kept])
-    delimiter = first.boundary or delimiter_of(entries[0].run_id)
-    recorded = RecordedMessages(entries, delimiter)
-    for one in last.added:
-        message = recorded.find(one) if isinstance(one, str) else one
-        if isinstance(one, str) and message.origin == "model":
-            # A model's text has the provenance of what the model had read.
-            read = _with_end(kept, last) if recorded.is_answer(one) else kept
-            message = dataclasses.replace(
-                message, label=read.label, untrusted=read.untrusted
-            )
-        kept = kept.add(message)
-    return _with_end(kept, last)
-
-
-def _with_end(conversation: Conversation, ended: RunFinished) -> Conversation:
-    """Return a conversation with the provenance of a run as it ended; early versions did not record that."""
-    if not ended.label:
-        label = highest(("normal", conversation.label))
-        return conversation.with_provenance(label, untrusted=conversation.untrusted)
-    return conversation.with_provenance(ended.label, untrusted=ended.untrusted)
-
-
-# --- reading a history ---
-
-
-def _read_history(journal: Journal, follows: Follows) -> Conversation:
-    """Return the messages of a history, of all the runs that one continued the other."""
-    runs: list[tuple[Follows, list[Entry]]] = []
-    earlier: Follows | None = follows
-    while earlier is not None:
-        entries = _read_run(journal, earlier)
-        runs.append((earlier, entries))
-        earlier = read_start(earlier.run_id, entries).follows
-    conversation = Conversation()
-    for known, entries in reversed(runs):
-        started = read_start(known.run_id, entries)
-        given = conversation.add(*started.messages)
-        given = given.with_provenance(started.label, untrusted=started.untrusted)
-        conversation = build_end(given, entries)
-        if conversation.digest.hex() != known.digest:
-            raise JournalError(
-                f"the messages of run {known.run_id!r}, which is continued, are not those that they were"
-            )
-    return conversation
-
-
-def _read_run(journal: Journal, follows: Follows) -> list[Entry]:
-    """Return the entries of a run up to its end as it was continued."""
-    entries = journal.read(follows.run_id)[: follows.seq]
-    if not entries or (entries[-1].seq, entries[-1].hash) != (
-        follows.seq,
-        follows.hash,
-    ):
-        raise JournalError(
-            f"run {follows.run_id!r}, which is continued, was changed: its entry {follows.seq} has another hash"
-        )
-    return entries

@@ -14,6 +14,7 @@ from ...messages import ToolCall
 from .approvals import Approvals
 from .effects import Effects, Outcome
 from .recoveries import Recoveries
+from .requests import RecordedRequests
 from .scopes import Scopes
 from .totals import Totals
 
@@ -37,13 +38,14 @@ class Replay:
         self.approvals = Approvals(self.effects)
         self.recoveries = Recoveries(self.effects)
         self.totals = Totals()
+        self.requests = RecordedRequests()
         if entries:
             self._read(entries)
 
     def _read(self, entries: Sequence[Entry]) -> None:
         readers: dict[type[Any], list[Callable[[Entry, Any], None]]] = defaultdict(list)
         folds = (
-            self.effects, self.approvals, self.recoveries, self.totals, self.scopes.branches,
+            self.effects, self.approvals, self.recoveries, self.totals, self.scopes.branches, self.requests,
         )  # fmt: skip
         for fold in folds:
             for event_type, reader in fold.readers().items():

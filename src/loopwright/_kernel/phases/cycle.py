@@ -10,6 +10,7 @@ from ...events.effect_key import call_key
 from ...events.effects import CallsProposed
 from ...events.run import Question as PendingQuestion
 from ...gates.base import Cleared, Denial, Permit, PolicyState
+from ...journals.recorded_messages import find_thought, id_of, name_calls
 from ...messages import (
     Completion,
     Conversation,
@@ -29,7 +30,6 @@ from ...result import RunOutcome
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..durability.description import describe_calls
-from ..durability.recorded_messages import find_thought, id_of, name_calls
 from ..session.branches import Branches, Turn
 from ..session.scope import Scope, fingerprint
 from ..session.services import Services

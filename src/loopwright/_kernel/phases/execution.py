@@ -18,11 +18,11 @@ from ...errors import (
 )
 from ...events.entry import Entry
 from ...events.run import Question, RunFinished, RunSuspended, SuspendReason
+from ...journals.recorded_messages import RENDERER, answer_code
 from ...messages import Conversation, Json, Message, mark_entry
 from ...providers.base import Sampling
 from ...result import Result, RunOutcome, build_outcome
 from ..durability.history import describe_end, offer_conversation
-from ..durability.recorded_messages import RENDERER, answer_code
 from ..session.cancellation import finish_despite_cancellation
 from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
@@ -58,6 +58,7 @@ class Execution:
     ) -> None:
         self._cycle, self._session = cycle, cycle.session
         self._start = cycle.conversation
+        self._session.begin(cycle.conversation)
         self._output, self._solve = output, solve
         if output is not None and self._session.revision >= 1:
             self._session.answer_schema = output.as_schema()

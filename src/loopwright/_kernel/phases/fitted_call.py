@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 
 from ..._internal.log import logger
 from ...errors import ContextTooLong, ProviderError, format_error
@@ -28,6 +29,7 @@ from ...security.redaction.errors import redact_error
 from ..session.services import Services
 from ..session.session import Session
 from .model_call import ModelCall
+from .sent_request import SentRequest
 
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
@@ -49,8 +51,10 @@ class FittedCall:
         key: str,
         provider: Provider,
         request: Request,
+        sent: SentRequest,
     ) -> None:
         self._session, self._services, self._key = session, services, key
+        self._sent = sent
         self._provider, self._request = provider, request
         self._meter = services.token_meter(provider)
         self._failed = 0
@@ -140,6 +144,7 @@ class FittedCall:
         A provider that cannot count is not asked again.
         """
         session, meter = self._session, self._meter
+        await session.writer.barrier()
         counted = write_schema(self._provider, request)
         timeout = shorter(request.timeout, session.remaining())
         try:
@@ -192,11 +197,13 @@ class FittedCall:
     def _call(self, request: Request) -> ModelCall:
         secrets = self._session.secrets
         sent = secrets.restore_opaque_data(request.conversation)
+        whole = request
         if sent is not request.conversation:
-            request = dataclasses.replace(request, conversation=sent)
+            whole = dataclasses.replace(request, conversation=sent)
+        announce = functools.partial(self._sent.announce, request.conversation)
         agent, failed = self._services.agent_name, self._failed
         return ModelCall(
-            self._session, self._key, self._provider, request, failed, agent
+            self._session, self._key, self._provider, whole, announce, failed, agent
         )
 
     def _record_failed(self, error: ProviderError) -> None:

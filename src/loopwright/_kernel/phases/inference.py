@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from ...errors import ConfigError, JournalError, LimitReached, ProviderError
-from ...events.effect_key import call_key
+from ...events.effect_key import EffectKey, call_key
 from ...events.effects import (
     AttemptFailed,
     DriftNoticed,
@@ -20,6 +20,7 @@ from ...events.effects import (
     ModelRequested,
 )
 from ...events.run import ErrorRecord
+from ...journals.recorded_messages import delivered_code
 from ...labels import Label, highest
 from ...limits import Limits
 from ...messages import (
@@ -44,13 +45,13 @@ from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import QuestionDescriber
 from ..durability.history import is_loaded
-from ..durability.recorded_messages import delivered_code
 from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
 from ..session.session import Session
 from .fitted_call import FittedCall
 from .knowledge import Recalled, recall
 from .offers import Offers
+from .sent_request import SentRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +84,15 @@ class Reply:
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """Model calls for one question whose intents are recorded, with the tools that the provider may run."""
+    """Model calls for one question with their intents, and the tools that the provider may run.
+
+    The intents of the calls `known` are recorded; the others are recorded with what is sent.
+    """
 
     intents: Mapping[str, ModelRequested]
     question: Question
     offers: tuple[ProviderTool, ...] = ()
+    known: frozenset[str] = frozenset()
 
     def select(self, keys: Iterable[str]) -> "Begun":
         """Return those of some keys."""
@@ -140,7 +145,7 @@ class Inference:
 
         `commands` are the numbers of those whose texts are among `delivered`.
         """
-        question = self.apply_sampling(question)
+        question = self.clean(key, self.apply_sampling(question))
         if self._session.replay.effects.outcome(key) is not None:
             return self.replay(key, question)
         asked = Asked(question, delivered, iteration, commands)
@@ -148,7 +153,7 @@ class Inference:
         return reply
 
     async def begin(self, keys: Sequence[str], asked: Asked) -> Begun:
-        """Return model calls whose intents are recorded, with their places in the budget; raise a refusal."""
+        """Return model calls with their intents, and their places in the budget; raise a refusal."""
         session, question = self._session, asked.question
         for key in keys:
             session.signals.check_gap(key, question.verb)
@@ -174,16 +179,33 @@ class Inference:
             )
             self._open(new, changed, question, intent)
             intents |= dict.fromkeys((*new, *changed), intent)
-        await session.writer.barrier()
-        return Begun({key: intents[key] for key in keys}, question, offers)
+        recorded = frozenset(intents) - {*new, *changed}
+        for key in keys:
+            self._mark(key, intents[key])
+        return Begun({key: intents[key] for key in keys}, question, offers, recorded)
+
+    def _mark(self, key: str, intent: ModelRequested) -> None:
+        """Name the messages that are delivered by their entry from now on."""
+        for index, message in enumerate(intent.delivered):
+            code = delivered_code(key, index)
+            mark_entry(message, (self._session.run_id, code))
+
+    def clean(self, key: str, question: Question) -> Question:
+        """Return a question without secrets; earlier runs were asked what their engines wrote."""
+        session = self._session
+        if session.revision < 2:
+            return question
+        path, redactor = EffectKey.parse(key).path, self._services.redactor
+        clean = session.prompts.clean(path, question.conversation, redactor)
+        if clean is question.conversation:
+            return question
+        return dataclasses.replace(question, conversation=clean)
 
     def _reply(self, key: str, completion: Completion, intent: ModelRequested) -> Reply:
         """Return a reply that is recorded, whose messages are known by their entries from now on."""
-        session, delivered = self._session, intent.delivered
-        for index, message in enumerate(delivered):
-            mark_entry(message, (session.run_id, delivered_code(key, index)))
+        delivered = intent.delivered
         if completion.answer:
-            session.answers.setdefault(completion.answer, key)
+            self._session.answers.setdefault(completion.answer, key)
         # Knowledge was for this call alone, and does not stay in the conversation.
         kept = tuple(one for one in delivered if one.origin != "memory")
         return Reply(key, completion, kept, intent.commands)
@@ -253,7 +275,7 @@ class Inference:
         question: Question,
         intent: ModelRequested,
     ) -> None:
-        """Record the intents, and take places in the budget for the new ones."""
+        """Take places in the budget for the new intents, which are recorded with what is sent."""
         session, budget = self._session, self._session.budget
         keys = [*new, *changed]
         try:
@@ -264,8 +286,6 @@ class Inference:
             raise session.refuse(keys[0], error, question.verb) from None
         budget.llm_calls += len(new)
         session.sensitivity.observe(intent.label, intent.untrusted)
-        for key in keys:
-            session.writer.record(key, intent)
 
     async def ask(self, begun: Begun) -> list[Reply]:
         """Ask the model by one request; record its replies, or its failure at each key.
@@ -277,8 +297,13 @@ class Inference:
         delivered = intents[keys[0]].delivered
         asked = question.conversation.add(*delivered)
         asked = self._usage.instructed.lead(asked)
+        sent = SentRequest(session, intents, begun.known, asked)
         try:
-            completions = await self._call(begun).complete(asked)
+            try:
+                completions = await self._call(begun, sent).complete(asked)
+            except BaseException:
+                sent.ensure_recorded()
+                raise
         except LimitReached as error:
             raise session.refuse(keys[0], error, question.verb) from None
         except ProviderError as error:
@@ -323,7 +348,7 @@ class Inference:
             return 1
         return provider.capabilities.max_samples
 
-    def _call(self, begun: Begun) -> FittedCall:
+    def _call(self, begun: Begun, sent: SentRequest) -> FittedCall:
         question, keys = begun.question, [*begun.intents]
         provider, limits = self.provider_of(question), self._services.limits
         sampling = question.sampling
@@ -341,7 +366,9 @@ class Inference:
             max_provider_calls=self._session.budget.tool_calls_left,
             system=self._usage.instructed.text,
         )
-        return FittedCall(self._session, self._services, keys[0], provider, request)
+        return FittedCall(
+            self._session, self._services, keys[0], provider, request, sent
+        )
 
     def _record_reply(
         self, key: str, completion: Completion, seconds: float
@@ -373,6 +400,7 @@ class Inference:
             raise session.signals.diverge_from(key, self._describe(question))
         if not isinstance(intent, ModelRequested) or _has_changed(question, intent):
             raise session.signals.diverge_from(key, self._describe(question))
+        self._mark(key, intent)
         session.replay.effects.agree(key)
         setup = self._setup(question)
         if setup != intent.setup and not session.drifted:

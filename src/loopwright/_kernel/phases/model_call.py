@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias, cast
 
 from ...errors import (
     CircuitOpen,
@@ -27,7 +27,7 @@ from ...providers.base import (
     stream_deltas,
 )
 from ...providers.context import BYTES_PER_TOKEN, measure_request
-from ...providers.final_tool import enforce_schema
+from ...providers.final_tool import enforce_schema, find_sent
 from ...providers.recovered_calls import recover_call
 from ...resilience.call_guard import CallGuard
 from ...resilience.timeouts import shorter
@@ -35,6 +35,9 @@ from ...security.redaction.errors import redact_error
 from ..session.session import Session, out_of_time
 from .provider_wait import FIRST_DELAY, ProviderWait
 from .stream import ReplyStream
+
+Announce: TypeAlias = Callable[[Request], Awaitable[None]]
+"""Records what is sent, durable on return."""
 
 
 class ModelCall:
@@ -50,10 +53,12 @@ class ModelCall:
         key: str,
         provider: Provider,
         request: Request,
+        announce: Announce,
         earlier: int = 0,
         agent: str = "",
     ) -> None:
         self._session, self._key, self._agent = session, key, agent
+        self._announce = announce
         self._provider = provider
         self._guard = CallGuard(session.services.breakers, session.breaker_changed)
         guarded = dataclasses.replace(request, guard=self._guard)
@@ -69,6 +74,7 @@ class ModelCall:
         Raises `ProviderError` for a failure that is no use trying again, `Suspended` once
         it waited for too long, or `LimitReached` when the run's time is over.
         """
+        await self._announce(find_sent(self._asked, self._request))
         try:
             while True:
                 try:

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 
 from ...events.effects import ToolFinished
+from ...journals.recorded_messages import add_cut_note, render_result
 from ...labels import Label
 from ...messages import Observation, ToolCall, mark_entry
 from ...security.redaction.redactor import CUT_MARGIN
 from ...security.spotlighting import spotlight, strip_control_characters
 from ...tools.base import Tool
-from ..durability.recorded_messages import add_cut_note, render_result
 from ..session.session import Session
 
 

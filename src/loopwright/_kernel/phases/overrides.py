@@ -8,10 +8,10 @@ from ...events.effects import CallsProposed
 from ...events.run import Question as PendingQuestion
 from ...gates.base import Denial, Permit
 from ...journals.base import Command
+from ...journals.recorded_messages import id_of
 from ...messages import JsonObject, Message, Observation, ToolCall, canonical_json
 from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
 from ..control.commands import OVERRIDE
-from ..durability.recorded_messages import id_of
 from .cycle import Cycle
 from .observe import is_trusted
 from .saga import find_registries

@@ -8,9 +8,10 @@ from ...events.entry import Entry
 from ...events.lifecycle import read_start, restore_answer
 from ...events.run import RunFinished
 from ...journals.base import Journal
+from ...journals.recorded_conversations import build_end
 from ...messages import Json
 from ...result import Result
-from ..durability.history import build_end, offer_conversation, open_conversation
+from ..durability.history import offer_conversation, open_conversation
 from .output_type import OutputType
 
 

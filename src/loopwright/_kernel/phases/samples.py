@@ -1,6 +1,7 @@
 """Ask for several replies to one question: by one request where the provider can, else by one for each."""
 
 import asyncio
+import dataclasses
 
 from ...errors import ConfigError, LimitReached, LoopwrightError, ProviderError
 from ...events.effect_key import sample_key
@@ -73,6 +74,8 @@ class Samples:
 
     async def settle(self, keys: list[str]) -> list[Reply]:
         """Return the reply at each key, or raise the error of the first one that has one, once all are settled."""
+        self._question = self._inference.clean(keys[0], self._question)
+        self._asked = dataclasses.replace(self._asked, question=self._question)
         for key in keys:
             self._session.replay_end.meet(key)
         outcome = self._session.replay.effects.outcome

@@ -15,16 +15,18 @@ from ...events.run import REVISION, Question
 from ...gates.base import Permit
 from ...journals.base import Claim
 from ...journals.owner import ACTIVE_TOKENS, Owner
+from ...journals.recorded_messages import delimiter_of
 from ...limits import Budget
-from ...messages import Observation
+from ...messages import Conversation, Observation
 from ...providers.base import Delta, OutputSchema, Sampling
 from ...tools.base import Tool
-from ..durability.recorded_messages import delimiter_of
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .command_intake import CommandIntake
 from .journal_writer import JournalWriter
+from .prompts import Prompts
 from .replay_end import ReplayEnd
+from .request_log import RequestLog
 from .secrets import Secrets
 from .sensitivity import Sensitivity
 from .services import Services
@@ -103,6 +105,10 @@ class Session:
         self.writer = JournalWriter(
             services, claim, self.signals, self.secrets, is_new=self.is_new
         )
+        self.records_requests = self.revision >= 2
+        """Whether the intents of model calls hold what is sent; those of early versions do not."""
+        self.prompts = Prompts()
+        self.requests = RequestLog(self.writer, services.redactor, self.secrets, replay)
         self.replay_end = ReplayEnd(replay, self.signals, self.writer)
         self.intake = CommandIntake(
             services, replay, self.writer, self.signals, self.secrets,
@@ -115,6 +121,11 @@ class Session:
     def name(self, tags: Mapping[str, str], thread: str) -> None:
         """Give the run its names: its tags and its thread."""
         self.tags, self.thread = tags, thread
+
+    def begin(self, given: Conversation) -> None:
+        """Know the conversation that the run began with."""
+        self.prompts.begin(given)
+        self.requests.begin(given)
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

@@ -8,12 +8,13 @@ import math
 import operator
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ...clock import Clock, ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ...events.entry import Entry
+from ...events.request_records import ContentStored
 from ..base import (
     Claim,
     EarlierRunGone,
@@ -28,6 +29,8 @@ from .reader import REFERENCE, encode_tags, read_info
 
 MAX_INLINE_BYTES = 64 * 1024
 """Longer bodies go to the table `blobs`."""
+MAX_INLINE_CONTENT = 256
+"""The same for what requests refer to, such as the tools, which many runs hold."""
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -59,7 +62,7 @@ _HAS_RUN = "SELECT 1 FROM runs WHERE run_id = ? AND owner = ?"
 _columns = operator.attrgetter(
     "run_id", "seq", "key", "kind", "at", "v", "fence", "body", "hash"
 )
-_body = operator.attrgetter("body")
+_body, _kind = operator.attrgetter("body"), operator.attrgetter("kind")
 
 
 @dataclasses.dataclass(eq=False)
@@ -161,12 +164,7 @@ class Append(Job):
             )
             if cursor.rowcount != 1:
                 _check_head(cursor, claim, before)
-            large = max(map(len, map(_body, entries))) > MAX_INLINE_BYTES
-            rows.extend(
-                [to_row(cursor, entry) for entry in entries]
-                if large
-                else map(_columns, entries)
-            )
+            rows.extend(_to_rows(cursor, entries))
         if self._releases:
             cursor.execute(_RELEASE, (self._status, self._wake_at, claim.run_id))
         elif self._status is not None:
@@ -256,9 +254,20 @@ def _read_head(cursor: sqlite3.Cursor, claim: Claim) -> int:
     return head
 
 
+def _to_rows(cursor: sqlite3.Cursor, entries: Sequence[Entry]) -> Iterable[Row]:
+    largest = max(map(len, map(_body, entries)))
+    if largest <= MAX_INLINE_BYTES and ContentStored.kind not in map(_kind, entries):
+        return map(_columns, entries)
+    return [to_row(cursor, entry) for entry in entries]
+
+
 def to_row(cursor: sqlite3.Cursor, entry: Entry) -> Row:
+    """Return the row of an entry; a large body, and what many runs may hold, is stored by its hash."""
     row: Row = _columns(entry)
-    if len(entry.body) <= MAX_INLINE_BYTES:
+    limit = MAX_INLINE_BYTES
+    if entry.kind == ContentStored.kind:
+        limit = MAX_INLINE_CONTENT
+    if len(entry.body) <= limit:
         return row
     digest = hashlib.sha256(entry.body).hexdigest()
     cursor.execute(_INSERT_BLOB, (digest, entry.body))

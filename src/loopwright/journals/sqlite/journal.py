@@ -20,6 +20,7 @@ from ..base import (
 from ..claims import LeaseWatch
 from ..leases import Lease
 from ..listing import RunFilter, check_page, check_range
+from ..recorded_requests import RequestReader
 from .file import JournalFile, Synchronous, resolve_path
 from .inbox import Inbox, mark_files
 from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, copy_error
@@ -38,7 +39,7 @@ MAX_QUEUED = 256
 """Entries queued without a barrier, after which they are submitted to the writer to bound the memory."""
 
 
-class SQLiteJournal:
+class SQLiteJournal(RequestReader):
     """Keeps runs in one SQLite file, which survives the process and can be read while it is written.
 
     A thread that starts with the first write stores entries in groups; nothing is opened before. Several processes may

@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...errors import JournalError
-from ...events.control import FollowedUp
-from ...events.effects import (
+from ..errors import JournalError
+from ..events.control import FollowedUp
+from ..events.effects import (
     CallsProposed,
     ModelReplied,
     ModelRequested,
     ToolFinished,
 )
-from ...events.entry import Entry
-from ...events.run import RunFinished
-from ...messages import Completion, Message, ToolCall
-from ...security.spotlighting import spotlight
+from ..events.entry import Entry
+from ..events.run import RunFinished
+from ..messages import Completion, Message, ToolCall
+from ..parsing.spotlighting import spotlight
 
 RENDERER = 1
 """The version of the rules of this module: a journal that has codes has messages by the rules of its version."""

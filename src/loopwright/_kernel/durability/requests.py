@@ -1,0 +1,47 @@
+"""The requests of model calls that a journal holds, and the contents that they refer to."""
+
+import hashlib
+
+from pydantic_core import to_json
+
+from ...events.effects import ModelRequested
+from ...events.entry import Entry
+from ...events.request_records import ContentStored, RequestChanged, RequestRecord
+from ...messages import Json
+from .effects import Readers
+
+
+class RecordedRequests:
+    """What the model calls of a run sent."""
+
+    def __init__(self) -> None:
+        self.by_seq: dict[int, RequestRecord] = {}
+        """The requests by the numbers of their entries."""
+        self.last: dict[str, tuple[int, RequestRecord]] = {}
+        """The last request of each call, by its key, with the number of its entry."""
+        self.codes: dict[bytes, str] = {}
+        """The codes of contents, by the hash of these."""
+
+    def readers(self) -> Readers:
+        """Return what reads each type of event."""
+        return {
+            ModelRequested: self._read_request,
+            RequestChanged: self._read_request,
+            ContentStored: self._read_content,
+        }
+
+    def _read_request(
+        self, entry: Entry, event: ModelRequested | RequestChanged
+    ) -> None:
+        record = event.request
+        if record is None:
+            return
+        self.by_seq[entry.seq], self.last[entry.key] = record, (entry.seq, record)
+        for index, content in enumerate(record.contents):
+            self._note(content, f"${entry.seq}.{index}")
+
+    def _read_content(self, entry: Entry, event: ContentStored) -> None:
+        self._note(event.content, f"${entry.seq}")
+
+    def _note(self, content: Json, code: str) -> None:
+        self.codes[hashlib.sha256(to_json(content)).digest()] = code

@@ -1,0 +1,65 @@
+"""Record what a model call sends, with its intent, right before it is sent."""
+
+import dataclasses
+from collections.abc import Container, Mapping
+
+from ...events.effects import ModelRequested
+from ...events.request_records import RequestChanged
+from ...messages import Conversation
+from ...providers.base import Request
+from ..session.session import Session
+
+
+class SentRequest:
+    """The intents of the model calls of one request, recorded with it, and again where another one is made.
+
+    Args:
+        intents: what is recorded beside the request, by the keys of the calls.
+        known: the keys of those that an earlier process recorded.
+        asked: the conversation before anything was left out of it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        intents: Mapping[str, ModelRequested],
+        known: Container[str],
+        asked: Conversation,
+    ) -> None:
+        self._session, self._intents, self._known = session, intents, known
+        self._asked = asked
+
+    async def announce(self, plain: Conversation, request: Request) -> None:
+        """Record a request, durable on return; `plain` is its conversation without what may not be recorded."""
+        if self._session.records_requests:
+            is_redacted = plain is not request.conversation
+            shown = dataclasses.replace(request, conversation=plain)
+            for key, intent in self._intents.items():
+                self._record(key, intent, shown, is_redacted)
+        self.ensure_recorded()
+        await self._session.writer.barrier()
+
+    def _record(
+        self, key: str, intent: ModelRequested, request: Request, is_redacted: bool
+    ) -> None:
+        requests = self._session.requests
+        record = requests.describe(key, request, self._asked, redacted=is_redacted)
+        settings = request.sampling.options
+        if settings != intent.sampling:
+            record = dataclasses.replace(record, sampling=settings)
+        seq = 0
+        event: ModelRequested | RequestChanged = RequestChanged(record)
+        if key not in requests.noted:
+            event = dataclasses.replace(intent, request=record)
+            seq = requests.find_recorded(key, record) if key in self._known else 0
+        if not seq:
+            seq = self._session.writer.record(key, event).seq
+        requests.note(key, seq, request)
+
+    def ensure_recorded(self) -> None:
+        """Record the intents of calls that ended before anything was sent."""
+        noted = self._session.requests.noted
+        for key, intent in self._intents.items():
+            if key not in noted and key not in self._known:
+                self._session.writer.record(key, intent)
+                noted.add(key)

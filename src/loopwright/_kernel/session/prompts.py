@@ -1,0 +1,41 @@
+"""Take secrets out of what engines write for a model, before it is compared, sent and recorded."""
+
+from ...messages import Conversation, Message
+from ...security.redaction import Redactor
+from ...security.redaction.messages import redact_messages
+from ..durability.history import grow_from, list_own_messages
+
+
+class Prompts:
+    """The messages of one run that engines write themselves; all others were cleaned when they entered the run."""
+
+    def __init__(self) -> None:
+        self._clean: dict[str, tuple[Message, ...]] = {}
+        """The messages of the last question of each scope."""
+        self._given: tuple[Message, ...] = ()
+        self._given_ids: set[int] = set()
+
+    def begin(self, given: Conversation) -> None:
+        """Know the conversation that the run began with, which is clean."""
+        self._given = list_own_messages(given)
+        self._given_ids = set(map(id, self._given))
+
+    def clean(
+        self, path: str, conversation: Conversation, redactor: Redactor
+    ) -> Conversation:
+        """Return a conversation of a scope without secrets; the same one if it has none."""
+        own = list_own_messages(conversation)
+        known = self._clean.get(path, self._given)
+        count = len(known) if own[: len(known)] == known else 0
+        new = [one for one in own[count:] if self._is_written(one)]
+        cleaned = dict(zip(map(id, new), redact_messages(redactor, new), strict=True))
+        if all(cleaned[id(one)] is one for one in new):
+            self._clean[path] = own
+            return conversation
+        own = (*own[:count], *(cleaned.get(id(one), one) for one in own[count:]))
+        self._clean[path] = own
+        return grow_from(conversation, own)
+
+    def _is_written(self, message: Message) -> bool:
+        """Whether an engine wrote a message: it is neither made of an entry nor what the run was given."""
+        return message.entry is None and id(message) not in self._given_ids

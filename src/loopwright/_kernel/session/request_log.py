@@ -1,0 +1,187 @@
+"""What the model calls of a run sent, as the journal keeps it: what other entries hold by their codes, all else once."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic_core import to_json, to_jsonable_python
+
+from ...events.effect_key import EffectKey
+from ...events.request_records import ContentStored, RequestRecord, expand_places
+from ...events.run import compact_messages
+from ...messages import Conversation, Message, ToolSpec
+from ...providers.base import Request
+from ...providers.context import MASK
+from ...security.redaction import Redactor
+from ..durability.replay import Replay
+from .journal_writer import JournalWriter
+from .secrets import Secrets
+
+MAX_INLINE_CONTENT = 1024
+"""Longer tools and schemas, in bytes, get an entry of their own, which a journal may keep once for many runs."""
+
+
+class RequestLog:
+    """Describes the requests of one run; each continues the one before in its scope.
+
+    Args:
+        writer: records what no entry holds.
+        redactor: has cleaned whatever engines ask.
+        secrets: knows, beside those of the redactor, the secrets that the run has learnt.
+    """
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        redactor: Redactor,
+        secrets: Secrets,
+        replay: Replay,
+    ) -> None:
+        self._writer, self._redactor, self._secrets = writer, redactor, secrets
+        self._run_id, self._recorded = writer.claim.run_id, replay.requests
+        self._sent: dict[str, tuple[int, tuple[Message, ...]]] = {}
+        """The number of the entry with the last request of each scope, and its messages."""
+        self._codes: dict[bytes, str] = dict(replay.requests.codes)
+        """The codes of contents, by the hash of these."""
+        self._plain_tools: dict[tuple[int, ...], tuple[tuple[ToolSpec, ...], Any]] = {}
+        self._given: Conversation | None = None
+        self._places: dict[int, int] = {}
+        self._contents: list[Any] = []
+        self._is_redacted = False
+        self.noted: set[str] = set()
+        """The keys of the calls whose intents this process recorded."""
+
+    def begin(self, given: Conversation) -> None:
+        """Know the conversation that the run began with."""
+        self._given = given
+
+    def describe(
+        self, key: str, request: Request, asked: Conversation, *, redacted: bool
+    ) -> RequestRecord:
+        """Return what a request is in the journal, for the entry that is recorded next.
+
+        `asked` is the conversation before the context policy shortened it. A request is `redacted` if more was sent than
+        it says.
+        """
+        self._is_redacted, self._contents = redacted, []
+        messages, path = request.conversation.messages, EffectKey.parse(key).path
+        base, before = self._sent.get(path, (0, ()))
+        kept = _count_common(before, messages)
+        tools = self._list_tools(request.tools)
+        schema = request.schema and [request.schema.name, dict(request.schema.schema)]
+        self._keep_apart("tools", tools)
+        self._keep_apart("schema", schema)
+        codes = [self._name(message) for message in messages[kept:]]
+        is_whole = request.conversation is asked
+        masked = [] if is_whole else [one for one in messages if one.content == MASK]
+        record = RequestRecord(
+            base, kept, tuple(_join_places(codes)), (), self._store(tools), self._store(schema),
+            request.tool_choice == "auto", None, request.timeout,
+            self._store(to_jsonable_python(request.provider_tools)), request.max_provider_calls,
+            len(request.system), len(asked) - len(messages), len(masked),
+        )  # fmt: skip
+        return dataclasses.replace(
+            record, contents=tuple(self._contents), redacted=self._is_redacted
+        )
+
+    def find_recorded(self, key: str, record: RequestRecord) -> int:
+        """Return the number of the entry that holds this request of an earlier process; 0 if none does."""
+        seq, known = self._recorded.last.get(key, (0, None))
+        if known is None or self._expand(known) != self._expand(record):
+            return 0
+        return seq
+
+    def note(self, key: str, seq: int, request: Request) -> None:
+        """Note which entry holds the last request of a scope."""
+        self.noted.add(key)
+        self._sent[EffectKey.parse(key).path] = seq, request.conversation.messages
+
+    def _expand(self, record: RequestRecord) -> RequestRecord:
+        """Return a record that continues no other, and has a code for each message."""
+        codes: list[str] = []
+        if record.base:
+            earlier = self._expand(self._recorded.by_seq[record.base])
+            codes += earlier.added[: record.kept]
+        codes += expand_places(record.added)
+        return dataclasses.replace(
+            record, base=0, kept=0, added=tuple(codes), contents=()
+        )
+
+    def _name(self, message: Message) -> str:
+        """Return the code of a message."""
+        entry = message.entry
+        if entry is not None and entry[0] == self._run_id:
+            return entry[1]
+        if self._given is not None and not self._places:
+            given = enumerate(self._given.messages)
+            self._places = {id(one): place for place, one in given}
+        place = self._places.get(id(message))
+        if place is not None:
+            return f"@{place}"
+        [plain] = compact_messages((message,))
+        clean = to_jsonable_python(plain)
+        if self._secrets.redactor is not self._redactor:
+            clean = self._redact(clean)
+        return self._store(clean)
+
+    def _list_tools(self, tools: tuple[ToolSpec, ...]) -> Any:
+        """Return tools as plain data, without secrets."""
+        known = self._plain_tools.get(tuple(map(id, tools)))
+        if known is None:
+            listed = [[one.name, one.description, dict(one.schema)] for one in tools]
+            plain = self._redact(to_jsonable_python(listed))
+            known = self._plain_tools[tuple(map(id, tools))] = tools, plain
+        return known[1]
+
+    def _redact(self, plain: Any) -> Any:
+        clean = self._secrets.redactor.redact_value(plain)
+        self._is_redacted |= clean is not plain
+        return clean
+
+    def _keep_apart(self, what: str, content: Any) -> None:
+        """Record a long content in an entry of its own."""
+        if not content:
+            return
+        encoded = to_json(content)
+        digest = hashlib.sha256(encoded).digest()
+        if len(encoded) > MAX_INLINE_CONTENT and digest not in self._codes:
+            entry = self._writer.record("", ContentStored(what, content))
+            self._codes[digest] = f"${entry.seq}"
+
+    def _store(self, content: Any) -> str:
+        """Return the code of a content; one that no entry holds is put into the next one."""
+        if not content:
+            return ""
+        digest = hashlib.sha256(to_json(content)).digest()
+        if digest not in self._codes:
+            seq = self._writer.claim.head_seq + 1
+            self._codes[digest] = f"${seq}.{len(self._contents)}"
+            self._contents.append(content)
+        return self._codes[digest]
+
+
+def _count_common(before: tuple[Message, ...], messages: tuple[Message, ...]) -> int:
+    """Return how many messages two conversations begin with in common."""
+    count = len(before)
+    if messages[:count] == before:
+        return count
+    pairs = zip(before, messages, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _join_places(codes: Sequence[str]) -> Iterator[str]:
+    """Yield the codes, with one for each row of messages that the run began with."""
+    for _, group in itertools.groupby(enumerate(codes), _find_row):
+        members = [code for _, code in group]
+        is_row = len(members) > 1
+        yield f"{members[0]}-{members[-1][1:]}" if is_row else members[0]
+
+
+def _find_row(numbered: tuple[int, str]) -> tuple[bool, int]:
+    """Return the row of a code: messages in a row have places that grow as their indexes do."""
+    index, code = numbered
+    if not code.startswith("@"):
+        return False, index
+    return True, int(code[1:]) - index

@@ -1,0 +1,104 @@
+"""Events about what a model call sends, and how its messages are named; what of a reply is stored."""
+
+import dataclasses
+from typing import Annotated, Any, TypeAlias
+
+from ..messages import Completion, Json, JsonObject
+from .describe import CONTENT, PUBLIC, DescribedEvent, drop_defaults
+
+REPEATED = ("answer", "thought")
+"""The fields of a reply that often have the same text as the whole of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RequestRecord:
+    """What a model call sent to the runtime's provider, so that a journal can give the request back.
+
+    Args:
+        base: the number of the entry with an earlier request that this one continues; 0 for none.
+        kept: how many messages of that one come first.
+        added: the messages after them, each by its code: `K` the reply at that key, `K#i` the result of a call, `K!` the
+            text of a reply, `K+i` a message that the runtime delivered, `@i` or `@i-j` messages that the run began with,
+            `$n.i` content `i` of entry `n`, `$n` the content of entry `n`; with a `*` behind it the result was masked.
+        contents: what no entry before this one holds, each once in a run.
+        tools: the code of the tools; empty for none.
+        schema: the code of the schema of the reply; empty for none.
+        is_free: whether tools may be called.
+        sampling: the settings, where they are not those of the intent: with a bound of the reply, or for several replies.
+        timeout: seconds that one attempt may take.
+        provider_tools: the code of the tools that the provider may run; empty for none.
+        max_provider_calls: how often it may run them.
+        instructed: how many characters of the first message are the instructions of the agent that asks.
+        left_out: the number of messages that the context policy left out.
+        masked: the number of those that it masked.
+        redacted: whether something secret was sent that no entry holds.
+        renderer: the version of the rules by which messages are made of entries.
+    """
+
+    base: int = 0
+    kept: int = 0
+    added: tuple[str, ...] = ()
+    contents: tuple[Json, ...] = ()
+    tools: str = ""
+    schema: str = ""
+    is_free: bool = False
+    sampling: JsonObject | None = None
+    timeout: float | None = None
+    provider_tools: str = ""
+    max_provider_calls: int | None = None
+    instructed: int = 0
+    left_out: int = 0
+    masked: int = 0
+    redacted: bool = False
+    renderer: int = 1
+
+    def to_stored(self) -> Any:
+        """Return the fields that say something."""
+        return drop_defaults(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class RequestChanged(DescribedEvent, heading=""):
+    """A model call is made with another request, since the endpoint refused the one before."""
+
+    request: RequestRecord
+
+    def to_stored(self) -> Any:
+        return {"request": self.request.to_stored()}
+
+
+@dataclasses.dataclass(frozen=True)
+class ContentStored(DescribedEvent, heading=""):
+    """Long tools or a long schema of requests, once in a run.
+
+    Its body holds nothing of the run, so that a journal may keep equal ones of many runs once.
+    """
+
+    what: Annotated[str, PUBLIC]
+    content: Annotated[Json, CONTENT]
+
+
+RequestEvent: TypeAlias = RequestChanged | ContentStored
+
+
+def expand_places(codes: tuple[str, ...]) -> list[str]:
+    """Return codes with one for each message: `@1-3` becomes `@1`, `@2` and `@3`."""
+    expanded: list[str] = []
+    for code in codes:
+        first, _, last = code[1:].partition("-")
+        if code.startswith("@") and last:
+            expanded += [f"@{place}" for place in range(int(first), int(last) + 1)]
+        else:
+            expanded.append(code)
+    return expanded
+
+
+def shorten_reply(reply: Completion) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields of a reply that say something, and the names of those left out as they repeat its text."""
+    stored, text = drop_defaults(reply), reply.text
+    repeats = [name for name in REPEATED if text and stored.get(name) == text]
+    for name in repeats:
+        del stored[name]
+    if "usage" in stored:
+        stored["usage"] = drop_defaults(reply.usage)
+    return stored, repeats

@@ -1,0 +1,96 @@
+"""The conversations that a journal holds: that of a run at its end, and that of the runs that continue each other."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..errors import JournalError
+from ..events.entry import Entry
+from ..events.lifecycle import read_start
+from ..events.run import Follows, RunFinished, RunStarted
+from ..labels import highest
+from ..messages import Conversation
+from .recorded_messages import RecordedMessages, delimiter_of
+
+
+class ReadableJournal(Protocol):
+    """What is read here: the entries of runs."""
+
+    def read(self, run_id: str) -> list[Entry]:
+        """Return all entries of a run, oldest first."""
+        ...
+
+
+def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
+    """Return the conversation that a run ended with, of the one that it began with and its entries."""
+    first, last = entries[0].event, entries[-1].event
+    if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
+        raise JournalError(f"run {entries[0].run_id!r} has not ended")
+    if last.added is None:
+        return _with_end(Conversation(last.messages), last)
+    kept = start
+    if last.kept != len(start):
+        kept = Conversation().add(*start.messages[: last.kept])
+    delimiter = first.boundary or delimiter_of(entries[0].run_id)
+    recorded = RecordedMessages(entries, delimiter)
+    for one in last.added:
+        message = recorded.find(one) if isinstance(one, str) else one
+        if isinstance(one, str) and message.origin == "model":
+            # A model's text has the provenance of what the model had read.
+            read = _with_end(kept, last) if recorded.is_answer(one) else kept
+            message = dataclasses.replace(
+                message, label=read.label, untrusted=read.untrusted
+            )
+        kept = kept.add(message)
+    return _with_end(kept, last)
+
+
+def _with_end(conversation: Conversation, ended: RunFinished) -> Conversation:
+    """Return a conversation with the provenance of a run as it ended; early versions did not record that."""
+    if not ended.label:
+        label = highest(("normal", conversation.label))
+        return conversation.with_provenance(label, untrusted=conversation.untrusted)
+    return conversation.with_provenance(ended.label, untrusted=ended.untrusted)
+
+
+def read_given(journal: ReadableJournal, started: RunStarted) -> Conversation:
+    """Return the conversation that a run began with, with all its messages."""
+    earlier = Conversation()
+    if started.follows is not None:
+        earlier = read_history(journal, started.follows)
+    given = earlier.add(*started.messages)
+    return given.with_provenance(started.label, untrusted=started.untrusted)
+
+
+def read_history(journal: ReadableJournal, follows: Follows) -> Conversation:
+    """Return the messages of a history, of all the runs that one continued the other."""
+    runs: list[tuple[Follows, list[Entry]]] = []
+    earlier: Follows | None = follows
+    while earlier is not None:
+        entries = _read_run(journal, earlier)
+        runs.append((earlier, entries))
+        earlier = read_start(earlier.run_id, entries).follows
+    conversation = Conversation()
+    for known, entries in reversed(runs):
+        started = read_start(known.run_id, entries)
+        given = conversation.add(*started.messages)
+        given = given.with_provenance(started.label, untrusted=started.untrusted)
+        conversation = build_end(given, entries)
+        if conversation.digest.hex() != known.digest:
+            raise JournalError(
+                f"the messages of run {known.run_id!r}, which is continued, are not those that they were"
+            )
+    return conversation
+
+
+def _read_run(journal: ReadableJournal, follows: Follows) -> list[Entry]:
+    """Return the entries of a run up to its end as it was continued."""
+    entries = journal.read(follows.run_id)[: follows.seq]
+    if not entries or (entries[-1].seq, entries[-1].hash) != (
+        follows.seq,
+        follows.hash,
+    ):
+        raise JournalError(
+            f"run {follows.run_id!r}, which is continued, was changed: its entry {follows.seq} has another hash"
+        )
+    return entries

@@ -36,6 +36,7 @@ from loopwright.events import BranchDelivered, Entry, ToolFinished
 from loopwright.gates import InstantGate
 from loopwright.testing import ScriptedProvider, crashed
 from loopwright.testing.simulation.loop import make_loop
+from loopwright.tools import Fallback
 from sample_tools import RAN
 from waiting import eventually
 
@@ -734,3 +735,34 @@ async def test_a_retry_is_refused_where_the_engine_continued_after_the_failure()
         await parts.control("r").retry()
     assert journal.runs()[0].head_seq == head
     assert journal.runs()[0].status == "failed"
+
+
+@tool(effect="read", recovery=[Fallback("wait")])
+async def search(seconds: float) -> str:
+    """Search."""
+    raise ValueError(f"not for {seconds:g}")
+
+
+async def test_a_limit_that_a_recovery_met_is_met_again_by_every_resume() -> None:
+    async def searches(run: Run) -> str:
+        return (await run.call(ToolCall("search", {"seconds": STEP}))).content
+
+    async def body(run: Run) -> object:
+        async with run.as_completed(searches, asks) as done:
+            errors = [type(one.error).__name__ async for one in done]
+        return [sorted(errors), await run.best_answer(run.conversation)]
+
+    def build(journal: MemoryJournal) -> FunctionEngine:
+        limits = Limits(max_tool_calls=1)
+        model = ScriptedProvider(lambda _: "best")
+        parts = Runtime(model, tools=[search, wait], journal=journal, limits=limits)
+        return FunctionEngine(parts, body=body)
+
+    journal = MemoryJournal()
+    result = await build(journal).run("go", run_id="r")
+    entries = journal.read("r")
+    assert "best" in str(result.answer)
+    assert [e.key for e in entries if e.kind == "limit_hit"] == ["0.0.0#0~1"]
+    for keep in range(1, len(entries)):
+        again = await build(crashed(entries, keep)).resume("r")
+        assert (again.status, again.answer) == (result.status, result.answer), keep

@@ -11,7 +11,7 @@ from ...events.branches import (
     TimeoutSet,
 )
 from ...events.control import FollowedUp
-from ...events.effect_key import EffectKey, call_key
+from ...events.effect_key import EffectKey, call_key, is_substitute
 from ...events.effects import (
     CallsProposed,
     ChildFinished,
@@ -148,6 +148,14 @@ class Effects:
             and known != key
             and EffectKey.parse(known).original == key
         ]
+
+    def has_limited_recovery(self, key: str) -> bool:
+        """Whether the recovery of a call met a limit, which left the call without an outcome."""
+        return any(
+            isinstance(event, LimitHit) and EffectKey.parse(known).original == key
+            for known, event in self.outcomes.items()
+            if is_substitute(known)
+        )
 
     def unfinished_calls(self) -> dict[str, ToolStarted]:
         """Return the calls that had begun and have no outcome, by their keys."""

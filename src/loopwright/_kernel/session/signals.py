@@ -102,7 +102,12 @@ class Signals:
         raise Suspended(ABANDONED_BRANCH)
 
     def check_limit(self, key: str) -> None:
-        """Raise the recorded limit again for what had not begun, since a branch beside it met that limit."""
-        has_begun = self._replay.effects.has_begun(key)
-        if isinstance(self.ending, LimitReached) and not has_begun:
+        """Raise the recorded limit again where it was met: by a branch beside what had not begun, or by its recovery."""
+        if not isinstance(self.ending, LimitReached):
+            return
+        effects = self._replay.effects
+        if not effects.has_begun(key):
+            raise self.ending
+        if effects.has_limited_recovery(key):
+            effects.settle(key)
             raise self.ending

@@ -148,7 +148,7 @@ def test_a_gate_is_named() -> None:
             build_tools,
             "voises",
             "toolboxes: there is no 'voises'; did you mean voices? Installed: clock, filesystem, manifest, math, mcp, "
-            "none, number, shell, skills, voices, web",
+            "memory, none, number, shell, skills, voices, web",
         ),
         (
             build_journal,

@@ -299,7 +299,7 @@ class Runtime(Services):
                 f"which no journal holds: build the {started.engine} engine again and call its resume()"
             )
         try:
-            return build_recorded(self, started.engine, started.options)
+            return build_recorded(self.engine, started.engine, started.options)
         except ConfigError as error:
             cure = f"an engine that is not installed is resumed with YourEngine(runtime).resume({run_id!r})"
             raise ConfigError(

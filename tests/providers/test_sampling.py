@@ -106,11 +106,16 @@ async def ask(build: Build, sampling: Sampling) -> Row:
         (claude, Sampling(top_k=3), {"top_k": 3}),
         (
             old_claude,
-            Sampling(effort="low", max_tokens=100),
+            Sampling(effort="low", max_tokens=5_000),
             {
                 "thinking": {"type": "enabled", "budget_tokens": 2048},
-                "max_tokens": 2148,
+                "max_tokens": 5_000,
             },
+        ),
+        (
+            old_claude,
+            Sampling(effort="low", max_tokens=100),
+            {"thinking": None, "max_tokens": 100},
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
@@ -189,8 +190,13 @@ class Agent(Generic[Answer]):
         services = _limit(self.engine.runtime, Limits(**limits))
         is_own = started.engine == self.engine.name
         if not started.opaque:
-            own = type(self.engine) if is_own else None
-            return build_recorded(services, started.engine, started.options, own)
+
+            def build(name: str, **options: Any) -> LoopEngine:
+                return load_engine_class(name)(services, **options)
+
+            kind = type(self.engine)
+            own = functools.partial(kind, services) if is_own else None
+            return build_recorded(build, started.engine, started.options, own)
         if not is_own:
             raise ConfigError(
                 f"agent {self.name!r} has engine {self.engine.name!r} today, and the run {started.engine!r} with "

@@ -1,31 +1,32 @@
 """Rebuild the engine of a run from its recorded name and options."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
 
-from .._kernel.session.services import Services
 from ..engine import LoopEngine
-from ..plugins import load_engine_class
+
+BuildEngine: TypeAlias = Callable[..., LoopEngine]
+"""Returns the engine of a name with options, as `Runtime.engine` does."""
 
 
 def build_recorded(
-    runtime: Services,
+    build: BuildEngine,
     name: str,
     recorded: Mapping[str, Any],
-    own: type[LoopEngine] | None = None,
+    own: Callable[..., LoopEngine] | None = None,
 ) -> LoopEngine:
-    """Build an engine, of its `own` class or by name, with the options that a run recorded, nested engines too."""
+    """Build an engine, by `own` or by its name, with the options that a run recorded, nested engines too."""
     options = {
-        option: _restore_option(runtime, value) for option, value in recorded.items()
+        option: _restore_option(build, value) for option, value in recorded.items()
     }
-    return (own or load_engine_class(name))(runtime, **options)
+    return build(name, **options) if own is None else own(**options)
 
 
-def _restore_option(runtime: Services, value: Any) -> Any:
+def _restore_option(build: BuildEngine, value: Any) -> Any:
     """Return a recorded option; rebuild a nested engine."""
     if not isinstance(value, dict):
         return value
     nested = cast("dict[str, Any]", value)
     if nested.keys() != {"engine", "options"}:
         return nested
-    return build_recorded(runtime, nested["engine"], nested["options"])
+    return build_recorded(build, nested["engine"], nested["options"])

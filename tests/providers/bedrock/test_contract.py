@@ -237,7 +237,7 @@ def test_a_region_comes_from_the_arn_the_environment_or_not_at_all(
         (
             MODEL,
             Sampling(effort="high", max_tokens=4_000),
-            {"thinking": {"type": "enabled", "budget_tokens": 3_000}},
+            {"thinking": {"type": "enabled", "budget_tokens": 2_000}},
         ),
         (MODEL, Sampling(effort="high", max_tokens=1_000), None),
         (MODEL, Sampling(effort="none"), None),

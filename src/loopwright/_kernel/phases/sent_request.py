@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Container, Mapping
+from typing import Any
 
 from ...events.effects import ModelRequested
 from ...events.request_records import RequestChanged
@@ -43,8 +44,10 @@ class SentRequest:
         self, key: str, intent: ModelRequested, request: Request, is_redacted: bool
     ) -> None:
         requests = self._session.requests
+        options = request.sampling.options
+        settings: Any = self._session.secrets.redactor.redact_value(options)
+        is_redacted |= settings is not options
         record = requests.describe(key, request, self._asked, redacted=is_redacted)
-        settings = request.sampling.options
         if settings != intent.sampling:
             record = dataclasses.replace(record, sampling=settings)
         seq = 0
@@ -54,7 +57,7 @@ class SentRequest:
             seq = requests.find_recorded(key, record) if key in self._known else 0
         if not seq:
             seq = self._session.writer.record(key, event).seq
-        requests.note(key, seq, request)
+        requests.note(key, seq, request, record)
 
     def ensure_recorded(self) -> None:
         """Record the intents of calls that ended before anything was sent."""

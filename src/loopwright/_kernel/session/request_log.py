@@ -93,9 +93,11 @@ class RequestLog:
             return 0
         return seq
 
-    def note(self, key: str, seq: int, request: Request) -> None:
+    def note(self, key: str, seq: int, request: Request, record: RequestRecord) -> None:
         """Note which entry holds the last request of a scope."""
         self.noted.add(key)
+        if self._recorded.last:  # requests of an earlier process are compared with it
+            self._recorded.by_seq.setdefault(seq, record)
         self._sent[EffectKey.parse(key).path] = seq, request.conversation.messages
 
     def _expand(self, record: RequestRecord) -> RequestRecord:

@@ -328,7 +328,7 @@ class BedrockProvider(Endpoint):
 
 
 def _fit_budget(budget: int, max_tokens: object) -> int:
-    """Return a budget of thinking within the bound of output tokens, a quarter of which is for the reply."""
+    """Return a budget of thinking within the bound of output tokens, half of which is for the reply."""
     if not isinstance(max_tokens, int):
         return budget
-    return min(budget, max_tokens - max_tokens // 4)
+    return min(budget, max_tokens // 2)

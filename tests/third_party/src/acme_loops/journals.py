@@ -19,6 +19,7 @@ from loopwright.journals import (
     RESUMABLE,
     Claim,
     Command,
+    EarlierRunGone,
     Lease,
     LeaseWatch,
     RunHeader,
@@ -226,9 +227,18 @@ class JSONLinesJournal:
             raise Fenced(f"run {claim.run_id!r} was taken over")
         return info
 
+    def _check_earlier(self, run_id: str, seq: int, hash: str) -> None:
+        """Raise `EarlierRunGone` unless a run has an entry with that hash."""
+        is_there = self._path(run_id).exists()
+        entries = self._kept(run_id).entries[seq - 1 : seq] if is_there else []
+        if [entry.hash for entry in entries] != [hash]:
+            raise EarlierRunGone(f"run {run_id!r}, which is continued, is gone")
+
     def _begin(self, header: RunHeader) -> None:
         if self._path(header.run_id).exists():
             raise ConfigError(format_id_taken(header.run_id))
+        if header.follows and header.follows_entry:
+            self._check_earlier(header.follows, *header.follows_entry)
         number = sum(1 for _ in self._folder.glob("*.jsonl"))
         self._add(
             header.run_id,

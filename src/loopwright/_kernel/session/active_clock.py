@@ -13,8 +13,11 @@ class ActiveClock:
         self._running_since: float | None = clock.monotonic()
         self._stopped_since = 0.0  # while it is stopped
         self._waited = 0.0
-        self.working_count, self.waiting_count = 0, 0
-        self.working, self.waiting = Working(self), Waiting(self)
+        self._working_count, self._waiting_count = 0, 0
+        self.working = Span(self, 1, 0)
+        """The context in which a model or a tool is at work."""
+        self.waiting = Span(self, 0, 1)
+        """The context in which a person, a provider or a time is waited for."""
 
     def seconds(self) -> float:
         """Return the active seconds so far."""
@@ -22,9 +25,11 @@ class ActiveClock:
             return self._spent
         return self._spent + (self._monotonic() - self._running_since)
 
-    def update(self) -> None:
-        """Stop the clock while all that is open waits for people, and start it again after that."""
-        must_stop = self.waiting_count > 0 and self.working_count == 0
+    def shift(self, working: int, waiting: int) -> None:
+        """Begin or end spans; the clock stops while all that is open waits for people."""
+        self._working_count += working
+        self._waiting_count += waiting
+        must_stop = self._waiting_count > 0 and self._working_count == 0
         if must_stop and self._running_since is not None:
             self._spent, self._running_since = self.seconds(), None
             self._stopped_since = self._monotonic()
@@ -45,15 +50,14 @@ class ActiveClock:
         return round(waited, 6)
 
 
-class Working:
-    """The context in which a model or a tool is at work; it keeps no state, so one serves all that are open."""
+class Span:
+    """A context of work or of waiting; it keeps no state, so one serves all that are open."""
 
-    def __init__(self, clock: ActiveClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: ActiveClock, working: int, waiting: int) -> None:
+        self._clock, self._working, self._waiting = clock, working, waiting
 
     def __enter__(self) -> None:
-        self._clock.working_count += 1
-        self._clock.update()
+        self._clock.shift(self._working, self._waiting)
 
     def __exit__(
         self,
@@ -61,25 +65,4 @@ class Working:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._clock.working_count -= 1
-        self._clock.update()
-
-
-class Waiting:
-    """The context in which a person, a provider or a time is waited for; one serves all that are open."""
-
-    def __init__(self, clock: ActiveClock) -> None:
-        self._clock = clock
-
-    def __enter__(self) -> None:
-        self._clock.waiting_count += 1
-        self._clock.update()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._clock.waiting_count -= 1
-        self._clock.update()
+        self._clock.shift(-self._working, -self._waiting)

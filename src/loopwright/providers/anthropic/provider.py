@@ -13,13 +13,14 @@ from pydantic import SecretStr
 from pydantic_core import from_json, to_json
 
 from ...errors import ConfigError, ProviderError
-from ...messages import Completion, Json, JsonObject, ToolSpec
+from ...messages import Completion, Json, JsonObject
 from ..base import (
     Capabilities,
     Delta,
     Request,
     Sampling,
 )
+from ..called_tools import describe_called_tools
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
@@ -321,7 +322,7 @@ class AnthropicProvider(Endpoint):
         specs, choice = request.tools, request.tool_choice
         offered = request.provider_tools
         if not specs and not offered:
-            specs, choice = _describe_called_tools(request), "none"
+            specs, choice = describe_called_tools(request.conversation), "none"
         left = request.max_provider_calls
         encoded = [to_json(build_provider_tool(tool, left)) for tool in offered]
         encoded += [spec.encoded(encode_tool) for spec in specs]
@@ -464,15 +465,6 @@ def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
     if key is not None:
         headers["x-api-key"] = key
     return headers
-
-
-def _describe_called_tools(request: Request) -> tuple[ToolSpec, ...]:
-    """Return a description for each tool that the conversation has calls of."""
-    specs: dict[str, ToolSpec] = {}
-    for message in request.conversation:
-        for call in message.calls:
-            specs[call.name] = ToolSpec(call.name, "", {})
-    return tuple(specs.values())
 
 
 def _build_thinking(effort: str) -> dict[str, Json]:

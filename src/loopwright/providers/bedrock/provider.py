@@ -19,6 +19,7 @@ from ..base import (
     Request,
     Sampling,
 )
+from ..called_tools import describe_called_tools
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
@@ -28,7 +29,6 @@ from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import (
     build_output_config,
     can_think,
-    describe_called_tools,
     encode_messages,
     encode_tools,
 )

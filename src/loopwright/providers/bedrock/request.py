@@ -168,12 +168,6 @@ def encode_tools(specs: Iterable[ToolSpec]) -> bytes:
     return b'{"tools":[%s]}' % b",".join([spec.encoded(encode_tool) for spec in specs])
 
 
-def describe_called_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """Return a description for each tool that a conversation has calls of; the API wants one beside a call."""
-    names = dict.fromkeys(call.name for message in messages for call in message.calls)
-    return tuple(ToolSpec(name, "", {}) for name in names)
-
-
 def build_output_config(output: OutputSchema) -> Block:
     """Return the `outputConfig` for a schema, which the API takes as text."""
     name = "".join(c if c.isalnum() else "_" for c in output.name)[:64] or "reply"

@@ -27,7 +27,6 @@ from ._kernel.durability.history import (
     begin_whole,
     open_conversation,
     refer,
-    replace_last,
     split_history,
 )
 from ._kernel.durability.replay import Replay
@@ -37,7 +36,8 @@ from ._kernel.session.claim import ALONE, claim_run
 from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session
-from .errors import ConfigError, PhaseError
+from ._kernel.session.task import read_task
+from .errors import ConfigError
 from .events.entry import Entry
 from .events.lifecycle import read_start
 from .events.run import REVISION, RunParked, RunResumed, RunStarted
@@ -47,15 +47,13 @@ from .journals.listing import check_tags, check_thread
 from .journals.owner import new_owner
 from .journals.recorded_messages import delimiter_of
 from .labels import Label, highest
-from .messages import Conversation, Effect, Json, Message, check_call_results
+from .messages import Conversation, Effect, Json
 from .prompts import PromptSet
 from .providers.base import Delta, Sampling
 from .providers.provider_tools import check_provider_tools
 from .providers.settings import check_recordable
 from .result import Model, Result
 from .run import Run
-from .security.redaction import Redactor
-from .security.redaction.messages import redact_conversation
 from .tools.base import Tool
 
 Task = str | Conversation
@@ -358,7 +356,7 @@ class LoopEngine(Options):
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
         services, owner = self.runtime, new_owner()
-        conversation = _conversation(task, system, services.redactor)
+        conversation = read_task(task, system, services.redactor)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
         _check_native_tools(services)
         options, opaque = self.recorded_options()
@@ -439,43 +437,3 @@ def _output_type(output: object) -> OutputType[Any] | None:
     if output is str:
         raise ConfigError("output: a text is what every run answers; leave it out")
     return OutputType(output)
-
-
-def _conversation(task: object, system: str | None, redactor: Redactor) -> Conversation:
-    """Return what an engine works on, without secrets."""
-    return redact_conversation(redactor, _read_task(task, system))
-
-
-def _read_task(task: object, system: str | None) -> Conversation:
-    if isinstance(task, str) and task.strip():
-        try:
-            return Conversation.of(task, system=system)
-        except ConfigError as error:
-            raise ConfigError(f"task: {error}") from None
-    if not isinstance(task, Conversation) or not task.messages:
-        given = "an empty text" if isinstance(task, str) else repr(task)
-        raise ConfigError(f"task: give the engine something to do, got {given}")
-    try:
-        check_call_results(task.messages)
-    except PhaseError as error:
-        raise ConfigError(f"task: the conversation is not complete: {error}") from None
-    last = task.messages[-1]
-    if (
-        last.role == "user" and last.origin == "engine"
-    ):  # `conversation.user(...)`, called by who starts the run
-        task = replace_last(task, dataclasses.replace(last, origin="caller"))
-    return _replace_system(task, system) if system else task
-
-
-def _replace_system(task: Conversation, text: str) -> Conversation:
-    """Return a conversation with that system message in place of its own."""
-    first, rest = task.messages[0], task.messages
-    if first.role == "system":
-        if first.content == text:
-            return task
-        rest = rest[1:]
-    label, untrusted = task.label, task.untrusted
-    replaced = Conversation([Message("system", text), *rest])
-    return replaced.with_provenance(
-        highest((label, replaced.label)), untrusted=untrusted or replaced.untrusted
-    )

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
@@ -12,6 +11,13 @@ from ._internal.sync import LOOP_THREAD
 from ._kernel.control.inbox_poller import InboxWatcher
 from ._kernel.control.run_control import RunControl
 from ._kernel.session.instructions import Instructions
+from ._kernel.session.service_checks import (
+    accepted_versions,
+    check_providers,
+    check_services,
+    check_settings,
+    check_version,
+)
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .agents.agent import Agent, AgentDefinition, define_agent
 from .agents.recorded_engine import build_recorded
@@ -107,9 +113,9 @@ class Runtime(Services):
         knowledge: Knowledge | KnowledgeBridge | None = None,
     ) -> None:
         provider, owned = _resolve_provider(provider)
-        _check_settings(limits, approver, on_unknown, lease, providers, observers)
-        watching, named = tuple(observers), _check_providers(provider, providers)
-        _check_services(
+        check_settings(limits, approver, on_unknown, lease, providers, observers)
+        watching, named = tuple(observers), check_providers(provider, providers)
+        check_services(
             watching, journal=journal, gate=gate, breakers=breakers, context=context, clock=clock,
             redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
         clock, journal = _choose_storage(clock, journal)
@@ -120,7 +126,7 @@ class Runtime(Services):
             context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock, lease=lease,
             on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
-            classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=_check_version(app_version))  # fmt: skip
+            classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=check_version(app_version))  # fmt: skip
         vars(self).update(_owned_provider=owned, agents=Agents())  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
@@ -323,35 +329,11 @@ class Runtime(Services):
             await close()
 
 
-def accepted_versions(own: str, accepts: Iterable[str]) -> frozenset[str] | None:
-    """Return the versions whose runs are taken by code of the version `own`, `None` for all."""
-    if not isinstance(accepts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
-        raise ConfigError(f"accepts: must be a list of versions, got {accepts!r}")
-    named = (accepts,) if isinstance(accepts, str) else accepts
-    others = frozenset(_check_version(version, "accepts") for version in named)
-    if own:
-        return others | {own}
-    if others:
-        raise ConfigError(
-            f"accepts: a worker without a version takes every run, got {sorted(others)}; "
-            "pass Runtime(app_version=...) or leave it out"
-        )
-    return None
-
-
 def _wakes(info: RunInfo) -> bool:
     """Return whether a run continues without a person, now or at a time."""
     if info.status == "released":
         return True
     return info.status in ("suspended", "waiting") and info.wake_at > 0
-
-
-APP_VERSION = re.compile(r"[!-~]{0,128}")
-METHODS = {
-    "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit",
-    "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
-}  # fmt: skip
-"""A method of each service that other objects lack."""
 
 
 def _choose_storage(
@@ -390,77 +372,6 @@ def _resolve_provider(provider: Provider | str) -> tuple[Provider, Provider | No
 
 def _default(value: T | None, build: Callable[[], T]) -> T:
     return build() if value is None else value
-
-
-def _check_settings(
-    limits: object,
-    approver: object,
-    on_unknown: object,
-    lease: object,
-    providers: object,
-    observers: object,
-) -> None:
-    """Raise `ConfigError` for an invalid setting."""
-    is_number = isinstance(lease, (int, float))
-    if lease is not None and not (is_number and 0 < cast(float, lease) < math.inf):
-        raise ConfigError(f"lease: must be seconds above 0, or None, got {lease!r}")
-    if on_unknown not in ("tell", "ask", "stop"):
-        raise ConfigError(
-            f'on_unknown: must be "tell", "ask" or "stop", got {on_unknown!r}'
-        )
-    if limits is not None and not isinstance(limits, Limits):
-        raise ConfigError(f"limits: must be Limits(...), got {limits!r}")
-    is_approver = isinstance(approver, Suspend) or callable(approver)
-    if approver is not None and not is_approver:
-        raise ConfigError(
-            f"approver: must be None, Suspend() or an async function, got {approver!r}"
-        )
-    if providers is not None and not isinstance(providers, Mapping):
-        raise ConfigError(f"providers: must be a mapping, got {providers!r}")
-    if not isinstance(observers, Iterable):
-        raise ConfigError(f"observers: must be a list, got {observers!r}")
-
-
-def _check_version(version: object, field: str = "app_version") -> str:
-    if isinstance(version, str) and APP_VERSION.fullmatch(version):
-        return version
-    raise ConfigError(
-        f"{field}: must be at most 128 printable characters without spaces, got {version!r}"
-    )
-
-
-def _check_providers(
-    provider: object, named: Mapping[str, Provider] | None
-) -> dict[str, Provider]:
-    """Return the named providers; raise `ConfigError` for one without the method of a provider."""
-    _check_method("provider", provider, METHODS["provider"])
-    found = dict(named or {})
-    for name, other in found.items():
-        _check_method(f"providers[{name!r}]", other, METHODS["provider"])
-    return found
-
-
-def _check_services(observers: Iterable[object], **services: object) -> None:
-    """Raise `ConfigError` for a service without the method of its kind."""
-    for observer in observers:
-        _check_method("observers", observer, "__call__")
-    for field, service in services.items():
-        if service is not None:
-            _check_method(field, service, METHODS[field])
-
-
-def _check_method(field: str, service: object, method: str) -> None:
-    if not isinstance(service, type) and callable(getattr(service, method, None)):
-        return
-    hint = ""
-    if field == "journal" and isinstance(service, str):
-        hint = f", like SQLiteJournal({service!r})"
-    found = type(service).__name__
-    if isinstance(service, type):
-        found = f"the class {service.__name__}"
-    raise ConfigError(
-        f"{field}: needs an object with a method `{method}`{hint}, got {found}"
-    )
 
 
 def _build_redactor(redactor: Redactor | None, *sources: object) -> Redactor:

@@ -12,6 +12,7 @@ from ._kernel.durability.deaths import Deaths, count_deaths
 from ._kernel.durability.transitions import close, park
 from ._kernel.phases.output_type import describe_type
 from ._kernel.session.claim import ALONE
+from ._kernel.session.service_checks import accepted_versions
 from ._kernel.session.session import SUSPEND_REASON
 from .engine import LoopEngine
 from .errors import (
@@ -30,7 +31,7 @@ from .journals.base import RunInfo
 from .journals.claims import LeaseWatch, find_ending, get_watch, is_orphaned
 from .plugins import available_engines
 from .result import Result
-from .runtime import Runtime, accepted_versions
+from .runtime import Runtime
 
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
 ISOLATION_PATIENCE = 60.0

@@ -7,8 +7,8 @@ from typing import Annotated, Never, TypeAlias
 import typer
 
 from .._internal.version import __version__
+from .._kernel.session.service_checks import accepted_versions
 from ..errors import ConfigError
-from ..runtime import accepted_versions
 from .config import CommandOptions
 from .control import commands
 from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_error

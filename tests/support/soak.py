@@ -44,7 +44,11 @@ from random_faults import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_
 
 AT_ONCE = 50
 KEPT = 300  # finished runs that the journal in memory keeps
+RUNS_A_STRETCH = 700  # at least, however slow the machine: what is made once for each kind of call is made in the first
 SEED = 20_260
+THREADS = (
+    24  # of the pool for tools, which keeps idle ones: each rest begins with as many
+)
 PATIENCE = 60.0  # seconds for what was left behind to come to its end
 LIMITS = Limits(timeout=3.0, tool_timeout=0.1, max_llm_calls=40)
 ENGINES = sorted(available_engines())
@@ -243,13 +247,13 @@ class Soak:
         self._stopped = True
 
     async def run(self, seconds: float, stretches: int) -> None:
-        """Work in stretches of equal length, with a rest after each; the first of them is the warm-up."""
+        """Work in stretches of equal length, longer where it is slow, with a rest after each; the first is the warm-up."""
         for _ in range(stretches):
             await self._stretch(seconds / stretches)
             await self._rest()
 
     async def _stretch(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+        until, enough = time.monotonic() + seconds, self.ended + RUNS_A_STRETCH
         path = self._folder / f"runs-{self.ended}.db"
         on_file = Place(SQLiteJournal(path), self.trouble, self._breakers)
         self._stopped = False
@@ -258,8 +262,8 @@ class Soak:
                 asyncio.ensure_future(self._work((self._in_memory, on_file)[n % 2]))
                 for n in range(AT_ONCE)
             ]
-            while (left := until - time.monotonic()) > 0:
-                await asyncio.sleep(min(left, 1.0))
+            while (left := until - time.monotonic()) > 0 or self.ended < enough:
+                await asyncio.sleep(min(left, 1.0) if left > 0 else 0.1)
                 print(
                     SAMPLE.dump_json(
                         Sample.now(time.monotonic() - self._began)
@@ -305,6 +309,8 @@ class Soak:
             await plain.engine("react").run("Which colour?")
         del plain
         runtime = self._in_memory.runtime
+        met = threading.Barrier(THREADS)
+        await asyncio.gather(*(runtime.threads.run(met.wait) for _ in range(THREADS)))
         self.report.registries.append({
             "runs kept": len(self._in_memory.journal.runs()), "at work": len(ACTIVE_TOKENS),
             "setups": len(runtime.setups), "retry budgets": len(runtime.retry_budgets),

@@ -24,6 +24,8 @@ from ._internal.sync import LOOP_THREAD
 from ._internal.version import __version__
 from ._kernel.durability.fork import fork
 from ._kernel.durability.history import (
+    NO_TURN,
+    TurnStart,
     begin_whole,
     open_conversation,
     refer,
@@ -81,6 +83,8 @@ class RunOptions(TypedDict, total=False):
     """Names and values to find the run by, such as the name of a user."""
     thread: str
     """The name of the conversation that the run is a part of."""
+    turn: TurnStart
+    """Which turn of a thread the run is; `Thread` passes it."""
     sampling: Sampling
     """Settings of the calls of the run's own model; those of a single call take precedence. No secret: they are recorded."""
 
@@ -352,6 +356,7 @@ class LoopEngine(Options):
         saga: bool = False,
         tags: Mapping[str, str] | None = None,
         thread: str = "",
+        turn: TurnStart = NO_TURN,
         sampling: Sampling = Sampling(),
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
@@ -365,11 +370,10 @@ class LoopEngine(Options):
         header = RunHeader(
             run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
             tags=_redact_tags(services, tags), app_version=services.app_version, agent=services.agent_name,
-            thread=services.redactor.redact_text(check_thread(thread)))  # fmt: skip
+            thread=services.redactor.redact_text(check_thread(thread)), first_turn=turn.is_first)  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
         model = None if output is None else output.name
-        session.journal_id = getattr(services.journal, "id", "")
         session.saga, session.sampling = saga, sampling
         session.name(header.tags, header.thread)
         session.delimiter = delimiter_of(run_id, created)
@@ -377,9 +381,9 @@ class LoopEngine(Options):
         started = RunStarted(
             self.name, options, opaque, messages, to_jsonable_python(services.limits), model, deps is not None, saga,
             __version__, created, session.delimiter, read.label, services.app_version, dict(header.tags), header.thread,
-            header.agent, session.journal_id, sampling.options, REVISION, read.untrusted, follows,
+            header.agent, session.journal_id, sampling.options, REVISION, read.untrusted, follows, turn.commands,
         )  # fmt: skip
-        session.writer.begin(started, begin_whole(started, conversation))
+        session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 
     def _encode(self, options: dict[str, Json]) -> str:

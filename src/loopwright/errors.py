@@ -5,6 +5,7 @@ LoopwrightError
 │   └── UnknownRun         the journal has no run of that id
 ├── PhaseError             the verbs of a run were called out of order
 ├── RunBusy                another live process or task owns the run
+├── ThreadBusy             the last turn of a thread is at work, or waits for something else than a message
 ├── ReplayDivergence       the engine asks for something else than the journal recorded
 ├── JournalError           the journal failed to store or read an entry
 │   └── Fenced             another worker took the run over
@@ -30,6 +31,7 @@ LoopwrightError
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 
 class LoopwrightError(Exception):
@@ -75,6 +77,33 @@ class RunBusy(LoopwrightError):
 
     Wait for that owner, or pass `take_over=True` to fence it off.
     """
+
+
+class ThreadBusy(LoopwrightError):
+    """Raised when a thread takes no message now, since its last turn has not ended.
+
+    Send the message again once it has. A turn that waits is continued by `Thread.resume`, once its questions are
+    decided: `runtime.control(error.run_id)`. Nothing of the message was stored.
+
+    Args:
+        run_id: the turn, as a run.
+        status: that of the run: running, waiting, suspended or parked.
+        questions: what it wants decided, as in `Result.pending`.
+    """
+
+    run_id, status = "", ""
+    questions: tuple[Any, ...] = ()
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        questions: tuple[Any, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.run_id, self.status, self.questions = run_id, status, questions
 
 
 class ReplayDivergence(LoopwrightError):

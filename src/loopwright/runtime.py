@@ -186,7 +186,7 @@ class Runtime(Services):
         definition = AgentDefinition(
             name, instructions, tools, output, description, limits
         )
-        return self.agents.add(define_agent(self, engine, definition))
+        return self.agents.add(define_agent(self, engine, definition, self.agents))
 
     async def resume(
         self,

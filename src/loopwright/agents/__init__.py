@@ -9,7 +9,11 @@ if TYPE_CHECKING:
     from .agent import InstructionContext as InstructionContext
     from .agent import Instructions as Instructions
     from .registry import Agents as Agents
+    from .thread import Thread as Thread
+    from .thread import TurnOptions as TurnOptions
+    from .thread_message import Busy as Busy
     from .tool import History as History
+    from .turn import Turn as Turn
 
 if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -17,6 +21,9 @@ if not TYPE_CHECKING:
         {
             ".agent": ("Agent", "InstructionContext", "Instructions"),
             ".registry": ("Agents",),
+            ".thread": ("Thread", "TurnOptions"),
+            ".thread_message": ("Busy",),
             ".tool": ("History",),
+            ".turn": ("Turn",),
         },
     )

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
@@ -27,6 +28,8 @@ from ..result import Result
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry, Tools
 from .recorded_engine import build_recorded
+from .thread import Thread, TurnOptions
+from .thread_message import Busy
 from .tool import History, build_child_call, read_input
 
 Answer = TypeVar("Answer", covariant=True)
@@ -80,6 +83,10 @@ class Agent(Generic[Answer]):
     engine: LoopEngine
     description: str = ""
     output: type[Any] | None = None
+    agents: Mapping[str, "Agent[Any]"] = dataclasses.field(
+        default_factory=dict[str, "Agent[Any]"], repr=False
+    )
+    """The agents of its runtime, by name."""
 
     @overload
     async def run(
@@ -178,6 +185,16 @@ class Agent(Generic[Answer]):
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, output=output, **options))
 
+    def thread(
+        self,
+        id: str,
+        *,
+        busy: Busy = "wait",
+        **options: Unpack[TurnOptions],
+    ) -> Thread[Answer]:
+        """Return the conversation of that id with this agent, which the journal keeps; see `Thread`."""
+        return Thread(self, id, busy=busy, **options)
+
     def _check_deps(self, deps: object) -> None:
         """Raise `ConfigError` for dependencies that do not fill the template of the instructions."""
         instructions = self.engine.runtime.instructions
@@ -235,14 +252,17 @@ class Agent(Generic[Answer]):
 
 
 def define_agent(
-    runtime: Services, engine: str | LoopEngine, definition: AgentDefinition
+    runtime: Services,
+    engine: str | LoopEngine,
+    definition: AgentDefinition,
+    agents: Mapping[str, Agent[Any]],
 ) -> Agent[Any]:
-    """Return an agent on the services of a runtime."""
+    """Return an agent on the services of a runtime, beside the other agents of that."""
     services = definition.adapt(runtime)
     if isinstance(engine, str):
         engine = load_engine_class(engine)(services)
-    own = rebind(engine, services)
-    return Agent(definition.name, own, definition.description, definition.output)
+    own, about = rebind(engine, services), definition.description
+    return Agent(definition.name, own, about, definition.output, agents)
 
 
 def rebind(engine: LoopEngine, services: Services) -> LoopEngine:

@@ -148,7 +148,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     `app_version` is that of the application's code, `Runtime(app_version=...)`; `tags`, `thread` and `agent` are what the
     application said of the run. `journal_id` begins the idempotency keys of its calls. `sampling` is
     what `run(..., sampling=)` was given. `revision` says by which rules its phases work (`REVISION`), so that a run is
-    resumed as it was begun. `untrusted` says whether any of what it was given came from outside.
+    resumed as it was begun. `untrusted` says whether any of what it was given came from outside. A turn of a thread
+    begins with the messages that were sent to the turn before by `commands` of these numbers, and that it did not take.
     """
 
     engine: Annotated[str, public(log="")]
@@ -174,6 +175,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     revision: int = 0
     untrusted: bool = False
     follows: Follows | None = None
+    commands: tuple[int, ...] = ()
 
     def to_stored(self) -> "RunStarted":
         """Return it with messages that are stored without what they do not say."""
@@ -327,7 +329,8 @@ class RunFinished(DescribedEvent, heading="end"):
     entries of early versions. Its conversation is the first `kept` messages of the one that it began with, and those that
     it `added`: a text names an entry that a message is made of. Early versions kept all of it in `messages`.
     `answer_key` is the key of the model call whose reply has the answer; then the answer is stored in that reply alone.
-    `renderer` is the version of the rules by which messages are made of entries.
+    `renderer` is the version of the rules by which messages are made of entries. `agent` is the name of the agent that
+    ended it, and that the next turn of its thread begins with.
     """
 
     status: Annotated[Status, STATUS]
@@ -346,6 +349,7 @@ class RunFinished(DescribedEvent, heading="end"):
     kept: int = 0
     answer_key: str = ""
     renderer: int = 1
+    agent: str = ""
 
     def to_stored(self) -> Any:
         """Return it without what another entry has, or what messages do not say."""

@@ -41,6 +41,20 @@ def format_id_taken(run_id: str) -> str:
     return f"run_id {run_id!r} exists already: resume it, or choose another id"
 
 
+TURN_PREFIX = "t:"
+"""What the ids of the turns of threads begin with."""
+
+
+def is_turn_id(run_id: str) -> bool:
+    """Whether a run is a turn of a thread, by its id."""
+    return run_id.startswith(TURN_PREFIX)
+
+
+def format_thread_taken(thread: str) -> str:
+    """Return the error text for the first turn of a thread that has turns."""
+    return f"thread {thread!r} exists already: continue it, delete it, or choose another id"
+
+
 class EarlierRunGone(JournalError):
     """The run that a new one continues is not in the journal, or not as it was; nothing was stored."""
 
@@ -55,7 +69,8 @@ class RunHeader:
     """What a journal stores of a new run beside its entries; `lease` is the first owner's, in seconds.
 
     The other fields are those of `RunInfo`, except that `follows_entry` is the number and the hash of the entry of the run
-    `follows` that must be there when the first entries are stored; else that fails with `EarlierRunGone`.
+    `follows` that must be there when the first entries are stored; else that fails with `EarlierRunGone`. With
+    `first_turn`, that is a `ConfigError` where the journal has a turn of the same `thread` (`is_turn_id`).
     """
 
     run_id: str
@@ -75,6 +90,7 @@ class RunHeader:
     agent: str = ""
     follows: str | None = None
     follows_entry: tuple[int, str] | None = None
+    first_turn: bool = False
 
     def to_run_info(self, now: ClockReading) -> "RunInfo":
         """Return the new run, without entries, with a lease that begins now."""
@@ -82,7 +98,7 @@ class RunHeader:
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
         lease = Lease.begin(fields.pop("lease"), now)
-        del fields["follows_entry"]
+        del fields["follows_entry"], fields["first_turn"]
         return RunInfo(
             **fields,
             status="running",

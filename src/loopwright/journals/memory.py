@@ -22,6 +22,8 @@ from .base import (
     encode_command_body,
     format_earlier_gone,
     format_id_taken,
+    format_thread_taken,
+    is_turn_id,
     verify_chain,
 )
 from .claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
@@ -143,6 +145,8 @@ class MemoryJournal(RequestReader):
         """Add the run of a claim."""
         if header.run_id in self._runs:
             raise ConfigError(format_id_taken(header.run_id))
+        if header.first_turn:
+            self._check_first_turn(header.thread)
         if header.follows and header.follows_entry:
             self._check_earlier(header.follows, *header.follows_entry)
         info = header.to_run_info(ClockReading.take(self._clock))
@@ -152,6 +156,12 @@ class MemoryJournal(RequestReader):
         self._threads.setdefault(root, []).append(header.run_id)
         self._ended.pop(root, None)
         claim.header, claim.lease_until = None, info.lease_until
+
+    def _check_first_turn(self, thread: str) -> None:
+        """Raise `ConfigError` if a thread has turns."""
+        turns = filter(is_turn_id, self._runs)
+        if any(self._runs[one].info.thread == thread for one in turns):
+            raise ConfigError(format_thread_taken(thread))
 
     def _check_earlier(self, run_id: str, seq: int, hash: str) -> None:
         """Raise `EarlierRunGone` unless a run has an entry with that hash."""

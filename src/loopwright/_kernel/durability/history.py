@@ -176,8 +176,32 @@ def refer(header: RunHeader, follows: Follows | None) -> RunHeader:
     return dataclasses.replace(header, follows=follows.run_id, follows_entry=entry)
 
 
-def begin_whole(started: RunStarted, conversation: Conversation) -> RunStarted:
-    """Return the first entry of a run as that of one that holds all its messages itself."""
+@dataclasses.dataclass(frozen=True)
+class TurnStart:
+    """How a run begins as a turn of a thread, which `Thread` says of it.
+
+    Args:
+        is_first: whether it begins the thread, so that it is refused where the journal has a turn of it.
+        commands: the numbers of the messages to the turn before that the run begins with.
+    """
+
+    is_first: bool = False
+    commands: tuple[int, ...] = ()
+
+
+NO_TURN = TurnStart()
+"""A run that is not a turn of a thread."""
+
+
+def begin_whole(
+    started: RunStarted, conversation: Conversation, turn: TurnStart
+) -> RunStarted | None:
+    """Return the first entry of a run as that of one that holds all its messages itself.
+
+    `None` for a turn: it must not bring back a thread that was deleted meanwhile.
+    """
+    if turn is not NO_TURN:
+        return None
     return dataclasses.replace(started, messages=conversation.messages, follows=None)
 
 

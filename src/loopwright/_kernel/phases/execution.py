@@ -296,7 +296,7 @@ class Execution:
             outcome.status, outcome.stop_reason, outcome.answer, self._dump(output), outcome.record_error(),
             budget.usage, budget.llm_calls, budget.tool_calls, turns, (),
             session.sensitivity.label, session.sensitivity.untrusted, added, kept,
-            session.answers.get(outcome.answer or "", ""), RENDERER,
+            session.answers.get(outcome.answer or "", ""), RENDERER, session.services.agent_name,
         )  # fmt: skip
 
     def _dump(self, output: Any) -> Json:

@@ -61,8 +61,11 @@ class JournalWriter:
         self._held: list[tuple[str, Event]] | None = None
         """What is to be recorded once the replay has ended; `None` before and after it."""
 
-    def begin(self, started: RunStarted, whole: RunStarted) -> None:
-        """Record the first entry of a run; `whole` takes its place where what it continues was deleted."""
+    def begin(self, started: RunStarted, whole: RunStarted | None) -> None:
+        """Record the first entry of a run; `whole` takes its place where what it continues was deleted.
+
+        Without that the run then fails, and nothing of it is stored.
+        """
         self._whole_start = whole
         self.record("", started)
 

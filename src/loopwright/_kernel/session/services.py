@@ -21,6 +21,7 @@ from ...journals.base import Journal
 from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
 from ...limits import Limits
+from ...messages import Conversation
 from ...providers.base import Provider, Sampling
 from ...providers.context import ContextPolicy, TokenMeter
 from ...providers.prices import Prices
@@ -67,6 +68,10 @@ class Services:
     token_meters: defaultdict[str, TokenMeter] = dataclasses.field(
         default_factory=lambda: defaultdict(TokenMeter)
     )
+    turn_ends: dict[str, Conversation] = dataclasses.field(
+        default_factory=dict[str, Conversation]
+    )
+    """The conversations with which turns of threads ended, by the hash of their last entry: a few of them."""
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
     agent_name: str = ""

@@ -72,7 +72,8 @@ class Session:
         self.seed = replay.seed or claim.run_id
         self.delimiter = delimiter_of(claim.run_id)
         """What encloses text from outside, in the prompts of this run."""
-        self.saga, self.journal_id, self.revision = False, "", REVISION
+        self.saga, self.revision = False, REVISION
+        self.journal_id: str = getattr(services.journal, "id", "")
         self.sampling = Sampling()
         if started is not None:
             self.delimiter = started.boundary or self.delimiter

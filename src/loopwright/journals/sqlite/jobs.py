@@ -16,11 +16,13 @@ from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, Unknow
 from ...events.entry import Entry
 from ...events.request_records import ContentStored
 from ..base import (
+    TURN_PREFIX,
     Claim,
     EarlierRunGone,
     RunHeader,
     format_earlier_gone,
     format_id_taken,
+    format_thread_taken,
 )
 from ..claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from ..leases import Lease
@@ -57,6 +59,7 @@ _RENEW = """UPDATE runs SET lease_until = ?, lease_seconds = ?, lease_beat = ?, 
             WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"""
 
 _HAS_ENTRY = "SELECT 1 FROM events WHERE run_id = ? AND seq = ? AND hash = ?"
+_HAS_TURN = f"SELECT 1 FROM runs WHERE thread = ? AND thread != '' AND run_id GLOB '{TURN_PREFIX}*'"  # noqa: S608 - a constant
 _HAS_RUN = "SELECT 1 FROM runs WHERE run_id = ? AND owner = ?"
 
 _columns = operator.attrgetter(
@@ -197,6 +200,8 @@ def _insert_run(
         found = cursor.execute(_HAS_ENTRY, (header.follows, seq, digest))
         if found.fetchone() is None:
             raise EarlierRunGone(format_earlier_gone(header.follows))
+    if header.first_turn and cursor.execute(_HAS_TURN, (header.thread,)).fetchone():
+        raise ConfigError(format_thread_taken(header.thread))
     row = (
         header.run_id,
         header.engine,

@@ -1,0 +1,291 @@
+"""Thread: a conversation with an agent that the journal keeps, with a run for each turn."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
+
+from .._internal.sync import LOOP_THREAD
+from .._kernel.control.commands import is_filled_text
+from .._kernel.durability.history import TurnStart
+from ..attachments import Attachment
+from ..engine import LoopEngine, ResumeOptions, RunOptions, Task
+from ..errors import ConfigError
+from ..events.entry import Entry
+from ..handle import RunHandle
+from ..journals.base import RunInfo
+from ..journals.listing import check_tags, check_thread
+from ..messages import Conversation, Message
+from ..providers.base import Sampling
+from ..result import Result
+from .thread_message import BUSY, Busy, ThreadMessage, Turns
+from .thread_record import ThreadRecord
+from .turn import Turn
+
+Answer = TypeVar("Answer", covariant=True)
+Model = TypeVar("Model")
+
+
+class TurnOptions(TypedDict, total=False):
+    """The options of a turn: those of a run that a thread leaves open."""
+
+    deps: object
+    """What the tools get as `ToolContext.deps`; a turn that is resumed first gets the same."""
+    saga: bool
+    """Whether to undo what its tools did (`@tool(compensate=...)`) unless the turn completes."""
+    tags: Mapping[str, str]
+    """Names and values to find the turn by; those of the thread and those of the turn are put together."""
+    sampling: Sampling
+    """Settings of the calls of the engine's own model."""
+    attachments: Iterable[Attachment]
+    """Images and documents that come with the text."""
+
+
+class ThreadAgent(Protocol):
+    """What a thread needs of an `Agent`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def engine(self) -> LoopEngine:
+        """Its engine."""
+        ...
+
+    @property
+    def output(self) -> type[Any] | None:
+        """The type as which its answers are read."""
+        ...
+
+    @property
+    def agents(self) -> Mapping[str, "ThreadAgent"]:
+        """The agents of its runtime, by name."""
+        ...
+
+    def start(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = ...,
+        deltas: Literal[False] = ...,
+        **options: Unpack[RunOptions],
+    ) -> RunHandle[Entry, Any]:
+        """Return a handle on a new run."""
+        ...
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Any] | None = ...,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Any]:
+        """Continue a run where its journal ends."""
+        ...
+
+
+class Thread(Generic[Answer]):
+    """A conversation with an agent that lasts: each message is a run that continues the one before.
+
+    `Agent.thread` opens one. All of it is in the journal, so any process may take the next turn; nothing is stored
+    before the first one. Only one turn is at work at a time.
+
+    Args:
+        agent: the agent with which it begins, or that it was switched to.
+        id: its name, of 1 to 256 printable characters, such as that of a user; the journal lists runs by it.
+        busy: whether a message waits while the turn before is at work, or is refused; see `run`.
+        options: options of each turn, unless its own say otherwise.
+    """
+
+    def __init__(
+        self,
+        agent: ThreadAgent,
+        id: str,
+        *,
+        busy: Busy = "wait",
+        **options: Unpack[TurnOptions],
+    ) -> None:
+        services = agent.engine.runtime
+        if not check_thread(id):
+            raise ConfigError(f"id: must be a text, got {id!r}; name the thread")
+        if services.redactor.redact_text(id) != id:
+            raise ConfigError("id: holds a secret; name the thread in another way")
+        self.id, self._agent = id, agent
+        self._busy: Busy = _check_busy(busy)
+        self._options = _check_options(options)
+        self._record = ThreadRecord(services, id, agent.name)
+
+    def __repr__(self) -> str:
+        return f"Thread({self._agent.name!r}, {self.id!r})"
+
+    @overload
+    async def run(
+        self,
+        text: str,
+        *,
+        output: None = ...,
+        busy: Busy | None = ...,
+        timeout: float | None = ...,
+        **options: Unpack[TurnOptions],
+    ) -> Result[Answer | None]: ...
+    @overload
+    async def run(
+        self,
+        text: str,
+        *,
+        output: type[Model],
+        busy: Busy | None = ...,
+        timeout: float | None = ...,
+        **options: Unpack[TurnOptions],
+    ) -> Result[Model | None]: ...
+    async def run(
+        self,
+        text: str,
+        *,
+        output: type[Any] | None = None,
+        busy: Busy | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> Result[Any]:
+        """Say something to the agent; return the result of the turn, as `Agent.run` does.
+
+        A turn whose process died is resumed first. If the turn before waits with a question to the user, the text is its
+        answer, and the result that of the turn which it continues.
+
+        Args:
+            text: what a person says.
+            output: the type as which the answer is read; by default the agent's.
+            busy: "wait" for the end of a turn at work, or "refuse" the text with `ThreadBusy`. By default the thread's.
+                A turn that waits for an approval, or is suspended or parked, is `ThreadBusy` in any case.
+            timeout: how many seconds to wait for the turn before, be it at work or blocked; then `ThreadBusy`.
+            options: see `TurnOptions`.
+        """
+        given = _merge_options(self._options, _check_options(options))
+        message = _build_message(text, given.pop("attachments", ()))
+        turns = self._build_turns(output, given)
+        mode: Busy = self._busy if busy is None else _check_busy(busy)
+        _check_timeout(timeout)
+        return await ThreadMessage(self._record, turns, message, mode, timeout).send()
+
+    def run_sync(
+        self,
+        text: str,
+        *,
+        output: type[Any] | None = None,
+        busy: Busy | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> Result[Any]:
+        """`run` for synchronous callers; works in Jupyter and beside a running loop."""
+        work = self.run(text, output=output, busy=busy, timeout=timeout, **options)
+        return LOOP_THREAD.run(work)
+
+    async def resume(
+        self, *, output: type[Any] | None = None, deps: object = None
+    ) -> Result[Any]:
+        """Continue the last turn where its journal ends, once what it waits for is decided; return its result.
+
+        A turn that has ended gives its recorded result. Raises `ConfigError` for a thread without turns, `RunBusy` for a
+        turn at work.
+        """
+        last = await self._record.find_last()
+        if last is None:
+            raise ConfigError(f"thread {self.id!r} has no turn to resume")
+        given = {} if deps is None else {"deps": deps}
+        options = _merge_options(self._options, given)
+        return await self._build_turns(output, options).resume(last.info)
+
+    async def history(self) -> Conversation:
+        """Return what was said so far, as the next turn continues it.
+
+        Where a turn ended without an answer, it says `[no answer: REASON]`.
+        """
+        last = await self._record.find_last()
+        return Conversation() if last is None else await self._record.read_history(last)
+
+    async def turns(self) -> list[Turn]:
+        """Return the turns, the oldest first, with the one at work or waiting."""
+        await self._record.find_last()
+        return await self._record.read_turns()
+
+    def _build_turns(
+        self, output: type[Any] | None, options: Mapping[str, Any]
+    ) -> Turns:
+        """Return how this process runs the turns."""
+
+        async def begin(
+            conversation: Conversation, agent: str, run_id: str, start: TurnStart
+        ) -> Result[Any]:
+            speaker = self._find_agent(agent)
+            named = {"run_id": run_id, "thread": self.id, "turn": start}
+            given = cast("RunOptions", {**options, **named})
+            return await speaker.start(conversation, output=output, **given).result()
+
+        async def resume(info: RunInfo) -> Result[Any]:
+            speaker = self._find_agent(info.agent)
+            deps = options.get("deps")
+            return await speaker.resume(info.run_id, output=output, deps=deps)
+
+        return Turns(begin, resume)
+
+    def _find_agent(self, name: str) -> ThreadAgent:
+        if name in ("", self._agent.name):
+            return self._agent
+        found = self._agent.agents.get(name)
+        if found is None:
+            raise ConfigError(
+                f"thread {self.id!r} continues with agent {name!r}, which this runtime does not have; "
+                f"define it with runtime.agent({name!r}, ...)"
+            )
+        return found
+
+
+def _build_message(text: object, attachments: Any) -> Message:
+    if not is_filled_text(text):
+        raise ConfigError(f"text: must be a text that says something, got {text!r:.80}")
+    return Message("user", text, attachments=tuple(attachments))
+
+
+def _check_busy(busy: Any) -> Busy:
+    if busy in BUSY:
+        return busy  # type: ignore[no-any-return]
+    known = " or ".join(map(repr, BUSY))
+    raise ConfigError(f"busy: must be {known}, got {busy!r}")
+
+
+def _check_timeout(timeout: object) -> None:
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if timeout is None or (is_number and 0 <= cast("float", timeout) < math.inf):
+        return
+    raise ConfigError(
+        f"timeout: must be seconds of at least 0, or None, got {timeout!r}"
+    )
+
+
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a turn; raise `ConfigError` for one that the thread decides."""
+    for name in options:
+        if name not in TurnOptions.__annotations__:
+            known = ", ".join(TurnOptions.__annotations__)
+            raise ConfigError(
+                f"{name}: a turn does not have this option; it has {known}"
+            )
+    check_tags(options.get("tags"))
+    return dict(options)
+
+
+def _merge_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a turn: those given, else the thread's own, and the tags of both."""
+    tags = {**check_tags(own.get("tags")), **check_tags(given.get("tags"))}
+    return {**own, **given, "tags": tags}

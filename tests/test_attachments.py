@@ -36,7 +36,8 @@ from loopwright.attachments import MAX_BYTES
 from loopwright.events import ModelRequested, RunFinished, RunStarted
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import ATTACHMENT_SIZE
-from loopwright.providers.context import SlidingContext, estimate_tokens
+from loopwright.providers.context.sliding_context import SlidingContext
+from loopwright.providers.context.tokens import estimate_tokens
 from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.testing.contracts.models import polite
 from sample_tools import look

@@ -33,6 +33,8 @@ UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "ca
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 
 
+MAX_GROWTH = 7
+"""How many conversations that it grew from a conversation knows, beside the last one."""
 ATTACHMENT_SIZE = 6_000  # bytes; about the 1,500 tokens that a large image or a page of a document costs
 
 
@@ -243,18 +245,28 @@ class Conversation:
     which the run ended.
     """
 
-    __slots__ = ("_joined", "digest", "label", "messages", "size", "untrusted")
+    __slots__ = (
+        "_joined",
+        "digest",
+        "grown_from",
+        "label",
+        "messages",
+        "size",
+        "untrusted",
+    )  # fmt: skip
     messages: tuple[Message, ...]
     digest: bytes
     size: int
     label: Label
     untrusted: bool
+    grown_from: tuple[tuple[int, bytes], ...]
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         messages = tuple(messages)
         for message in messages:
             _check_message(message)
         self.messages, self.digest, self.size, self.label, self.untrusted = (), b"", 0, "public", False  # fmt: skip
+        self.grown_from = ()
         self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
         self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
@@ -287,6 +299,8 @@ class Conversation:
         grown = object.__new__(type(self))
         grown.digest, grown.size = digest, size
         grown._joined = self._joined.copy()
+        begun = (len(self), self.digest)
+        grown.grown_from = (*self.grown_from[-MAX_GROWTH:], begun)
         grown.label = highest((self.label, *(one.label for one in messages)))
         grown.untrusted = self.untrusted or any(map(is_untrusted, messages))
         grown._take(self, messages)
@@ -390,6 +404,16 @@ class Conversation:
 
     def __repr__(self) -> str:
         return f"Conversation({list(self.messages)!r})"
+
+
+def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
+    """Whether a conversation is known to begin with the `length` messages of the one with that digest.
+
+    Only the last conversations that it grew from are known, so `False` says nothing.
+    """
+    begun = length, digest
+    is_same = begun == (len(conversation), conversation.digest)
+    return is_same or begun in conversation.grown_from
 
 
 def _build_result(observation: Observation) -> Message:

@@ -132,6 +132,7 @@ class Result(Generic[Output]):
         label: how sensitive what the run has read is. A run that is given the `answer` or the `conversation` starts
             with it, and as `untrusted` as this one is.
         untrusted: whether the run has read anything from outside.
+        trimmed: model calls that were not sent all of their conversation, since it did not fit.
     """
 
     answer: str | None
@@ -152,6 +153,7 @@ class Result(Generic[Output]):
     facts: tuple[FactNoted, ...] = dataclasses.field(default=(), repr=False)
     label: Label = dataclasses.field(default="normal", compare=False, repr=False)
     untrusted: bool = dataclasses.field(default=False, compare=False, repr=False)
+    trimmed: int = 0
 
     def __post_init__(self) -> None:
         """Give the answer and the conversation the label of the run, where that says something."""

@@ -37,7 +37,8 @@ from .labels import Classifier
 from .limits import Limits
 from .plugins import available_engines, build_provider, load_engine_class
 from .providers.base import Provider
-from .providers.context import ContextPolicy, SlidingContext
+from .providers.context.base import ContextPolicy, FittingPolicy
+from .providers.context.choice import choose_policy
 from .providers.prices import Price, Prices
 from .resilience.circuit_breaker import CircuitBreakers
 from .resilience.timeouts import WorkerThreads
@@ -99,7 +100,7 @@ class Runtime(Services):
         limits: Limits | None = None,
         approver: Approver | Suspend | None = None,
         breakers: CircuitBreakers | None = None,
-        context: ContextPolicy | None = None,
+        context: ContextPolicy | FittingPolicy | None = None,
         observers: Iterable[Observer] = (),
         providers: Mapping[str, Provider] | None = None,
         clock: Clock | None = None,
@@ -116,14 +117,14 @@ class Runtime(Services):
         check_settings(limits, approver, on_unknown, lease, providers, observers)
         watching, named = tuple(observers), check_providers(provider, providers)
         check_services(
-            watching, journal=journal, gate=gate, breakers=breakers, context=context, clock=clock,
+            watching, journal=journal, gate=gate, breakers=breakers, clock=clock,
             redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
         clock, journal = _choose_storage(clock, journal)
         registry, bridge = _build_registry(tools, profile, knowledge)
         super().__init__(
             provider=provider, tools=registry, journal=journal, gate=_default(gate, DefaultGate), approver=approver,
             breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
-            context=_default(context, SlidingContext), observers=watching, providers=named, clock=clock, lease=lease,
+            context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
             on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=check_version(app_version))  # fmt: skip

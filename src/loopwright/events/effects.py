@@ -56,6 +56,7 @@ class ModelRequested(DescribedEvent):
     call for: "plan", "judge". `label` is how sensitive the delivered texts of people are.
     `about` says in a line what was asked, for the error of a replay whose code asks for something else. `untrusted`
     says whether knowledge that is delivered came from outside. `request` is what was sent, for `Journal.request`.
+    `covers` is the number of messages that a context policy asks about, for a summary of them.
     """
 
     verb: Annotated[str, public("loopwright.verb")]
@@ -72,6 +73,7 @@ class ModelRequested(DescribedEvent):
     about: Annotated[str, CONTENT] = ""
     untrusted: bool = False
     request: RequestRecord | None = None
+    covers: int = 0
 
     def to_stored(self) -> Any:
         """Return the fields that say something."""
@@ -83,7 +85,8 @@ class ModelRequested(DescribedEvent):
     def summary(self) -> str:
         names = [name for name in (self.provider, self.model) if name]
         model = "/".join(names) or "asked"
-        return f"{model}, {self.purpose or f'turn {self.iteration}'}"
+        trimmed = "" if self.request is None else self.request.describe_trimmed()
+        return f"{model}, {self.purpose or f'turn {self.iteration}'}{trimmed}"
 
     def lines(self) -> list[tuple[str, str]]:
         # What is not trusted is the result of a tool, which has a line of its own.

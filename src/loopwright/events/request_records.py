@@ -11,6 +11,30 @@ REPEATED = ("answer", "thought")
 
 
 @dataclasses.dataclass(frozen=True)
+class ViewRecord:
+    """What of a conversation a model call sent, where something was left out; later calls of its scope only add to it.
+
+    Args:
+        length: the number of messages of the conversation; `digest` (hex) is that of these.
+        spans: the rows of messages that were sent: the index of the first, and that after the last.
+        notes: the codes of the messages that stand in the place of those left out.
+        summary_key: the key of the model call that wrote a summary among them; empty for none.
+        summarized: how many messages it stands for.
+    """
+
+    length: int
+    digest: str
+    spans: tuple[tuple[int, int], ...]
+    notes: tuple[str, ...] = ()
+    summary_key: str = ""
+    summarized: int = 0
+
+    def to_stored(self) -> Any:
+        """Return the fields that say something."""
+        return drop_defaults(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class RequestRecord:
     """What a model call sent to the runtime's provider, so that a journal can give the request back.
 
@@ -33,6 +57,7 @@ class RequestRecord:
         masked: the number of those that it masked.
         redacted: whether something secret was sent that no entry holds.
         renderer: the version of the rules by which messages are made of entries.
+        view: what of the conversation was sent, where that is not the view of the call before with what is new.
     """
 
     base: int = 0
@@ -51,10 +76,25 @@ class RequestRecord:
     masked: int = 0
     redacted: bool = False
     renderer: int = 1
+    view: ViewRecord | None = None
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether something of the conversation was not sent."""
+        return self.left_out > 0 or self.masked > 0
+
+    def describe_trimmed(self) -> str:
+        """Return what was not sent, to stand behind a line; empty if all was."""
+        counts = {"left out": self.left_out, "masked": self.masked}
+        parts = [f"{count} {what}" for what, count in counts.items() if count > 0]
+        return f", {' and '.join(parts)}" if parts else ""
 
     def to_stored(self) -> Any:
         """Return the fields that say something."""
-        return drop_defaults(self)
+        stored = drop_defaults(self)
+        if self.view is not None:
+            stored["view"] = self.view.to_stored()
+        return stored
 
 
 @dataclasses.dataclass(frozen=True)

@@ -330,7 +330,8 @@ class RunFinished(DescribedEvent, heading="end"):
     it `added`: a text names an entry that a message is made of. Early versions kept all of it in `messages`.
     `answer_key` is the key of the model call whose reply has the answer; then the answer is stored in that reply alone.
     `renderer` is the version of the rules by which messages are made of entries. `agent` is the name of the agent that
-    ended it, and that the next turn of its thread begins with.
+    ended it, and that the next turn of its thread begins with. `trimmed` is the number of model calls that were not sent
+    all of their conversation.
     """
 
     status: Annotated[Status, STATUS]
@@ -350,6 +351,7 @@ class RunFinished(DescribedEvent, heading="end"):
     answer_key: str = ""
     renderer: int = 1
     agent: str = ""
+    trimmed: Annotated[int, public("loopwright.trimmed")] = 0
 
     def to_stored(self) -> Any:
         """Return it without what another entry has, or what messages do not say."""

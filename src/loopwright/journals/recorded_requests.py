@@ -23,7 +23,7 @@ from ..events.request_records import (
 )
 from ..messages import Conversation, Message, ToolSpec
 from ..providers.base import OutputSchema, Request, Sampling, ToolChoice
-from ..providers.context import MASK_SIGN, mask_result
+from ..providers.context.sliding_context import MASK_SIGN, mask_result
 from ..providers.provider_tools import ProviderTool
 from .recorded_conversations import ReadableJournal, read_given
 from .recorded_messages import RecordedMessages, delimiter_of

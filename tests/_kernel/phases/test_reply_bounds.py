@@ -20,7 +20,7 @@ from loopwright.providers import (
     Request,
     Sampling,
 )
-from loopwright.providers.context import TokenMeter
+from loopwright.providers.context.tokens import TokenMeter
 from loopwright.testing import ScriptedProvider
 
 UNKNOWN = Capabilities()

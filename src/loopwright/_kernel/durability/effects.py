@@ -11,7 +11,7 @@ from ...events.branches import (
     TimeoutSet,
 )
 from ...events.control import FollowedUp
-from ...events.effect_key import EffectKey, call_key, is_substitute
+from ...events.effect_key import EffectKey, call_key, is_context, is_substitute
 from ...events.effects import (
     CallsProposed,
     ChildFinished,
@@ -191,12 +191,14 @@ class Effects:
     def first_unused(self, ignored: Container[str] = ()) -> str | None:
         """Return the key of the first recorded outcome that the code did not use.
 
+        A policy that asked a model what to send need not ask again.
         Steps of the calls that are `ignored` do not count.
         """
         unused = [
             key
             for key in self.outcomes.keys() - self._used
-            if (original := EffectKey.parse(key).original) not in self._used
+            if not is_context(key)
+            and (original := EffectKey.parse(key).original) not in self._used
             and original not in ignored
         ]
         return min(unused, key=self.seq, default=None)

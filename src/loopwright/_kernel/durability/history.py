@@ -66,7 +66,7 @@ class ContinuedConversation(Conversation):
         begun.history, begun.added, begun._messages = history, (), None
         begun.digest, begun.size = bytes.fromhex(follows.digest), follows.size
         begun.label, begun.untrusted = history.label, history.untrusted
-        begun._joined = {}
+        begun._joined, begun.grown_from = {}, ()
         return begun
 
     def __copy__(self) -> Self:
@@ -79,6 +79,7 @@ class ContinuedConversation(Conversation):
         )
         copied.label, copied.untrusted = self.label, self.untrusted
         copied.added, copied._messages = self.added, self._messages
+        copied.grown_from = self.grown_from
         return cast("Self", copied)
 
     @property

@@ -1,12 +1,13 @@
 """What a journal answers when the code of its run is executed again: four folds of its entries."""
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ReplayDivergence
-from ...events.effect_key import EffectKey, call_key
+from ...events.effect_key import EffectKey, call_key, is_context
 from ...events.effects import ChildFinished, ModelRequested, SleepSet, ToolFinished
 from ...events.entry import Entry, Event
 from ...events.run import RunForked, RunRetried, RunStarted
@@ -120,12 +121,15 @@ class Replay:
         return found
 
     def unfinished_places(self) -> set[str]:
-        """Return the places of all effects that had begun, or were decided about, without an outcome."""
+        """Return the places of all effects that had begun, or were decided about, without an outcome.
+
+        Those of a context policy are left out: it may not ask a model again.
+        """
         begun = {
             *self.effects.intents,
             *self.approvals.decided,
         } - self.effects.outcomes.keys()
-        keys = map(EffectKey.parse, begun)
+        keys = map(EffectKey.parse, itertools.filterfalse(is_context, begun))
         return {key.effect for key in keys if key.is_effect and not key.is_offer}
 
     def is_cancelled(self, key: str) -> bool:

@@ -4,9 +4,15 @@ import hashlib
 
 from pydantic_core import to_json
 
+from ...events.effect_key import EffectKey
 from ...events.effects import ModelRequested
 from ...events.entry import Entry
-from ...events.request_records import ContentStored, RequestChanged, RequestRecord
+from ...events.request_records import (
+    ContentStored,
+    RequestChanged,
+    RequestRecord,
+    ViewRecord,
+)
 from ...messages import Json
 from .effects import Readers
 
@@ -21,6 +27,12 @@ class RecordedRequests:
         """The last request of each call, by its key, with the number of its entry."""
         self.codes: dict[bytes, str] = {}
         """The codes of contents, by the hash of these."""
+        self.contents: dict[str, Json] = {}
+        """The contents by their codes."""
+        self.views: dict[str, ViewRecord] = {}
+        """The view that was recorded last in each scope."""
+        self.trimmed: set[str] = set()
+        """The keys of the calls that did not send all of their conversation."""
 
     def readers(self) -> Readers:
         """Return what reads each type of event."""
@@ -37,6 +49,10 @@ class RecordedRequests:
         if record is None:
             return
         self.by_seq[entry.seq], self.last[entry.key] = record, (entry.seq, record)
+        if record.view is not None:
+            self.views[EffectKey.parse(entry.key).path] = record.view
+        if record.is_trimmed:
+            self.trimmed.add(entry.key)
         for index, content in enumerate(record.contents):
             self._note(content, f"${entry.seq}.{index}")
 
@@ -45,3 +61,4 @@ class RecordedRequests:
 
     def _note(self, content: Json, code: str) -> None:
         self.codes[hashlib.sha256(to_json(content)).digest()] = code
+        self.contents[code] = content

@@ -35,6 +35,7 @@ from ..session.scope import Scope, fingerprint
 from ..session.services import Services
 from .act import FunctionInvoker
 from .approvals import Guard
+from .context_questions import ContextQuestions
 from .delegation import check_delegation
 from .gate import Clearance
 from .inference import Inference, Question, Reply
@@ -112,6 +113,7 @@ class Cycle:
             self.engine.sampling,
             Offers(session, services, self.permit_own),
             self.scope.engine_usage,
+            functools.partial(ContextQuestions, session),
         )
         self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
         calls = ToolCalls(session, services, self.clearance.version)

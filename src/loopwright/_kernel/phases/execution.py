@@ -258,7 +258,7 @@ class Execution:
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, turns, session.run_id,
             outcome.error, pending, head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
-            session.facts_below(), read.label, read.untrusted,
+            session.facts_below(), read.label, read.untrusted, len(session.requests.trimmed),
         )  # fmt: skip
 
     def _add_answer(self, conversation: Conversation, answer: str) -> Conversation:
@@ -297,6 +297,7 @@ class Execution:
             budget.usage, budget.llm_calls, budget.tool_calls, turns, (),
             session.sensitivity.label, session.sensitivity.untrusted, added, kept,
             session.answers.get(outcome.answer or "", ""), RENDERER, session.services.agent_name,
+            len(session.requests.trimmed),
         )  # fmt: skip
 
     def _dump(self, output: Any) -> Json:

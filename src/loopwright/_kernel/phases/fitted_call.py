@@ -11,7 +11,7 @@ from ...events.run import ErrorRecord
 from ...limits import MIN_OUTPUT, OpenCall
 from ...messages import Completion, Conversation
 from ...providers.base import Capabilities, CountingProvider, Provider, Request
-from ...providers.context import (
+from ...providers.context.tokens import (
     BYTES_PER_TOKEN,
     UNKNOWN_OUTPUT,
     is_about_tokens,
@@ -26,8 +26,10 @@ from ...providers.unseen_attachments import (
 )
 from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
+from ..session.recent_views import Shown
 from ..session.services import Services
 from ..session.session import Session
+from .context_view import ContextViews, Room
 from .model_call import ModelCall
 from .sent_request import SentRequest
 
@@ -44,6 +46,9 @@ class FittedCall:
         request: what is asked; its tools are left out of a conversation that neither may nor does call any.
     """
 
+    _shown: Shown
+    """What of the conversation is sent."""
+
     def __init__(
         self,
         session: Session,
@@ -52,9 +57,10 @@ class FittedCall:
         provider: Provider,
         request: Request,
         sent: SentRequest,
+        views: ContextViews,
     ) -> None:
         self._session, self._services, self._key = session, services, key
-        self._sent = sent
+        self._sent, self._views = sent, views
         self._provider, self._request = provider, request
         self._meter = services.token_meter(provider)
         self._failed = 0
@@ -91,8 +97,8 @@ class FittedCall:
         try:
             return await self._ask(request)
         except ContextTooLong as error:
-            size = request.conversation.size // BYTES_PER_TOKEN
-            smaller = self._services.context.fit(request.conversation, size // 2)
+            refused, room = self._shown, request.conversation.size // 2
+            smaller = await self._select(asked, Room(room, room), refused)
             if smaller == request.conversation:
                 raise
             self._record_failed(error)
@@ -107,14 +113,14 @@ class FittedCall:
     async def _fit(self, request: Request) -> Request:
         """Return the request with as much of its conversation as the model reads."""
         limit = self._find_limit(request)
-        fitted = self._shorten(request, limit)
+        fitted = await self._shorten(request, limit)
         provider = self._provider
         cannot_count = self._meter.refuses_counts
         if cannot_count or not isinstance(provider, CountingProvider):
             return fitted
         if 2 * self._meter.estimate(measure_request(fitted)) > limit:
             await self._count(provider, fitted)
-            return self._shorten(request, limit)
+            return await self._shorten(request, limit)
         return fitted
 
     def _find_limit(self, request: Request) -> int:
@@ -128,15 +134,23 @@ class FittedCall:
         reply = self._find_bound(request) or 0
         return able.context_tokens - min(reply, able.context_tokens // 3)
 
-    def _shorten(self, request: Request, limit: int) -> Request:
+    async def _shorten(self, request: Request, limit: int) -> Request:
         asked, services = request.conversation, self._services
-        room = self._meter.bytes_for(limit)
+        size = self._meter.bytes_for(limit)
         if (
             services.limits.context_tokens is None
         ):  # then the limit is that of all that is sent
-            room -= measure_request(request) - asked.size
-        fitted = services.context.fit(asked, max(room // BYTES_PER_TOKEN, 1))
+            size -= measure_request(request) - asked.size
+        size = max(size, BYTES_PER_TOKEN)
+        fitted = await self._select(asked, Room(size, size // 2))
         return dataclasses.replace(request, conversation=fitted)
+
+    async def _select(
+        self, asked: Conversation, room: Room, refused: Shown | None = None
+    ) -> Conversation:
+        """Return what the context policy sends of a conversation."""
+        self._shown = await self._views.select(asked, room, refused)
+        return self._shown.conversation
 
     async def _count(self, provider: CountingProvider, request: Request) -> None:
         """Learn how many tokens a request has from its provider; without a count, the estimate stays.
@@ -200,7 +214,9 @@ class FittedCall:
         whole = request
         if sent is not request.conversation:
             whole = dataclasses.replace(request, conversation=sent)
-        announce = functools.partial(self._sent.announce, request.conversation)
+        announce = functools.partial(
+            self._sent.announce, request.conversation, self._shown
+        )
         agent, failed = self._services.agent_name, self._failed
         return ModelCall(
             self._session, self._key, self._provider, whole, announce, failed, agent

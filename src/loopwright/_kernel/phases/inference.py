@@ -2,15 +2,13 @@
 
 import asyncio
 import dataclasses
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from ...errors import ConfigError, JournalError, LimitReached, ProviderError
-from ...events.effect_key import EffectKey, call_key
+from ...events.effect_key import EffectKey, call_key, is_context
 from ...events.effects import (
     AttemptFailed,
     DriftNoticed,
@@ -22,13 +20,11 @@ from ...events.effects import (
 from ...events.run import ErrorRecord
 from ...journals.recorded_messages import delivered_code
 from ...labels import Label, highest
-from ...limits import Limits
 from ...messages import (
     Completion,
     Conversation,
     JsonObject,
     Message,
-    canonical_json,
     mark_entry,
 )
 from ...providers.base import (
@@ -38,7 +34,9 @@ from ...providers.base import (
     Sampling,
     SamplingProvider,
 )
-from ...providers.context import is_about_samples
+from ...providers.context.fitting_policy import FittedContext
+from ...providers.context.sliding_context import SlidingContext
+from ...providers.context.tokens import is_about_samples
 from ...providers.provider_tools import ProviderTool
 from ...providers.settings import SAMPLES_HINT
 from ...security.redaction.errors import redact_error
@@ -48,10 +46,15 @@ from ..durability.history import is_loaded
 from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
 from ..session.session import Session
+from .call_setup import list_limits, list_settings, shorten, without_surrogates
+from .context_view import AskModel, ContextViews
 from .fitted_call import FittedCall
 from .knowledge import Recalled, recall
 from .offers import Offers
 from .sent_request import SentRequest
+
+FOR_CONTEXT = FittedContext(SlidingContext())
+"""The policy for the calls of a policy, which asks no model itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +105,20 @@ class Begun:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A question as it is put: with the messages that the runtime adds, in which turn, and by which commands."""
+    """A question as it is put: with the messages that the runtime adds, in which turn, and by which commands.
+
+    One of a context policy `covers` so many messages.
+    """
 
     question: Question
     delivered: tuple[Message, ...]
     iteration: int
     commands: tuple[int, ...]
+    covers: int = 0
+
+
+SettleForContext: TypeAlias = Callable[[str, Question, int], Awaitable[Reply]]
+"""Returns the reply to a question of the context policy about so many messages, at a key."""
 
 
 class Inference:
@@ -120,8 +131,11 @@ class Inference:
         sampling: Sampling,
         offers: Offers,
         usage: EngineUsage,
+        questions: Callable[[SettleForContext, str, Provider], AskModel],
     ) -> None:
         self._session, self._services, self._usage = session, services, usage
+        self._questions = questions
+        """Returns what asks a model for the context policy, below the call at a key."""
         chosen = (
             (session.services.provider, session.sampling),
             (services.provider, sampling),
@@ -152,6 +166,24 @@ class Inference:
         [reply] = await self.ask(await self.begin([key], asked))
         return reply
 
+    async def settle_for_context(
+        self, key: str, question: Question, covers: int
+    ) -> Reply:
+        """Return the reply to a question of the context policy: the one recorded at its key, whatever was asked then.
+
+        What a policy wants to know hangs on how many tokens a process has learnt that a text has.
+        """
+        effects = self._session.replay.effects
+        intent, outcome = effects.intent(key), effects.outcome(key)
+        if isinstance(outcome, ModelFailed):
+            raise outcome.error.restore()
+        if isinstance(outcome, ModelReplied) and isinstance(intent, ModelRequested):
+            return self._reply(key, outcome.completion, intent)
+        question = self.apply_sampling(question)
+        begun = await self.begin([key], Asked(question, (), 0, (), covers))
+        [reply] = await self.ask(begun)
+        return reply
+
     async def begin(self, keys: Sequence[str], asked: Asked) -> Begun:
         """Return model calls with their intents, and their places in the budget; raise a refusal."""
         session, question = self._session, asked.question
@@ -177,6 +209,8 @@ class Inference:
             intent = self._request(
                 question, asked.delivered, asked.iteration, asked.commands, recalled
             )
+            if asked.covers:
+                intent = dataclasses.replace(intent, covers=asked.covers)
             self._open(new, changed, question, intent)
             intents |= dict.fromkeys((*new, *changed), intent)
         recorded = frozenset(intents) - {*new, *changed}
@@ -297,7 +331,7 @@ class Inference:
         delivered = intents[keys[0]].delivered
         asked = question.conversation.add(*delivered)
         asked = self._usage.instructed.lead(asked)
-        sent = SentRequest(session, intents, begun.known, asked)
+        sent = SentRequest(session, intents, begun.known)
         try:
             try:
                 completions = await self._call(begun, sent).complete(asked)
@@ -366,8 +400,12 @@ class Inference:
             max_provider_calls=self._session.budget.tool_calls_left,
             system=self._usage.instructed.text,
         )
+        policy = FOR_CONTEXT if is_context(keys[0]) else self._services.context
+        meter = self._services.token_meter(provider)
+        ask = self._questions(self.settle_for_context, keys[0], provider)
+        views = ContextViews(self._session, policy, keys[0], meter, ask)
         return FittedCall(
-            self._session, self._services, keys[0], provider, request, sent
+            self._session, self._services, keys[0], provider, request, sent, views
         )
 
     def _record_reply(
@@ -438,44 +476,13 @@ class Inference:
             tools = [[spec.name, spec.description, spec.schema] for spec in specs]
             if question.tools:
                 tools += [[one.action] for one in self._services.tools.provider_tools]
-            limits = _list_limits(self._services.limits)
+            limits = list_limits(self._services.limits)
             known = (
-                f"model={name} tools={_short(tools)} limits={_short(limits)} "
-                f"sampling={_short(_list_settings(question.sampling))}"
+                f"model={name} tools={shorten(tools)} limits={shorten(limits)} "
+                f"sampling={shorten(list_settings(question.sampling))}"
             )
             setups[name, question.sampling, question.tools] = known
         return known
-
-
-def without_surrogates(completion: Completion) -> Completion:
-    """Return the completion with a question mark for every lone surrogate."""
-    text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
-    valid = text.encode("utf-8", "replace")
-    return TypeAdapter(Completion).validate_json(valid)
-
-
-def _list_limits(limits: Limits) -> dict[str, object]:
-    """Return the limits as journals know them: those added later only where they are set."""
-    listed = dataclasses.asdict(limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-    if limits.max_depth == Limits().max_depth:
-        del listed["max_depth"]
-    return listed
-
-
-def _list_settings(sampling: Sampling) -> dict[str, object]:
-    """Return the settings as journals know them: the first five always, those added later where they are set."""
-    settings = dataclasses.asdict(sampling)
-    del settings["required"]
-    added = tuple(settings)[5:]
-    return {
-        name: value
-        for name, value in settings.items()
-        if name not in added or value is not None
-    }
-
-
-def _short(value: object) -> str:
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:12]
 
 
 def _has_changed(question: Question, intent: ModelRequested) -> bool:

@@ -26,7 +26,7 @@ from ...providers.base import (
     check_size,
     stream_deltas,
 )
-from ...providers.context import BYTES_PER_TOKEN, measure_request
+from ...providers.context.tokens import BYTES_PER_TOKEN, measure_request
 from ...providers.final_tool import enforce_schema, find_sent
 from ...providers.recovered_calls import recover_call
 from ...resilience.call_guard import CallGuard

@@ -44,6 +44,7 @@ def read_result(
         ),
         label=conversation.label,
         untrusted=conversation.untrusted,
+        trimmed=done.trimmed,
     )
 
 

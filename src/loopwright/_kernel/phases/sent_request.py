@@ -8,6 +8,7 @@ from ...events.effects import ModelRequested
 from ...events.request_records import RequestChanged
 from ...messages import Conversation
 from ...providers.base import Request
+from ..session.recent_views import Shown
 from ..session.session import Session
 
 
@@ -17,7 +18,6 @@ class SentRequest:
     Args:
         intents: what is recorded beside the request, by the keys of the calls.
         known: the keys of those that an earlier process recorded.
-        asked: the conversation before anything was left out of it.
     """
 
     def __init__(
@@ -25,29 +25,37 @@ class SentRequest:
         session: Session,
         intents: Mapping[str, ModelRequested],
         known: Container[str],
-        asked: Conversation,
     ) -> None:
         self._session, self._intents, self._known = session, intents, known
-        self._asked = asked
 
-    async def announce(self, plain: Conversation, request: Request) -> None:
-        """Record a request, durable on return; `plain` is its conversation without what may not be recorded."""
+    async def announce(
+        self, plain: Conversation, shown: Shown, request: Request
+    ) -> None:
+        """Record a request, durable on return.
+
+        `plain` is its conversation without what may not be recorded, and `shown` what it is of the engine's.
+        """
         if self._session.records_requests:
             is_redacted = plain is not request.conversation
-            shown = dataclasses.replace(request, conversation=plain)
+            clean = dataclasses.replace(request, conversation=plain)
             for key, intent in self._intents.items():
-                self._record(key, intent, shown, is_redacted)
+                self._record(key, intent, clean, shown, is_redacted)
         self.ensure_recorded()
         await self._session.writer.barrier()
 
     def _record(
-        self, key: str, intent: ModelRequested, request: Request, is_redacted: bool
+        self,
+        key: str,
+        intent: ModelRequested,
+        request: Request,
+        shown: Shown,
+        is_redacted: bool,
     ) -> None:
         requests = self._session.requests
         options = request.sampling.options
         settings: Any = self._session.secrets.redactor.redact_value(options)
         is_redacted |= settings is not options
-        record = requests.describe(key, request, self._asked, redacted=is_redacted)
+        record = requests.describe(key, request, shown, redacted=is_redacted)
         if settings != intent.sampling:
             record = dataclasses.replace(record, sampling=settings)
         seq = 0

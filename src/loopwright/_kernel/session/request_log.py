@@ -9,14 +9,20 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from ...events.effect_key import EffectKey
-from ...events.request_records import ContentStored, RequestRecord, expand_places
+from ...events.request_records import (
+    ContentStored,
+    RequestRecord,
+    ViewRecord,
+    expand_places,
+)
 from ...events.run import compact_messages
 from ...messages import Conversation, Message, ToolSpec
 from ...providers.base import Request
-from ...providers.context import MASK
+from ...providers.context.sliding_context import MASK
 from ...security.redaction import Redactor
 from ..durability.replay import Replay
 from .journal_writer import JournalWriter
+from .recent_views import Shown
 from .secrets import Secrets
 
 MAX_INLINE_CONTENT = 1024
@@ -52,18 +58,20 @@ class RequestLog:
         self._is_redacted = False
         self.noted: set[str] = set()
         """The keys of the calls whose intents this process recorded."""
+        self.trimmed = set(replay.requests.trimmed)
+        """The keys of the calls that did not send all of their conversation."""
+        self._views = dict(replay.requests.views)
 
     def begin(self, given: Conversation) -> None:
         """Know the conversation that the run began with."""
         self._given = given
 
     def describe(
-        self, key: str, request: Request, asked: Conversation, *, redacted: bool
+        self, key: str, request: Request, shown: Shown, *, redacted: bool
     ) -> RequestRecord:
         """Return what a request is in the journal, for the entry that is recorded next.
 
-        `asked` is the conversation before the context policy shortened it. A request is `redacted` if more was sent than
-        it says.
+        `shown` is what the context policy selected. A request is `redacted` if more was sent than it says.
         """
         self._is_redacted, self._contents = redacted, []
         messages, path = request.conversation.messages, EffectKey.parse(key).path
@@ -74,17 +82,33 @@ class RequestLog:
         self._keep_apart("tools", tools)
         self._keep_apart("schema", schema)
         codes = [self._name(message) for message in messages[kept:]]
-        is_whole = request.conversation is asked
-        masked = [] if is_whole else [one for one in messages if one.content == MASK]
+        view = shown.view
+        masked = 0
+        if not view.is_whole:
+            masked = sum(1 for one in messages if one.content == MASK)
+            self.trimmed.add(key)
         record = RequestRecord(
             base, kept, tuple(_join_places(codes)), (), self._store(tools), self._store(schema),
             request.tool_choice == "auto", None, request.timeout,
             self._store(to_jsonable_python(request.provider_tools)), request.max_provider_calls,
-            len(request.system), len(asked) - len(messages), len(masked),
+            len(request.system), view.left_out, masked, view=self._describe_view(path, shown),
         )  # fmt: skip
         return dataclasses.replace(
             record, contents=tuple(self._contents), redacted=self._is_redacted
         )
+
+    def _describe_view(self, path: str, shown: Shown) -> ViewRecord | None:
+        """Return a view that is not the one before with what is new; `None` for that one."""
+        view, known = shown.view, self._views.get(path)
+        if view.replacement is not None or (view.is_whole and known is None):
+            return None
+        notes = tuple(self._name(note) for note in view.notes)
+        record = ViewRecord(
+            view.length, shown.digest.hex(), view.spans, notes, view.summary_key, view.summarized
+        )  # fmt: skip
+        self._views[path] = record
+        is_same = known is not None and _cut_of(known) == _cut_of(record)
+        return None if is_same else record
 
     def find_recorded(self, key: str, record: RequestRecord) -> int:
         """Return the number of the entry that holds this request of an earlier process; 0 if none does."""
@@ -108,7 +132,7 @@ class RequestLog:
             codes += earlier.added[: record.kept]
         codes += expand_places(record.added)
         return dataclasses.replace(
-            record, base=0, kept=0, added=tuple(codes), contents=()
+            record, base=0, kept=0, added=tuple(codes), contents=(), view=None
         )
 
     def _name(self, message: Message) -> str:
@@ -162,6 +186,12 @@ class RequestLog:
             self._codes[digest] = f"${seq}.{len(self._contents)}"
             self._contents.append(content)
         return self._codes[digest]
+
+
+def _cut_of(record: ViewRecord) -> tuple[object, ...]:
+    """Return what stays of a view while it only grows."""
+    *spans, (last, _) = record.spans or ((0, 0),)
+    return spans, last, record.notes, record.summary_key
 
 
 def _count_common(before: tuple[Message, ...], messages: tuple[Message, ...]) -> int:

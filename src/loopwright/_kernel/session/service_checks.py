@@ -12,7 +12,7 @@ from ...providers.base import Provider
 
 _APP_VERSION = re.compile(r"[!-~]{0,128}")
 _METHODS = {
-    "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get", "context": "fit",
+    "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get",
     "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
 }  # fmt: skip
 """A method of each service that other objects lack."""

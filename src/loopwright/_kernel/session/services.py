@@ -23,7 +23,8 @@ from ...labels import Classifier
 from ...limits import Limits
 from ...messages import Conversation
 from ...providers.base import Provider, Sampling
-from ...providers.context import ContextPolicy, TokenMeter
+from ...providers.context.base import ContextPolicy
+from ...providers.context.tokens import TokenMeter
 from ...providers.prices import Prices
 from ...resilience.circuit_breaker import CircuitBreakers
 from ...resilience.retry_budget import RetryBudget

@@ -25,6 +25,7 @@ from .active_clock import ActiveClock
 from .command_intake import CommandIntake
 from .journal_writer import JournalWriter
 from .prompts import Prompts
+from .recent_views import RecentViews
 from .replay_end import ReplayEnd
 from .request_log import RequestLog
 from .secrets import Secrets
@@ -110,6 +111,7 @@ class Session:
         """Whether the intents of model calls hold what is sent; those of early versions do not."""
         self.prompts = Prompts()
         self.requests = RequestLog(self.writer, services.redactor, self.secrets, replay)
+        self.views = RecentViews(replay.requests)
         self.replay_end = ReplayEnd(replay, self.signals, self.writer)
         self.intake = CommandIntake(
             services, replay, self.writer, self.signals, self.secrets,

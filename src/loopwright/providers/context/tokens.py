@@ -1,16 +1,13 @@
-"""Context policies: which part of a long conversation the next model call sees."""
+"""How many tokens the messages of a request have: estimated, by what replies reported so far."""
 
-import dataclasses
 import math
 import re
-from collections.abc import Sequence
-from typing import Protocol
 
 from pydantic_core import to_json
 
-from ..errors import ContextTooLong, ProviderError
-from ..messages import Conversation, Message, ToolSpec, estimate_size, mark_entry
-from .base import Request
+from ...errors import ContextTooLong, ProviderError
+from ...messages import Conversation, ToolSpec
+from ..base import Request
 
 BYTES_PER_TOKEN = (
     4  # a common estimate for English and JSON, used where the provider has not counted
@@ -34,29 +31,6 @@ _ABOUT_TOKENS = re.compile(
 _ABOUT_SAMPLES = re.compile(
     r"candidate|choices|sample|\bn\b|['\"`]n['\"`]", re.IGNORECASE
 )
-MASK = "[an earlier result, left out to save space]"
-MASK_SIGN = "*"
-"""Ends the code of a result in whose place the model read `MASK`."""
-
-
-def mask_result(result: Message) -> Message:
-    """Return the message in place of an old result, which leaves out what the tool returned."""
-    masked = dataclasses.replace(result, content=MASK, attachments=())
-    if result.entry is not None:
-        run_id, code = result.entry
-        mark_entry(masked, (run_id, f"{code}{MASK_SIGN}"))
-    return masked
-
-
-class ContextPolicy(Protocol):
-    """Makes a conversation fit without separating a call from its result.
-
-    A policy always keeps the system message, the task and the newest turn.
-    """
-
-    def fit(self, conversation: Conversation, tokens: int) -> Conversation:
-        """Return what to send in about `tokens` tokens; the same object if all of it fits."""
-        ...
 
 
 def estimate_tokens(conversation: Conversation) -> int:
@@ -123,73 +97,6 @@ def is_about_samples(error: ProviderError) -> bool:
     if isinstance(error, ContextTooLong) or error.status not in BAD_REQUEST:
         return False
     return bool(_ABOUT_SAMPLES.search(str(error)))
-
-
-def group_turns(messages: Sequence[Message]) -> list[list[Message]]:
-    """Group messages into turns: an assistant message goes with the results of its calls."""
-    turns: list[list[Message]] = []
-    for message in messages:
-        if message.role == "tool" and turns:
-            turns[-1].append(message)
-        else:
-            turns.append([message])
-    return turns
-
-
-@dataclasses.dataclass(frozen=True)
-class SlidingContext:
-    """Masks all but the newest `keep_results` tool results, then drops the oldest turns."""
-
-    keep_results: int = 3
-
-    def fit(self, conversation: Conversation, tokens: int) -> Conversation:
-        """Return the conversation in about `tokens` tokens."""
-        if estimate_tokens(conversation) <= tokens:
-            return conversation
-        turns = group_turns(self._mask_results(conversation.messages))
-        kept = _select_turns(turns, tokens * BYTES_PER_TOKEN)
-        return Conversation(message for index in kept for message in turns[index])
-
-    def _mask_results(self, messages: tuple[Message, ...]) -> list[Message]:
-        results = [i for i, message in enumerate(messages) if message.role == "tool"]
-        masked = list(messages)
-        for index in results[: max(len(results) - self.keep_results, 0)]:
-            result = messages[index]
-            if len(result.content) > len(MASK) or result.attachments:
-                masked[index] = mask_result(result)
-        return masked
-
-
-def _select_turns(turns: list[list[Message]], size: int) -> list[int]:
-    """Return the indexes of the turns to keep: the required ones, then the newest that fit."""
-    required = _find_required(turns)
-    kept = set(required)
-    room = size - sum(_measure(turns[index]) for index in required)
-    for index in reversed(range(len(turns))):
-        if index in required:
-            continue
-        room -= _measure(turns[index])
-        if room < 0:
-            break
-        kept.add(index)
-    return sorted(kept)
-
-
-def _find_required(turns: list[list[Message]]) -> set[int]:
-    """Return the indexes of system messages, the task and the newest turn.
-
-    The task is the newest user message of the caller or, without one, the first user message.
-    """
-    first = [turn[0] for turn in turns]
-    systems = [i for i, message in enumerate(first) if message.role == "system"]
-    users = [i for i, message in enumerate(first) if message.role == "user"]
-    tasks = [i for i in users if first[i].origin == "caller"]
-    newest = range(len(turns))[-1:]
-    return {*systems, *(tasks[-1:] or users[:1]), *newest}
-
-
-def _measure(turn: list[Message]) -> int:
-    return sum(map(estimate_size, turn))
 
 
 def encode_tool(spec: ToolSpec) -> bytes:

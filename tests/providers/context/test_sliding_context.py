@@ -20,12 +20,12 @@ from loopwright import (
 from loopwright.errors import ContextTooLong
 from loopwright.events import ModelFailed, ModelReplied, ModelRequested
 from loopwright.messages import check_call_results
-from loopwright.providers.context import (
+from loopwright.providers.context.sliding_context import (
     MASK,
     SlidingContext,
-    estimate_tokens,
     group_turns,
 )
+from loopwright.providers.context.tokens import estimate_tokens
 from loopwright.testing import ScriptedProvider, call, crashed
 
 

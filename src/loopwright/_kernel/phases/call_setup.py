@@ -1,0 +1,43 @@
+"""What a model call is made with, as a journal keeps it: limits and settings, and a reply that is Unicode text."""
+
+import dataclasses
+import hashlib
+import json
+
+from pydantic import TypeAdapter
+
+from ...limits import Limits
+from ...messages import Completion, canonical_json
+from ...providers.base import Sampling
+
+
+def list_limits(limits: Limits) -> dict[str, object]:
+    """Return the limits as journals know them: those added later only where they are set."""
+    listed = dataclasses.asdict(limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+    if limits.max_depth == Limits().max_depth:
+        del listed["max_depth"]
+    return listed
+
+
+def list_settings(sampling: Sampling) -> dict[str, object]:
+    """Return the settings as journals know them: the first five always, those added later where they are set."""
+    settings = dataclasses.asdict(sampling)
+    del settings["required"]
+    added = tuple(settings)[5:]
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in added or value is not None
+    }
+
+
+def shorten(value: object) -> str:
+    """Return a hash of a value, short enough to be read."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:12]
+
+
+def without_surrogates(completion: Completion) -> Completion:
+    """Return the completion with a question mark for every lone surrogate."""
+    text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
+    valid = text.encode("utf-8", "replace")
+    return TypeAdapter(Completion).validate_json(valid)

@@ -1,0 +1,74 @@
+"""The views of the last model calls of a run, so that the next one continues the one before, in a resumed run too."""
+
+import dataclasses
+import hashlib
+
+from pydantic import TypeAdapter
+
+from ...events.request_records import ViewRecord
+from ...messages import (
+    Conversation,
+    Message,
+    encode_message,
+    estimate_size,
+    has_grown_from,
+)
+from ...providers.context.base import View
+from ..durability.requests import RecordedRequests
+
+MAX_KEPT = 4
+"""How many views of a scope are kept: an engine may ask by turns about some conversations."""
+_MESSAGE = TypeAdapter(Message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """What a model call sent of a conversation, whose digest is that; `conversation` is the view with its messages."""
+
+    digest: bytes
+    view: View
+    conversation: Conversation
+
+
+class RecentViews:
+    """The last views of each scope of a run, with what they showed."""
+
+    def __init__(self, recorded: RecordedRequests) -> None:
+        self._recorded = recorded
+        self._shown: dict[str, list[Shown]] = {}
+        self._restored: set[str] = set()
+
+    def find(self, path: str, conversation: Conversation) -> Shown | None:
+        """Return the last view of a conversation that this one continues; `None` without one."""
+        for shown in reversed(self._shown.get(path, [])):
+            if has_grown_from(conversation, shown.view.length, shown.digest):
+                return shown
+        return None
+
+    def keep(self, path: str, shown: Shown) -> None:
+        """Keep what a call showed."""
+        self._shown[path] = [*self._shown.get(path, [])[1 - MAX_KEPT :], shown]
+
+    def restore(self, path: str, conversation: Conversation) -> View | None:
+        """Return the view that an earlier process recorded last in a scope, if the conversation continues that; once."""
+        record = self._recorded.views.get(path)
+        if record is None or path in self._restored:
+            return None
+        self._restored.add(path)
+        messages = conversation.messages[: record.length]
+        digest = b""
+        for message in messages:
+            encoded = message.encoded(encode_message)
+            digest = hashlib.sha256(digest + encoded).digest()
+        if len(messages) < record.length or digest.hex() != record.digest:
+            return None
+        return self._build(record, messages).extend(conversation)
+
+    def _build(self, record: ViewRecord, messages: tuple[Message, ...]) -> View:
+        contents = (self._recorded.contents[code] for code in record.notes)
+        notes = tuple(map(_MESSAGE.validate_python, contents))
+        view = View(
+            record.length, record.spans, notes, record.summary_key, record.summarized
+        )
+        sent = [*notes, *(messages[index] for index in view.indexes)]
+        return dataclasses.replace(view, size=sum(map(estimate_size, sent)))

@@ -382,7 +382,7 @@ class LoopEngine(Options):
             self.name, options, opaque, messages, to_jsonable_python(services.limits), model, deps is not None, saga,
             __version__, created, session.delimiter, read.label, services.app_version, dict(header.tags), header.thread,
             header.agent, session.journal_id, sampling.options, REVISION, read.untrusted, follows, turn.commands,
-        )  # fmt: skip
+            services.after)  # fmt: skip
         session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 

@@ -184,6 +184,9 @@ class RunHandle(Control, Generic[Item, Output]):
 
     def _ended(self, task: asyncio.Task[Result[Output]]) -> None:
         self._session.stop()
+        start_due = self._session.services.start_due
+        if start_due is not None and self._execution.due:
+            start_due(self._execution.due)
         if self._keeper is not None:
             self._keeper.cancel()
         if self._items is not None:

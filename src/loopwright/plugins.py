@@ -23,7 +23,9 @@ State: TypeAlias = Literal["ok", "unchecked", "broken", "conflict", "shadowing",
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-GROUPS = ("engines", "providers", "toolboxes", "gates", "journals", "knowledge")
+GROUPS = (
+    "engines", "providers", "toolboxes", "gates", "journals", "knowledge", "followups"
+)  # fmt: skip
 OURS = "loopwright"
 SWITCH = "LOOPWRIGHT_PLUGINS"
 """Environment variable: an empty text turns third-party plug-ins off, a comma-separated list names distributions."""

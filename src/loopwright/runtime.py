@@ -25,11 +25,16 @@ from .agents.registry import Agents
 from .clock import MAX_SECONDS, Clock, SystemClock
 from .engine import LoopEngine, ResumeOptions
 from .errors import ConfigError, LoopwrightError, format_error
+from .events.followups import FOLLOW_UP
 from .events.lifecycle import read_start
+from .followups.background import Background
+from .followups.base import FollowUp
+from .followups.engine import FollowUpEngine
+from .followups.registry import FollowUps, plan_follow_ups
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
 from .journals.base import Journal, RunInfo
 from .journals.capabilities import list_page
-from .journals.listing import ListedRun, RunFilter
+from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
 from .journals.memory import MemoryJournal
 from .knowledge.base import Knowledge
 from .knowledge.bridge import KnowledgeBridge
@@ -83,9 +88,13 @@ class Runtime(Services):
             values only. Keys that providers report are always registered.
         knowledge: a store of what outlives runs, or a `KnowledgeBridge` that says how runs use it. Models read what
             matches before they reason or plan, and have tools to look for more and to store facts.
+        after: follow-ups, or their names: work that is due once a run has ended, each in a run of its own.
     """
 
     _owned_provider: Provider | None
+    _background: Background
+    follow_ups: FollowUps
+    """The follow-ups of the runtime and of its agents."""
     agents: Agents
     """The agents of the application by name; `agent` adds one."""
 
@@ -112,13 +121,13 @@ class Runtime(Services):
         classifier: Classifier | None = None,
         app_version: str = "",
         knowledge: Knowledge | KnowledgeBridge | None = None,
+        after: Iterable[FollowUp | str] = (),
     ) -> None:
         provider, owned = _resolve_provider(provider)
         check_settings(limits, approver, on_unknown, lease, providers, observers)
         watching, named = tuple(observers), check_providers(provider, providers)
-        check_services(
-            watching, journal=journal, gate=gate, breakers=breakers, clock=clock,
-            redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
+        check_services(watching, journal=journal, gate=gate, breakers=breakers, clock=clock,
+                       redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
         clock, journal = _choose_storage(clock, journal)
         registry, bridge = _build_registry(tools, profile, knowledge)
         super().__init__(
@@ -128,7 +137,7 @@ class Runtime(Services):
             on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=check_version(app_version))  # fmt: skip
-        vars(self).update(_owned_provider=owned, agents=Agents())  # of a frozen class
+        vars(self).update(_build_own_parts(self, owned, after))  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""
@@ -145,6 +154,7 @@ class Runtime(Services):
         output: None = ...,
         description: str = ...,
         limits: Limits | None = ...,
+        after: Iterable[FollowUp | str] | None = ...,
     ) -> Agent[None]: ...
     @overload
     def agent(
@@ -157,6 +167,7 @@ class Runtime(Services):
         output: type[Model],
         description: str = ...,
         limits: Limits | None = ...,
+        after: Iterable[FollowUp | str] | None = ...,
     ) -> Agent[Model]: ...
     def agent(
         self,
@@ -168,6 +179,7 @@ class Runtime(Services):
         output: type[Any] | None = None,
         description: str = "",
         limits: Limits | None = None,
+        after: Iterable[FollowUp | str] | None = None,
     ) -> Agent[Any]:
         """Define an agent: an engine with instructions of its own, which runs are resumed by.
 
@@ -182,10 +194,14 @@ class Runtime(Services):
             output: the type as which its answers are read, as in `LoopEngine.run`.
             description: what it is for, in a line, for other agents.
             limits: what its runs may use; `None` is the runtime's.
+            after: the follow-ups of its runs; `None` is the runtime's.
         """
         self.agents.check_name(name)
+        planned = None
+        if after is not None:
+            planned = plan_follow_ups(self.follow_ups, name, after, self)
         definition = AgentDefinition(
-            name, instructions, tools, output, description, limits
+            name, instructions, tools, output, description, limits, planned
         )
         return self.agents.add(define_agent(self, engine, definition, self.agents))
 
@@ -219,7 +235,8 @@ class Runtime(Services):
         """Resume the runs whose time has come, without a worker, and return their results as they end.
 
         These are runs that were released, and suspended or waiting ones with a `wake_at` that has passed: for one that
-        comes up to `until` (wall clock, seconds) this waits. A run that cannot be resumed is logged and left as it is.
+        comes up to `until` (wall clock, seconds) this waits, and for follow-ups that this process does in the background.
+        A run that cannot be resumed is logged and left as it is.
         Orphans are for a worker, or for `resume`.
         """
         if until is not None and not 0 <= until <= MAX_SECONDS:
@@ -229,6 +246,7 @@ class Runtime(Services):
         results: list[Result] = []
         failed: set[str] = set()
         while True:
+            await self._background.join()
             times, now = await self._read_wake_times(failed), self.clock.wall()
             due = [run_id for run_id, time in times.items() if time <= now]
             woken = await asyncio.gather(*map(self._wake, due))
@@ -244,10 +262,9 @@ class Runtime(Services):
     async def _read_wake_times(self, failed: set[str]) -> dict[str, float]:
         """Return when each run continues without a person, but for those that failed to."""
         infos = await asyncio.to_thread(lambda: self.journal.runs(unfinished=True))
+        waking = [info for info in infos if info.run_id not in failed and _wakes(info)]
         return {
-            info.run_id: info.wake_at
-            for info in infos
-            if info.run_id not in failed and _wakes(info)
+            info.run_id: info.wake_at for info in waking if self.follow_ups.can_do(info)
         }
 
     async def _wake(self, run_id: str) -> Result | None:
@@ -280,7 +297,12 @@ class Runtime(Services):
         versions = accepted_versions(self.app_version, accepts)
         names = {*available_engines(), *(engine.name for engine in engines)}
         listed = await asyncio.to_thread(list_page, self.journal, where, limit, before)
-        return [ListedRun.of(info, names, versions) for info in listed]
+        can_do = self.follow_ups.can_do
+        return [ListedRun.of(info, names, versions, can_do) for info in listed]
+
+    async def due(self) -> list[ListedRun]:
+        """Return the follow-ups that are not done, the newest first: those that are due, wait or have failed."""
+        return await self.runs(UNDONE_FOLLOW_UPS)
 
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Answer a waiting run's question about a call whose outcome is unknown.
@@ -300,6 +322,9 @@ class Runtime(Services):
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         if started.agent:
             return self.agents.find(started.agent, run_id).rebuild(started)
+        if started.engine == FOLLOW_UP:
+            of, work = started.options["of"], self.follow_ups.find(started.options)
+            return FollowUpEngine(self, of=str(of), work=work)
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "
@@ -323,11 +348,31 @@ class Runtime(Services):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close idle threads and a provider that was built by name; services that were passed in stay open."""
+        """Wait for follow-ups, close idle threads and a provider that was built by name; what was passed in stays open.
+
+        After an error, follow-ups in the background are left to workers.
+        """
+        await (self._background.join() if kind is None else self._background.release())
         self.threads.close()
         close = getattr(self._owned_provider, "aclose", None)
         if close is not None:
             await close()
+
+
+def _build_own_parts(
+    runtime: Runtime, owned: Provider | None, after: object
+) -> dict[str, object]:
+    """Return what a runtime has besides services: the provider to close, its agents and its follow-ups."""
+    known, background = FollowUps(), Background(runtime.resume)
+    planned = plan_follow_ups(known, "", after, runtime)
+    return {
+        "_owned_provider": owned,
+        "agents": Agents(),
+        "follow_ups": known,
+        "after": planned,
+        "start_due": background.start,
+        "_background": background,
+    }
 
 
 def _wakes(info: RunInfo) -> bool:

@@ -24,6 +24,7 @@ from .errors import (
     format_error,
 )
 from .events.entry import Entry
+from .events.followups import FOLLOW_UP
 from .events.lifecycle import find_diverged_versions, read_start
 from .events.run import RunFinished, RunParked
 from .events.wakes import count_divergences, find_seconds_in_vain, find_wake_time
@@ -260,8 +261,10 @@ class Worker:
         return False
 
     def _is_accepted(self, info: RunInfo) -> bool:
-        """Return whether a run is of a version that this worker takes, and its agent is there."""
+        """Return whether a run is of a version that this worker takes, and its agent or follow-up is there."""
         if info.agent and info.agent not in self._runtime.agents:
+            return False
+        if not self._runtime.follow_ups.can_do(info):
             return False
         return self._versions is None or info.app_version in self._versions
 
@@ -371,7 +374,8 @@ class Worker:
 
     async def _close_orphan(self, info: RunInfo) -> bool:
         """End a run whose engine is not there, if that is wanted."""
-        is_there = info.engine in self._engines or info.engine in available_engines()
+        names = {FOLLOW_UP, *self._engines, *available_engines()}
+        is_there = info.engine in names
         if is_there or self._orphans == "leave":
             return False
         services, reason = self._runtime, f"engine {info.engine!r} is not installed"

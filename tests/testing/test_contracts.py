@@ -731,6 +731,14 @@ class WrongJournal(MemoryJournal):
             claim, entries, status=None if self.fault == "keeps the owner" else status
         )
 
+    def append_end(self, claim: Any, entries: Any, *, status: str, due: Any) -> None:
+        if self.fault == "stores what is due at once":
+            super().append_end(self.create(due[0].header), [], status=status, due=due)
+        if self.fault == "follows a run twice":
+            self._runs.pop(due[0].header.run_id, None)
+        lost = self.fault == "forgets what is due"
+        super().append_end(claim, entries, status=status, due=[] if lost else due)
+
     def runs(self, *, unfinished: bool = False) -> Any:
         infos = super().runs(unfinished=unfinished and self.fault != "lists the ended")
         return infos[::-1] if self.fault == "oldest first" else infos
@@ -932,6 +940,21 @@ WRONG_JOURNALS = [
         "commands after the third",
     ),
     ("numbers all alike", "test_many_send_at_once", "the commands"),
+    (
+        "forgets what is due",
+        "test_what_is_due_is_stored_released_with_the_end",
+        "the runs",
+    ),
+    (
+        "stores what is due at once",
+        "test_of_an_end_that_is_fenced_nothing_is_due",
+        "the runs",
+    ),
+    (
+        "follows a run twice",
+        "test_what_is_due_under_a_taken_id_is_left_out",
+        "the entries of what was due first",
+    ),
 ]
 
 

@@ -16,6 +16,7 @@ from .._kernel.session.services import Services
 from ..engine import LoopEngine, ResumeOptions, RunOptions, Task
 from ..errors import ConfigError
 from ..events.entry import Entry
+from ..events.followups import PlannedFollowUp
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted
 from ..handle import RunHandle
@@ -46,6 +47,7 @@ class AgentDefinition:
     output: type[Any] | None = None
     description: str = ""
     limits: Limits | None = None
+    after: tuple[PlannedFollowUp, ...] | None = None
 
     def __post_init__(self) -> None:
         given: object = self.instructions
@@ -65,7 +67,9 @@ class AgentDefinition:
         tools, limits = self.tools, self.limits or runtime.limits
         own = None if tools is None else ToolRegistry(tools)
         instructions = self.instructions or None
-        return runtime.with_agent(self.name, instructions, tools=own, limits=limits)
+        return runtime.with_agent(
+            self.name, instructions, tools=own, limits=limits, after=self.after
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import ConfigError
+from ..events.followups import FOLLOW_UP
 from ..plugins import available_engines
 from .agent import Agent
 
@@ -30,7 +31,7 @@ class Agents(Mapping[str, Agent[Any]]):
             )
         if name in self._agents:
             raise ConfigError(f"name: there is an agent {name!r} already; take another")
-        if name in available_engines():
+        if name in (FOLLOW_UP, *available_engines()):
             raise ConfigError(f"name: {name!r} is the name of an engine; take another")
 
     def add(self, agent: Agent[Any]) -> Agent[Any]:

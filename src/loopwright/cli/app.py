@@ -389,6 +389,10 @@ def runs(
     ] = None,
     app_version: OwnVersion = "",
     accepts: Accepts = None,
+    due: Annotated[
+        bool,
+        typer.Option("--due", help="Follow-ups that are not done, or have failed."),
+    ] = False,
     json: LinesOfJson = False,
 ) -> None:
     """List the runs of a journal, newest first.
@@ -402,7 +406,7 @@ def runs(
     """
 
     def work() -> int:
-        where = choose_runs(status, parse_tags(tag), thread, engine, text)
+        where = choose_runs(status, parse_tags(tag), thread, engine, text, due=due)
         versions = accepted_versions(app_version, accepts or ())
         return list_runs(journal, where, limit, versions, as_json=json)
 

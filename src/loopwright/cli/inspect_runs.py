@@ -1,5 +1,6 @@
 """`runs`, `show` and `verify`: list the runs of a journal, show one, check it."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from ..events.run import RunSuspended, Status
 from ..journals.base import RESUMABLE, RunInfo, Verification
 from ..journals.capabilities import list_page
 from ..journals.claims import LeaseWatch, get_watch, is_orphaned
-from ..journals.listing import ListedRun, RunFilter
+from ..journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
 from ..plugins import available_engines
 from .config import open_journal, resolve_journal
 from .progress import format_full_line, format_line, format_table
@@ -27,14 +28,26 @@ HEADINGS = ("run", "engine", "status", "created", "entries", "parent")
 
 
 def choose_runs(
-    status: str | None, tags: dict[str, str], thread: str, engine: str, text: str
+    status: str | None,
+    tags: dict[str, str],
+    thread: str,
+    engine: str,
+    text: str,
+    *,
+    due: bool = False,
 ) -> RunFilter:
-    """Return the filter of a list; raise `ConfigError` for an unknown status."""
+    """Return the filter of a list, with `due` of follow-ups; raise `ConfigError` for an unknown status."""
     if status not in (None, *STATUSES):
         raise ConfigError(
             f"--status: must be one of {', '.join(STATUSES)}, got {status!r}"
         )
-    return RunFilter(status or (), engine, "", thread, tags, text=text)
+    given = RunFilter(status or (), engine, "", thread, tags, text=text)
+    if not due:
+        return given
+    undone = UNDONE_FOLLOW_UPS
+    return dataclasses.replace(
+        given, engine=undone.engine, status=status or undone.status
+    )
 
 
 def list_runs(

@@ -25,6 +25,7 @@ from .describe import (
     format_value,
     public,
 )
+from .followups import PlannedFollowUp
 
 Status: TypeAlias = Literal[
     "completed", "stuck", "limit", "aborted", "waiting", "suspended", "failed"
@@ -150,6 +151,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     what `run(..., sampling=)` was given. `revision` says by which rules its phases work (`REVISION`), so that a run is
     resumed as it was begun. `untrusted` says whether any of what it was given came from outside. A turn of a thread
     begins with the messages that were sent to the turn before by `commands` of these numbers, and that it did not take.
+    `after` are the follow-ups that are due when it has ended.
     """
 
     engine: Annotated[str, public(log="")]
@@ -176,6 +178,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     untrusted: bool = False
     follows: Follows | None = None
     commands: tuple[int, ...] = ()
+    after: tuple[PlannedFollowUp, ...] = ()
 
     def to_stored(self) -> "RunStarted":
         """Return it with messages that are stored without what they do not say."""

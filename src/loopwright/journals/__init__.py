@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .base import Command as Command
     from .base import EarlierRunGone as EarlierRunGone
     from .base import Journal as Journal
+    from .base import NewRun as NewRun
     from .base import RunHeader as RunHeader
     from .base import RunInfo as RunInfo
     from .base import Verification as Verification
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .base import encode_command_body as encode_command_body
     from .base import format_id_taken as format_id_taken
     from .base import verify_chain as verify_chain
+    from .capabilities import FollowUpJournal as FollowUpJournal
     from .claims import LeaseWatch as LeaseWatch
     from .claims import ensure_claimable as ensure_claimable
     from .claims import find_ending as find_ending
@@ -43,6 +45,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Command",
                 "EarlierRunGone",
                 "Journal",
+                "NewRun",
                 "RunHeader",
                 "RunInfo",
                 "Verification",
@@ -54,6 +57,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "format_id_taken",
                 "verify_chain",
             ),
+            ".capabilities": ("FollowUpJournal",),
             ".claims": (
                 "LeaseWatch",
                 "ensure_claimable",

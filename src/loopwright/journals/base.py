@@ -110,6 +110,14 @@ class RunHeader:
 
 
 @dataclasses.dataclass(frozen=True)
+class NewRun:
+    """A run that is stored whole, with all its entries, and `released` at once: any process may resume it."""
+
+    header: RunHeader
+    entries: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class RunInfo:
     """One run as a journal lists it. `status` is one of `RESUMABLE`, or the status of its result.
 

@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, cast, runtime_checkable
 
-from .base import Journal, RunInfo
+from ..events.entry import Entry
+from .base import Claim, Journal, NewRun, RunInfo
 from .listing import RunFilter, take_page
 
 
@@ -74,6 +75,25 @@ class RetainingJournal(Protocol):
 
     async def close(self) -> None:
         """Make all queued entries durable, and close the journal."""
+        ...
+
+
+@runtime_checkable
+class FollowUpJournal(Protocol):
+    """A journal that stores the runs that are due after a run together with the end of that run."""
+
+    def append_end(
+        self,
+        claim: Claim,
+        entries: Sequence[Entry],
+        *,
+        status: str,
+        due: Sequence[NewRun],
+    ) -> None:
+        """Queue the last entries of a run as `append` does, and the runs that are due after it.
+
+        All of it becomes durable in one transaction, or nothing. A run is left out if its id is taken or was deleted.
+        """
         ...
 
 

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ..errors import ConfigError
+from ..events.followups import FOLLOW_UP
 from ..events.run import Status
 from .base import RESUMABLE, RunInfo
 
@@ -19,7 +20,7 @@ MAX_TAG_VALUE = 256
 
 STATUSES = tuple(dict.fromkeys([*RESUMABLE, *get_args(Status), "damaged"]))
 """What `RunInfo.status` may be."""
-Missing: TypeAlias = Literal["", "engine", "version"]
+Missing: TypeAlias = Literal["", "engine", "version", "follow-up"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,9 @@ class ListedRun:
 
     Args:
         info: the run.
-        missing: what the process lacks to resume it: its "engine" is not installed, or its code is of another "version"
-            than those that the process takes; empty for nothing, and for a run that has ended.
+        missing: what the process lacks to resume it: its "engine" is not installed, its code is of another "version"
+            than those that the process takes, or its "follow-up" is not there; empty for nothing, and for a run that has
+            ended.
     """
 
     info: RunInfo
@@ -37,12 +39,21 @@ class ListedRun:
 
     @classmethod
     def of(
-        cls, info: RunInfo, engines: Container[str], versions: Container[str] | None
+        cls,
+        info: RunInfo,
+        engines: Container[str],
+        versions: Container[str] | None,
+        can_do: Callable[[RunInfo], bool] | None = None,
     ) -> "ListedRun":
-        """Return a run as a process lists it that has these engines and takes these versions, `None` for all."""
+        """Return a run as a process lists it that has these engines and takes these versions, `None` for all.
+
+        `can_do` tells whether the process has the follow-up of a run that does one; without, that is not looked at.
+        """
         if info.status not in RESUMABLE:
             return cls(info)
-        if info.engine not in engines:
+        if can_do is not None and not can_do(info):
+            return cls(info, "follow-up")
+        if info.engine != FOLLOW_UP and info.engine not in engines:
             return cls(info, "engine")
         is_taken = versions is None or info.app_version in versions
         return cls(info, "" if is_taken else "version")
@@ -219,3 +230,9 @@ def is_printable_name(value: object, max_length: int) -> bool:
     return (
         isinstance(value, str) and 0 < len(value) <= max_length and value.isprintable()
     )
+
+
+UNDONE_FOLLOW_UPS = RunFilter(
+    tuple(status for status in STATUSES if status != "completed"), FOLLOW_UP
+)
+"""The follow-ups that are due, wait or have failed."""

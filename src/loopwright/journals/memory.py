@@ -14,6 +14,7 @@ from .base import (
     Claim,
     Command,
     EarlierRunGone,
+    NewRun,
     RunHeader,
     RunInfo,
     Verification,
@@ -141,6 +142,21 @@ class MemoryJournal(RequestReader):
         if status is not None:
             self._set_status(record, claim, status)
 
+    def append_end(
+        self,
+        claim: Claim,
+        entries: Sequence[Entry],
+        *,
+        status: str,
+        due: Sequence[NewRun],
+    ) -> None:
+        """Store the last entries of a run, and the runs that are due after it."""
+        self.append(claim, entries, status=status)
+        for new in due:
+            if new.header.run_id not in self._runs:
+                begun = self.create(dataclasses.replace(new.header, follows_entry=None))
+                self.append(begun, new.entries, status="released")
+
     def _begin(self, claim: Claim, header: RunHeader) -> None:
         """Add the run of a claim."""
         if header.run_id in self._runs:
@@ -256,11 +272,12 @@ class MemoryJournal(RequestReader):
         """Check a run's chain."""
         record = self._find(run_id)
         found = verify_chain(run_id, record.entries, record.info, head)
-        return found.with_history(check_history(record.entries, self._read_any))
 
-    def _read_any(self, run_id: str) -> list[Entry]:
-        record = self._runs.get(run_id)
-        return [] if record is None else record.entries
+        def read(earlier: str) -> list[Entry]:
+            known = self._runs.get(earlier)
+            return [] if known is None else known.entries
+
+        return found.with_history(check_history(record.entries, read))
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox."""

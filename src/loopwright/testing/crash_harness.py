@@ -23,20 +23,18 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 from ..engine import LoopEngine
 from ..errors import ConfigError, UnknownRun
 from ..events.effects import ModelReplied, ModelRequested, ToolFinished, ToolStarted
 from ..events.entry import Entry
-from ..journals.base import Claim, Command, Journal, RunHeader, RunInfo, Verification
-from ..messages import JsonObject
+from ..journals.base import Journal
 from ..runtime import Runtime
 from ..tools.base import ToolContext
 from .assertions import assert_equal, assert_true
+from .killing_journal import KillingJournal, When
 from .scripted import Script, ScriptedProvider
-
-When: TypeAlias = Literal["before", "after"]
 
 RUN = "the-run"
 WITNESS = "LOOPWRIGHT_WITNESS"
@@ -115,78 +113,6 @@ def _log(line: str) -> None:
 # --- the process that dies ---
 
 
-class KillingJournal:
-    """A journal that kills its process before or after a chosen barrier; 0 is none."""
-
-    def __init__(self, journal: Journal, barrier: int, when: When) -> None:
-        self._journal, self._remaining, self._when = journal, barrier, when
-
-    async def barrier(self, claim: Claim) -> None:
-        """Kill the process at the chosen barrier."""
-        self._remaining -= 1
-        is_chosen = self._remaining == 0
-        if is_chosen and self._when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        await self._journal.barrier(claim)
-        if is_chosen:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def create(self, header: RunHeader) -> Claim:
-        """Return the claim to a new run."""
-        return self._journal.create(header)
-
-    async def claim(
-        self,
-        run_id: str,
-        owner: str,
-        *,
-        take_over: bool = False,
-        lease: float | None = None,
-    ) -> Claim:
-        """Claim a run."""
-        return await self._journal.claim(
-            run_id, owner, take_over=take_over, lease=lease
-        )
-
-    async def renew(self, claim: Claim, lease: float) -> None:
-        """Extend a lease."""
-        await self._journal.renew(claim, lease)
-
-    def append(
-        self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
-    ) -> None:
-        """Queue entries."""
-        self._journal.append(claim, entries, status=status)
-
-    def read(self, run_id: str) -> list[Entry]:
-        """Return all entries of a run."""
-        return self._journal.read(run_id)
-
-    def runs(self, *, unfinished: bool = False) -> list[RunInfo]:
-        """Return all runs, or those that have not ended."""
-        return self._journal.runs(unfinished=unfinished)
-
-    def verify(self, run_id: str, head: str | None = None) -> Verification:
-        """Check a run's chain."""
-        return self._journal.verify(run_id, head)
-
-    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
-        """Put a command into a run's inbox."""
-        return self._journal.send(run_id, kind, body)
-
-    def inbox(self, run_id: str, after: int = 0) -> list[Command]:
-        """Return the commands to a run."""
-        return self._journal.inbox(run_id, after)
-
-    def inbox_mark(self) -> object:
-        """Return a value that changes with the inbox."""
-        return self._journal.inbox_mark()
-
-    async def close(self) -> None:
-        """Close the journal."""
-        await self._journal.close()
-
-
 async def _work(program: Killable, folder: Path, barrier: int, when: When) -> RunReport:
     """Resume the run if the journal has it, else start it."""
     journal = KillingJournal(program.journal(folder), barrier, when)
@@ -197,9 +123,17 @@ async def _work(program: Killable, folder: Path, barrier: int, when: When) -> Ru
         except UnknownRun:
             result = await engine.run(program.task, run_id=RUN)
         result.raise_for_status()
+        await _follow_up(runtime)
         verified = journal.verify(RUN, result.head_hash).ok
         await journal.close()
         return RunReport(result.answer, verified, result.llm_calls, result.tool_calls)
+
+
+async def _follow_up(runtime: Runtime) -> None:
+    """Do the follow-ups of the run, those whose process died too."""
+    await runtime.drain()
+    for listed in await runtime.due():
+        (await runtime.resume(listed.info.run_id)).raise_for_status()
 
 
 def _work_in_fork(job: dict[str, Any], descriptor: int) -> None:
@@ -397,9 +331,10 @@ def _read_report(status: int, report: Any) -> RunReport:
 
 @dataclasses.dataclass(frozen=True)
 class _Snapshot:
-    """The entries of a run, the number of its real model calls, and its real tool executions."""
+    """The entries of a run and of its follow-ups, the number of real model calls, and the run's real tool executions."""
 
     entries: list[Entry]
+    followed: list[Entry]
     models: int
     executions: Counter[str]
     idempotency: set[tuple[str, str]]
@@ -408,21 +343,23 @@ class _Snapshot:
     def of(cls, program: Killable, folder: Path) -> "_Snapshot":
         """Take the snapshot of the run in a directory."""
         journal = program.journal(folder)
-        try:
-            entries = journal.read(RUN)
-        except UnknownRun:
-            entries = []
+        read = {info.run_id: journal.read(info.run_id) for info in journal.runs()}
+        entries = read.pop(RUN, [])
+        followed = [entry for others in read.values() for entry in others]
         asyncio.run(journal.close())
         path = folder / "witness"
         text = path.read_text() if path.exists() else ""
         lines = [line.split() for line in text.splitlines()]
         tools = [(line[1], line[2]) for line in lines if line[0] == "tool"]
         models = sum(line == ["model"] for line in lines)
-        return cls(entries, models, Counter(key for key, _ in tools), set(tools))
+        return cls(
+            entries, followed, models, Counter(key for key, _ in tools), set(tools)
+        )
 
     def count(self, kind: type) -> int:
         """Return how many entries have an event of a kind."""
-        return sum(isinstance(entry.event, kind) for entry in self.entries)
+        entries = [*self.entries, *self.followed]
+        return sum(isinstance(entry.event, kind) for entry in entries)
 
     def find_started(self, *effects: str) -> set[str]:
         """Return the keys of the started calls with one of these effects."""

@@ -27,7 +27,7 @@ from journal_entries import ME, follow, header, write
 from loopwright.clock import SystemClock
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.events.entry import Entry
-from loopwright.journals import Claim, Journal, RunInfo, chain_hash
+from loopwright.journals import Claim, Journal, NewRun, RunInfo, chain_hash
 from loopwright.journals.sqlite.file import JournalFile
 from loopwright.journals.sqlite.jobs import (
     MAX_INLINE_BYTES,
@@ -1058,3 +1058,24 @@ async def test_the_hash_of_an_entry_covers_the_whole_body_though_it_is_kept_else
     (entry,) = await write(journal, claim, b"x" * (MAX_INLINE_BYTES + 1))
 
     assert chain_hash("", journal.read("r1")[0]) == entry.hash
+
+
+async def test_an_end_whose_follow_up_cannot_be_stored_is_not_stored_either(
+    tmp_path: Path,
+) -> None:
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    claim = journal.create(header())
+    await write(journal, claim, b"1")
+    first, second = follow(Claim("due", 1), b"1", b"2")
+    again = dataclasses.replace(second, seq=1)  # the same place twice
+    due = NewRun(header("due"), (first, again))
+
+    journal.append_end(claim, follow(claim, b"end"), status="completed", due=[due])
+    with pytest.raises(JournalError, match="UNIQUE"):
+        await journal.barrier(claim)
+
+    assert [(info.run_id, info.status) for info in journal.runs()] == [
+        ("r1", "running")
+    ]
+    assert len(journal.read("r1")) == 1
+    await journal.close()

@@ -26,6 +26,7 @@ from ..durability.history import describe_end, offer_conversation
 from ..session.cancellation import finish_despite_cancellation
 from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
+from .due_runs import plan_due_runs
 from .human import permit_answer, take_follow_up
 from .knowledge import persist_answer
 from .output_type import OutputType
@@ -64,6 +65,8 @@ class Execution:
             self._session.answer_schema = output.as_schema()
         self.is_closing = False
         """Whether the engine has ended: an abort comes too late."""
+        self.due: tuple[str, ...] = ()
+        """The ids of the runs that are due after this one."""
 
     async def run(self) -> Result[Any]:
         """Return the result; suspend the run if this task is cancelled, or its code diverged."""
@@ -242,6 +245,7 @@ class Execution:
         else:
             finished = self._finished(outcome, output, conversation)
             ended = session.writer.close(finished)
+            self.due = plan_due_runs(session, outcome.status, conversation)
         try:
             # A cancellation that comes now comes too late.
             await finish_despite_cancellation(
@@ -251,6 +255,7 @@ class Execution:
             raise
         except JournalError as failure:
             outcome, output, ended = build_outcome(failure, outcome.answer), None, None
+            self.due = ()
         if ended is not None:
             journal = session.services.journal
             conversation = offer_conversation(journal, ended, conversation)

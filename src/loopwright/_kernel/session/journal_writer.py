@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._internal.log import logger
@@ -17,7 +17,8 @@ from ...events.entry import (
     encode_event,
 )
 from ...events.run import RunFinished, RunStarted, RunSuspended
-from ...journals.base import Claim, EarlierRunGone
+from ...journals.base import Claim, EarlierRunGone, NewRun
+from ...journals.capabilities import FollowUpJournal
 from .secrets import Secrets
 from .services import Services
 from .signals import Signals
@@ -58,6 +59,7 @@ class JournalWriter:
         self._unshown: list[Entry] | None = [] if is_new else None
         self._durable_seq = claim.head_seq
         self._failure: LoopwrightError | None = None  # nothing is durable any more
+        self._build_due: Callable[[Entry], Sequence[NewRun]] | None = None
         self._held: list[tuple[str, Event]] | None = None
         """What is to be recorded once the replay has ended; `None` before and after it."""
 
@@ -139,6 +141,10 @@ class JournalWriter:
         self.is_closed = True
         return entry
 
+    def add_due(self, build: Callable[[Entry], Sequence[NewRun]]) -> None:
+        """Store the runs that `build` makes of the run's last entry in the transaction of that entry."""
+        self._build_due = build
+
     def wall(self) -> float:
         """Return wall time in seconds; it never goes back while this process works on the run."""
         return self._wall_offset + self._clock.monotonic()
@@ -151,10 +157,20 @@ class JournalWriter:
         if claim.head_seq != self._durable_seq or status is not None:
             await self._store(claim, claim.head_seq, status)
 
+    def _append(
+        self, claim: Claim, entries: Sequence[Entry], status: str | None
+    ) -> None:
+        journal, build = self._journal, self._build_due
+        if build is not None and isinstance(journal, FollowUpJournal):
+            due = build(entries[-1])
+            journal.append_end(claim, entries, status=status or "", due=due)
+        else:
+            journal.append(claim, entries, status=status)
+
     async def _store(self, claim: Claim, head: int, status: str | None) -> None:
         unsent, self._unsent = self._unsent, []
         try:
-            self._journal.append(claim, unsent, status=status)
+            self._append(claim, unsent, status)
             await self._journal.barrier(claim)
         except EarlierRunGone as error:
             self._begin_anew(claim, error)

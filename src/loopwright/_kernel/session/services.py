@@ -16,6 +16,7 @@ from pydantic_core.core_schema import (
 from ...clock import Clock
 from ...errors import ConfigError
 from ...events.entry import Entry
+from ...events.followups import PlannedFollowUp
 from ...gates.base import Approver, PolicyGate, Suspend
 from ...journals.base import Journal
 from ...knowledge.bridge import KnowledgeBridge
@@ -79,6 +80,10 @@ class Services:
     """The name of the agent that these services are for; empty for none."""
     instructions: Instructions | None = None
     """What stands in front of each request of that agent."""
+    after: tuple[PlannedFollowUp, ...] = ()
+    """The follow-ups of the runs that begin."""
+    start_due: Callable[[tuple[str, ...]], None] | None = None
+    """Begins runs that are due in the background."""
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""
@@ -97,10 +102,12 @@ class Services:
         *,
         tools: ToolRegistry | None,
         limits: Limits,
+        after: tuple[PlannedFollowUp, ...] | None = None,
     ) -> Self:
-        """Return the services of an agent: the same but for its tools, if it has tools of its own, and its limits."""
+        """Return the services of an agent: the same but for its limits, and for the tools and follow-ups that it has."""
         other = self.with_tools(self.tools if tools is None else tools)
         vars(other).update(agent_name=agent, instructions=instructions, limits=limits)
+        vars(other).update(after=self.after if after is None else after)
         return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

@@ -75,11 +75,11 @@ class Session:
         """What encloses text from outside, in the prompts of this run."""
         self.saga, self.revision = False, REVISION
         self.journal_id: str = getattr(services.journal, "id", "")
-        self.sampling = Sampling()
+        self.sampling, self.after = Sampling(), services.after
         if started is not None:
             self.delimiter = started.boundary or self.delimiter
             self.saga, self.journal_id = started.saga, started.journal_id
-            self.revision = started.revision
+            self.revision, self.after = started.revision, started.after
             self.sampling = Sampling.from_options(started.sampling)
             self.name(started.tags, started.thread)
         spent = replay.totals

@@ -2,6 +2,7 @@
 
 import abc
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -19,6 +20,7 @@ from ..base import (
     TURN_PREFIX,
     Claim,
     EarlierRunGone,
+    NewRun,
     RunHeader,
     format_earlier_gone,
     format_id_taken,
@@ -73,7 +75,7 @@ class SQLiteClaim(Claim):
     """A claim with the entries that are queued under it and not yet submitted to the writer.
 
     `file` is the journal it belongs to, `tail` the number of the last queued entry, `failure` the error that every
-    later use raises. `given` is its lease.
+    later use raises. `given` is its lease. `due` are the runs to store with these entries.
     """
 
     file: object = None
@@ -82,6 +84,7 @@ class SQLiteClaim(Claim):
     pending: list[Entry] = dataclasses.field(default_factory=list[Entry])
     status: str | None = None
     releases: bool = False
+    due: Sequence[NewRun] = ()
     failure: LoopwrightError | None = None
 
 
@@ -132,12 +135,12 @@ class Append(Job):
         self._status, self._releases = claim.status, claim.releases
         # The current tail: the event loop may queue more before the thread starts this job.
         self._tail = claim.tail
-        self._wake_at = claim.wake_at
+        self._wake_at, self._due = claim.wake_at, claim.due
         self._given = claim.given
         if claim.releases:
             claim.lease_until = None
         claim.pending, claim.header = [], None
-        claim.status, claim.releases = None, False
+        claim.status, claim.releases, claim.due = None, False, ()
 
     @property
     def held_until(self) -> float:
@@ -172,6 +175,7 @@ class Append(Job):
             cursor.execute(_RELEASE, (self._status, self._wake_at, claim.run_id))
         elif self._status is not None:
             cursor.execute(_SET_STATUS, (self._status, claim.run_id))
+        _insert_due(cursor, self._due, rows)
 
     def _is_made(self, cursor: sqlite3.Cursor) -> bool:
         """Return whether the chain holds the last entry, with its hash, or a run without entries its owner.
@@ -223,6 +227,24 @@ def _insert_run(
     if cursor.rowcount != 1:
         raise ConfigError(format_id_taken(header.run_id))
     insert_tags(cursor, header.run_id, header.tags)
+
+
+def _insert_due(cursor: sqlite3.Cursor, due: Sequence[NewRun], rows: list[Row]) -> None:
+    """Insert the runs that are due after a run, unless their ids are taken."""
+    for new in due:
+        # A run that a person had retried ends twice.
+        with contextlib.suppress(ConfigError):
+            _insert_released(cursor, new, rows)
+
+
+def _insert_released(cursor: sqlite3.Cursor, new: NewRun, rows: list[Row]) -> None:
+    """Insert a whole run that no process works on; raise `ConfigError` if its id is taken or was deleted."""
+    header, last = new.header, new.entries[-1]
+    # The entry that it follows is one of those that are stored with it.
+    _insert_run(cursor, dataclasses.replace(header, follows_entry=None), 1, Lease())
+    cursor.execute(_MOVE_HEAD, (last.seq, last.hash, header.run_id, 1, 0))
+    cursor.execute(_RELEASE, ("released", 0.0, header.run_id))
+    rows.extend(_to_rows(cursor, new.entries))
 
 
 def insert_tags(cursor: sqlite3.Cursor, run_id: str, tags: Mapping[str, str]) -> None:

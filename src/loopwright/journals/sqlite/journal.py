@@ -12,6 +12,7 @@ from ...messages import JsonObject
 from ..base import (
     Claim,
     Command,
+    NewRun,
     RunHeader,
     RunInfo,
     Verification,
@@ -82,6 +83,8 @@ class SQLiteJournal(RequestReader):
                 f"SQLiteJournal: retry_timeout must be seconds from 0 up to a day, got {retry_timeout!r}"
             )
         self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
+        self.path: Path = self._file.path
+        """The absolute path of the file."""
         self._inbox = Inbox(self._file.path, busy_timeout)
         self._clock = clock or SystemClock()
         self.lease_watch = LeaseWatch(self._clock)
@@ -94,11 +97,6 @@ class SQLiteJournal(RequestReader):
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.
         weakref.finalize(self, self._writer.end).atexit = False
-
-    @property
-    def path(self) -> Path:
-        """Return the absolute path of the file."""
-        return self._file.path
 
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; nothing is written before its first `append`."""
@@ -163,6 +161,18 @@ class SQLiteJournal(RequestReader):
                 _begin_lease(held, held.header, self._clock)
             self._queued.pop(id(held), None)
             self._writer.submit(Append(held, None))
+
+    def append_end(
+        self,
+        claim: Claim,
+        entries: Sequence[Entry],
+        *,
+        status: str,
+        due: Sequence[NewRun],
+    ) -> None:
+        """Queue the last entries of a run, and the runs that are due after it, for one transaction."""
+        _check_claim(self._file, claim).due = due
+        self.append(claim, entries, status=status)
 
     async def barrier(self, claim: Claim) -> None:
         """Wait until all entries queued under this claim are on disk."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
+from ...events.followups import FOLLOW_UP
 from ..base import RunInfo, format_id_taken
 from ..claims import LeaseWatch, ensure_claimable
 from ..exports import ExportedRun
@@ -92,13 +93,16 @@ class DeleteRuns(Job):
         followers = [
             name for (name,) in cursor.execute(_FOLLOWERS, (run_id,)).fetchall()
         ]
-        others = set(followers) - set(self._run_ids)
-        if others and not self._cascade:
-            raise ConfigError(format_followed(run_id, others))
         infos = [read_info(cursor.connection, name) for name in followers]
         if infos[0] is None:
             raise UnknownRun(f"no run {run_id!r} in this journal")
-        return [info for info in infos if info is not None]
+        found = [info for info in infos if info is not None]
+        # Its follow-ups go along: they are work about this run and nothing else.
+        others = {info.run_id for info in found if info.engine != FOLLOW_UP}
+        others -= {run_id, *self._run_ids}
+        if others and not self._cascade:
+            raise ConfigError(format_followed(run_id, others))
+        return found
 
 
 def _delete_run(

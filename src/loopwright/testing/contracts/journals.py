@@ -20,12 +20,13 @@ from .entries import (
     with_journal,
     write,
 )
+from .follow_ups import FollowUpChecks
 from .workers import WorkerChecks
 
 TEXTS = ("", "a", "ünï ☃ 🌍", "a|b'\"\\\n\t\0", "../../etc", "x" * 5000)
 
 
-class JournalContract(WorkerChecks):
+class JournalContract(WorkerChecks, FollowUpChecks):
     """Subclass it in a test module as `Test…` and give it your journal; every check is a test of its own.
 
         class TestMyJournal(JournalContract):

@@ -1,0 +1,19 @@
+"""Follow-ups: work that is due once a run has ended, each in a durable run of its own."""
+
+from typing import TYPE_CHECKING
+
+from .._internal.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from .base import EndedRun as EndedRun
+    from .base import FollowUp as FollowUp
+    from .registry import FollowUps as FollowUps
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+    __all__, __getattr__, __dir__ = lazy_attributes(
+        __name__,
+        {
+            ".base": ("EndedRun", "FollowUp"),
+            ".registry": ("FollowUps",),
+        },
+    )

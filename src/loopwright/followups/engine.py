@@ -1,0 +1,41 @@
+"""FollowUpEngine: the engine of a run that does one follow-up."""
+
+import asyncio
+from typing import Any, ClassVar
+
+from .._kernel.phases.recorded_result import read_result
+from ..engine import LoopEngine
+from ..errors import EngineError, JournalError
+from ..events.followups import FOLLOW_UP
+from ..run import Run
+from .base import EndedRun, FollowUp
+
+
+class FollowUpEngine(LoopEngine):
+    """Does one follow-up. Its runs are stored with the end of the run that they follow, and never started by hand.
+
+    Args:
+        of: the run that ended.
+        work: the follow-up.
+    """
+
+    name: ClassVar[str] = FOLLOW_UP
+    of: str
+    work: FollowUp
+
+    async def solve(self, run: Run) -> str:
+        """Read the run that ended, which does not change any more, and do the follow-up."""
+        ended = await asyncio.to_thread(self._read)
+        return await self.work.follow(run, ended)
+
+    def _read(self) -> EndedRun:
+        journal: Any = self.runtime.journal
+        try:
+            entries = journal.read(self.of)
+            result = read_result(journal, entries, None)
+        except JournalError as error:
+            # The follow-up has failed, and its own journal has not.
+            raise EngineError(f"run {self.of!r} cannot be read: {error}") from error
+        if result is None:
+            raise EngineError(f"run {self.of!r} was continued and has not ended again")
+        return EndedRun(result, entries)

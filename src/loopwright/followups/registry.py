@@ -1,0 +1,109 @@
+"""FollowUps: the follow-ups of a runtime and of its agents by name."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from .._kernel.session.services import Services
+from ..errors import ConfigError
+from ..events.followups import FOLLOW_UP, PlannedFollowUp
+from ..journals.base import RunInfo
+from ..journals.capabilities import FollowUpJournal
+from ..plugins import plugin, plugins
+from ..security.redaction import Redactor
+from .base import FollowUp
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+class FollowUps:
+    """The follow-ups of a runtime, by the agent whose runs they follow (empty for the runtime's own) and their name."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], FollowUp] = {}
+
+    def add(
+        self, agent: str, given: object, redactor: Redactor
+    ) -> tuple[PlannedFollowUp, ...]:
+        """Add follow-ups, or their names; return what a run records of them. Raises `ConfigError`."""
+        if isinstance(given, (str, FollowUp)) or not isinstance(given, Iterable):
+            raise ConfigError(f"after: must be a list of follow-ups, got {given!r:.80}")
+        found = [_resolve(one) for one in cast("Iterable[object]", given)]
+        names = [one.name for one in found]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ConfigError(
+                f"after: has {', '.join(sorted(twice))} twice; one follow-up of a name is done once a run"
+            )
+        self._known |= {(agent, one.name): one for one in found}
+        return tuple(one.plan(redactor) for one in found)
+
+    def find(self, options: Mapping[str, Any]) -> FollowUp:
+        """Return the follow-up of a run by what that records: options from there, code from here.
+
+        Raises `ConfigError` if it is neither among these nor installed.
+        """
+        name = str(options["follow_up"])
+        known = self._find_known(str(options["agent"]), name)
+        if known is None and options["opaque"]:
+            raise ConfigError(
+                f"after: follow-up {name!r} has options that no journal holds, {', '.join(options['opaque'])}; "
+                "pass it in Runtime(after=...) again"
+            )
+        recorded: dict[str, Any] = dict(options["options"])
+        if known is not None and options["opaque"]:
+            return known
+        return _load(name, recorded) if known is None else type(known)(**recorded)
+
+    def can_do(self, info: RunInfo) -> bool:
+        """Return whether a run can be resumed as far as its follow-up is concerned; any other run can."""
+        if info.engine != FOLLOW_UP:
+            return True
+        options = json.loads(info.options)
+        is_known = self._find_known(options["agent"], options["follow_up"]) is not None
+        return is_known or (
+            not options["opaque"] and options["follow_up"] in plugins("followups")
+        )
+
+    def _find_known(self, agent: str, name: str) -> FollowUp | None:
+        return self._known.get((agent, name)) or self._known.get(("", name))
+
+
+def plan_follow_ups(
+    known: FollowUps, agent: str, given: object, services: Services
+) -> tuple[PlannedFollowUp, ...]:
+    """Add follow-ups of an agent, or of all runs; raise `ConfigError` if the journal cannot store what is due."""
+    planned = known.add(agent, given, services.redactor)
+    journal: object = services.journal
+    if planned and not isinstance(journal, FollowUpJournal):
+        raise ConfigError(
+            f"after: {type(journal).__name__} has no method `append_end`, which stores follow-ups with the end of a run; "
+            "leave follow-ups out, or use a journal that has it, such as SQLiteJournal"
+        )
+    return planned
+
+
+def _resolve(given: object) -> FollowUp:
+    """Return a follow-up that was given, or that of an installed name; raise `ConfigError` for anything else."""
+    found = _load(given, {}) if isinstance(given, str) else given
+    if not isinstance(found, FollowUp):
+        raise ConfigError(
+            f"after: needs a FollowUp or the name of one, got {given!r:.80}"
+        )
+    if not NAME.fullmatch(found.name):
+        raise ConfigError(
+            f"after: the name of a follow-up must be lower-case letters, digits and '-', at most 40, got {found.name!r}"
+        )
+    return found
+
+
+def _load(name: str, options: Mapping[str, Any]) -> FollowUp:
+    """Return the installed follow-up of a name; raise `ConfigError` if it is unknown, broken or something else."""
+    found = plugin("followups", name)
+    loaded = found.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, FollowUp)):
+        raise ConfigError(
+            f"plug-in {name!r} of {found.distribution}: {found.target} is not a subclass of FollowUp"
+        )
+    return loaded(**options)

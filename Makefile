@@ -7,6 +7,8 @@ BENCH_DIR ?= ../shared/bench
 # How many simulated worlds, or which: a number, or FIRST-LAST.
 SEEDS ?= 10000
 FIGURES := $(CURDIR)/build/faults.txt
+# Where tests marked `faults` are.
+FAULTS := tests/faults tests/engines tests/journals tests/observers
 SIZE :=
 # Processes that run the tests: a number, or `auto` for one on each core.
 WORKERS ?= auto
@@ -29,8 +31,8 @@ help:  ## this list
 demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model on this machine
 	$(PYTHON) examples/quickstart.py $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests without tests/faults and tests/site; ARGS="-k resume" chooses
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site $(ARGS)
+test: $(VENV)/.installed-dev  ## run the tests without the fault tests and tests/site; ARGS="-k resume" chooses
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults" $(ARGS)
 
 # Tests that set the wall clock of real processes need libfaketime, a package of the system; without it they are skipped.
 FAKETIME := $(firstword $(wildcard /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1))
@@ -43,7 +45,7 @@ faketime:
 
 faults: $(VENV)/.installed-dev faketime  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
-	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/faults $(ARGS); \
+	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile -m faults $(FAULTS) $(ARGS); \
 	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status
 
 faults-long: SIZE := LOOPWRIGHT_FAULTS=long

@@ -5,6 +5,7 @@ import ipaddress
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -32,6 +33,16 @@ for _variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
     # A proxy outside of this machine would be asked for what the servers of the tests are to answer.
     os.environ.pop(_variable, None)
     os.environ.pop(_variable.upper(), None)
+
+
+FAULTS = Path(__file__).parent / "faults"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fault tests: their folder, and the kills of each contract, which start processes for seconds."""
+    for item in items:
+        if FAULTS in item.path.parents or "killed_at_any_barrier" in item.name:
+            item.add_marker(pytest.mark.faults)
 
 
 def pytest_collection_finish() -> None:

@@ -268,6 +268,7 @@ def saying(lines: list[Any]) -> Callable[[Request], Any]:
     return model
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("engine", FACTORIES)
 @settings(max_examples=sized(50, 150), suppress_health_check=list(HealthCheck))
 @given(

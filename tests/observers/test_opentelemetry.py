@@ -883,6 +883,7 @@ async def test_a_call_answered_by_an_engine_that_waits_has_not_failed() -> None:
 # --- nothing is kept, nothing is hurt, nothing is said ---
 
 
+@pytest.mark.faults
 async def test_after_a_thousand_runs_nothing_is_kept() -> None:
     observer = OpenTelemetryObserver(
         tracer_provider=TracerProvider(shutdown_on_exit=False),

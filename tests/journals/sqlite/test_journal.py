@@ -115,6 +115,7 @@ def change(path: Path, *statements: str) -> None:
 # Durable means durable
 
 
+@pytest.mark.faults
 async def test_no_acknowledged_entry_is_lost_when_the_process_is_killed_at_any_moment(
     path: Path,
 ) -> None:
@@ -1022,6 +1023,7 @@ async def test_a_journal_without_its_entries_is_a_journal_error(
             look("r1")
 
 
+@pytest.mark.faults
 async def test_a_flipped_bit_anywhere_in_the_file_never_gives_a_wrong_entry(
     path: Path, tmp_path: Path
 ) -> None:

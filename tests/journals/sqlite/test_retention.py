@@ -54,6 +54,7 @@ def files_with(path: Path, text: str) -> list[str]:
 # --- delete ---
 
 
+@pytest.mark.faults
 async def test_nothing_of_a_deleted_run_is_left_in_any_file(
     journal: SQLiteJournal, path: Path
 ) -> None:

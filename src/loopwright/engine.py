@@ -32,6 +32,7 @@ from ._kernel.durability.history import (
     split_history,
 )
 from ._kernel.durability.replay import Replay
+from ._kernel.phases.handoff_rules import check_targets
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.recorded_result import read_result
 from ._kernel.session.claim import ALONE, claim_run
@@ -106,6 +107,8 @@ class LoopEngine(Options):
     """
 
     name: ClassVar[str] = ""
+    offers_tools: ClassVar[bool] = True
+    """Whether its models are offered the tools; without that, they are asked first whether to hand the run off."""
     runtime: Services = dataclasses.field(kw_only=False)
     sampling: Sampling = Sampling()
 
@@ -187,6 +190,7 @@ class LoopEngine(Options):
         read_as, services = _output_type(output), self.runtime
         check_recordable(options.get("sampling"), services.redactor.redact_value)
         check_provider_tools(services.provider, services.tools.provider_tools)
+        check_targets(services)
         conversation, session = self._begin(task, read_as, **options)
         return RunHandle(self, session, conversation, read_as, deltas=deltas)
 
@@ -228,6 +232,7 @@ class LoopEngine(Options):
         if recorded is not None:
             return recorded
         started = self._resumable(run_id, entries, output, deps)
+        check_targets(self.runtime)
         async with claim_run(
             self.runtime, run_id, entries, take_over=take_over
         ) as claimed:

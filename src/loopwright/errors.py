@@ -14,6 +14,7 @@ LoopwrightError
 │   ├── LimitReached       a limit of the run is used up
 │   ├── Stuck              no progress: repeated calls or repeated denials
 │   ├── Suspended          the run waits for a decision from outside
+│   ├── AgentReplaced      the agent handed the run off to another one
 │   └── Aborted            the caller aborted the run
 ├── ProviderError          a model call failed; `retryable` says whether a retry can help
 │   ├── ProviderTimeout    no reply in time (also a TimeoutError)
@@ -201,6 +202,13 @@ class Suspended(RunSignal):
     ) -> None:
         super().__init__(message)
         self.reason, self.wake_at = reason, wake_at
+
+
+class AgentReplaced(RunSignal):
+    """Raised in an engine whose agent handed the run off; the run continues with the other agent.
+
+    There is nothing to do: let it end the engine.
+    """
 
 
 class Aborted(RunSignal):

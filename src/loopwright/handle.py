@@ -8,6 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from ._internal.log import logger
 from ._kernel.control.run_control import Control
+from ._kernel.phases.engine_run import drive, open_cycle
 from ._kernel.phases.execution import Execution
 from ._kernel.phases.output_type import OutputType
 from ._kernel.session.cancellation import wait_despite_cancellation
@@ -18,7 +19,7 @@ from .events.entry import Entry
 from .journals.base import Journal
 from .messages import Conversation, Json
 from .result import Output, Result
-from .run import Strategy, drive, open_cycle
+from .run import Run, Strategy
 from .security.redaction import Redactor
 
 Item = TypeVar("Item")
@@ -42,8 +43,8 @@ class RunHandle(Control, Generic[Item, Output]):
         deltas: bool = False,
     ) -> None:
         self._session, self._deltas = session, deltas
-        cycle = open_cycle(session, engine, conversation)
-        solve = functools.partial(drive, engine, cycle, is_root=True)
+        cycle = open_cycle(Run, session, engine, conversation)
+        solve = functools.partial(drive, Run, cycle, is_root=True)
         self._execution = Execution(cycle, output, solve)
         self._items: asyncio.Queue[Any] | None = None  # of items; `None` is the end
         self._task: asyncio.Task[Result[Output]] | None = None

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Generator
+from typing import Any
 
 from pydantic import Field
 
@@ -11,6 +12,8 @@ from .errors import LimitReached
 from .messages import Usage
 
 MIN_BEST_ANSWER = 1_024  # tokens
+OF_AGENT = ("max_iterations", "context_tokens")
+"""The limits that concern one agent and not the run."""
 MIN_OUTPUT = 16  # tokens; the Responses API takes no less
 
 
@@ -33,6 +36,7 @@ class Limits(Options):
         context_tokens: size of the conversation that a model reads, estimated; `None` is the model's own, as far as it
             is known, else 32,000.
         max_depth: how deep engines may delegate to engines (`Run.delegate`, `as_tool`): 1 is a child of the run's engine.
+        max_handoffs: how often a run may be handed off from agent to agent (`Run.handoff`, `handoffs=`).
         best_effort: whether a run at a limit makes one more call, without tools, for its best answer.
     """
 
@@ -50,6 +54,19 @@ class Limits(Options):
     context_tokens: int | None = Field(default=None, ge=1)
     best_effort: bool = True
     max_depth: int | None = Field(default=3, ge=1)
+    max_handoffs: int | None = Field(default=10, ge=0)
+
+    def restrict(self, own: "Limits") -> "Limits":
+        """Return the limits of a run in which an agent with limits of its own works.
+
+        Iterations and the size of the context are the agent's; of the others the lower ones count.
+        """
+        lowest: dict[str, Any] = {}
+        for name, value in vars(own).items():
+            values = [one for one in (value, getattr(self, name)) if one is not None]
+            lowest[name] = min(values, default=None)
+        lowest |= {name: getattr(own, name) for name in OF_AGENT}
+        return Limits(**lowest)
 
 
 @dataclasses.dataclass(eq=False)

@@ -6,24 +6,19 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Any, NoReturn, Protocol, TypeVar, Unpack, overload
 
 from ._kernel.phases import side_effects
-from ._kernel.phases.approvals import Guard
-from ._kernel.phases.best_answer import (
-    ask_at_the_end,
-    ask_best_answer,
-    may_ask_best_answer,
-)
-from ._kernel.phases.child_run import delegate, guards_of_child
+from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
+from ._kernel.phases.child_run import delegate
 from ._kernel.phases.completions import BranchGroup
 from ._kernel.phases.completions import Completions as Completions
 from ._kernel.phases.cycle import Cycle, Engine
-from ._kernel.phases.engine_output import clean_answer, wrap_error
+from ._kernel.phases.engine_output import clean_answer
 from ._kernel.phases.gather import BranchWork, gather
-from ._kernel.phases.human import ask_user, take_follow_up
+from ._kernel.phases.handoff import act, start_handoff
+from ._kernel.phases.human import ask_user
 from ._kernel.phases.inference import Question
-from ._kernel.phases.instructions import settle_instructions
 from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.reason import ReasonOptions, reason, settle
@@ -31,27 +26,21 @@ from ._kernel.phases.samples import can_sample, sample
 from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
 from ._kernel.phases.timeout import limit_time
-from ._kernel.session.scope import BEST_ANSWER, EngineUsage, Scope
-from ._kernel.session.session import Session
+from ._kernel.session.scope import BEST_ANSWER
 from .errors import (
     ConfigError,
-    Fenced,
     LimitReached,
-    LoopwrightError,
-    PhaseError,
     ProviderError,
-    ReplayDivergence,
-    Suspended,
     Unreadable,
 )
 from .gates.base import Cleared
 from .labels import Label, LabelledText
 from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
 from .messages import Reasoning as Reasoning
-from .providers.base import OutputSchema, Provider
+from .providers.base import Provider
 from .providers.base import Sampling as Sampling
 from .result import Finished as Finished
-from .result import Result, RunOutcome, build_outcome
+from .result import Result
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -160,7 +149,7 @@ class Run:
 
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:
         """Run what the gate permitted, at the same time; return one observation for each call, in call order."""
-        return await self._cycle.act(cleared)
+        return await act(self._cycle, cleared)
 
     async def call(self, call: ToolCall, *, thought: str = "") -> Observation:
         """Propose, gate and act on one call that the engine writes itself; return its observation."""
@@ -313,6 +302,22 @@ class Run:
         """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
         return await delegate(self._cycle, engine, task)
 
+    async def handoff(
+        self, agent: object, conversation: Conversation | None = None
+    ) -> NoReturn:
+        """Hand the run off: another agent works on it from here in this one's place, and gives the answer.
+
+        It is given `conversation`, or what there is of it (`latest`); both gates must allow the effect "handoff". This
+        never returns: it raises a signal that ends the engine, also where the engine catches it. Raises `ConfigError`
+        for an agent that is not there, that answers in another form, or past `Limits(max_handoffs=...)`; `Denied`.
+
+        Args:
+            agent: the name of an agent of the runtime, or an `Agent`.
+            conversation: what it sees.
+        """
+        given = self.latest if conversation is None else conversation
+        raise await start_handoff(self._cycle, agent, given)
+
     async def ask_user(self, question: str) -> str:
         """Ask the person who uses the run, by the callback of `Runtime(user=...)` or, without one, from outside.
 
@@ -406,81 +411,6 @@ class Run:
         await side_effects.permit(self._cycle, name, arguments)
 
 
-def open_cycle(
-    session: Session,
-    engine: Strategy,
-    conversation: Conversation,
-    *,
-    path: str = "",
-    guards: tuple[Guard, ...] = (),
-    usage: EngineUsage | None = None,
-    delivered: int = 0,
-) -> Cycle:
-    """Return the phases of a new scope: the root, a branch, or a child with a usage of its own."""
-    scope = Scope(session, path, usage or EngineUsage(engine=engine), delivered)
-    guards = guards or (Guard.of(engine.runtime),)
-    return Cycle(scope, engine, conversation, guards, _run_child)
-
-
-async def _run_child(
-    parent: Cycle,
-    engine: Strategy,
-    conversation: Conversation,
-    path: str,
-    schema: OutputSchema | None,
-) -> tuple[RunOutcome, Cycle]:
-    """Let another engine solve in a scope of its own; if it waits, so does the parent's scope.
-
-    Its conversation is a new one, so its models are given the texts of people again.
-    """
-    child = open_cycle(
-        parent.session,
-        engine,
-        conversation,
-        path=path,
-        guards=guards_of_child(parent, engine),
-        usage=EngineUsage(parent.scope.engine_usage, engine),
-    )
-    child.scope.inherit(parent.scope)
-    child.scope.answer_schema = schema
-    outcome = await drive(engine, child)
-    child.scope.halted = PhaseError("this child is over")
-    if isinstance(outcome.error, Suspended):
-        raise parent.scope.halt(outcome.error)
-    return outcome, child
-
-
 def _bind(work: Callable[[Run], Awaitable[T]]) -> BranchWork[T]:
     """Return a work that is given the phases of its branch, and does it with the `Run` of them."""
     return lambda branch: work(Run(branch))
-
-
-async def drive(engine: Strategy, cycle: Cycle, *, is_root: bool = False) -> RunOutcome:
-    """Let an engine solve; return how it ended.
-
-    Raises only what may not be swallowed: cancellation, `Fenced` and `ReplayDivergence`. The root engine continues
-    with follow-ups, and at a limit or a stuck loop it is asked for its best answer.
-    """
-    answer: str | None = None
-    error: LoopwrightError | None = None
-    run, usage = Run(cycle), cycle.scope.engine_usage
-    try:
-        await settle_instructions(cycle)
-        answer = clean_answer(cycle, await engine.solve(run))
-        while is_root and take_follow_up(cycle, answer):
-            answer = clean_answer(cycle, await engine.solve(run))
-        cycle.scope.check_cancelled()
-    except Exception as raised:  # noqa: BLE001 - an engine is third-party code: a crash in it is the run's outcome
-        error = wrap_error(cycle, raised)
-    error = cycle.scope.signal or error or usage.ending
-    if error is None:
-        return RunOutcome("completed", "answered", answer)
-    if isinstance(error, Suspended):
-        answer = None  # a run that waits has no answer yet
-    elif answer is None:
-        answer = cycle.offered
-    if answer is None and is_root and usage.ending is None:
-        answer, error = await ask_at_the_end(cycle, error)
-    if isinstance(error, (Fenced, ReplayDivergence)):
-        raise error
-    return build_outcome(error, answer)

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from ._internal.log import logger
 from ._internal.sync import LOOP_THREAD
@@ -20,6 +20,7 @@ from ._kernel.session.service_checks import (
 )
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .agents.agent import Agent, AgentDefinition, define_agent
+from .agents.handoff import Handoff
 from .agents.recorded_engine import build_recorded
 from .agents.registry import Agents
 from .clock import MAX_SECONDS, Clock, SystemClock
@@ -56,6 +57,7 @@ from .tools.registry import ToolRegistry, Tools
 from .tools.resolution import Resolution
 
 T = TypeVar("T")
+Handoffs: TypeAlias = Iterable[str | Agent[Any] | Handoff]
 
 
 class Runtime(Services):
@@ -95,7 +97,7 @@ class Runtime(Services):
     _background: Background
     follow_ups: FollowUps
     """The follow-ups of the runtime and of its agents."""
-    agents: Agents
+    agents: Agents  # pyright: ignore[reportIncompatibleVariableOverride] - frozen
     """The agents of the application by name; `agent` adds one."""
 
     def __init__(
@@ -155,6 +157,7 @@ class Runtime(Services):
         description: str = ...,
         limits: Limits | None = ...,
         after: Iterable[FollowUp | str] | None = ...,
+        handoffs: Handoffs = ...,
     ) -> Agent[None]: ...
     @overload
     def agent(
@@ -168,6 +171,7 @@ class Runtime(Services):
         description: str = ...,
         limits: Limits | None = ...,
         after: Iterable[FollowUp | str] | None = ...,
+        handoffs: Handoffs = ...,
     ) -> Agent[Model]: ...
     def agent(
         self,
@@ -180,6 +184,7 @@ class Runtime(Services):
         description: str = "",
         limits: Limits | None = None,
         after: Iterable[FollowUp | str] | None = None,
+        handoffs: Handoffs = (),
     ) -> Agent[Any]:
         """Define an agent: an engine with instructions of its own, which runs are resumed by.
 
@@ -195,13 +200,14 @@ class Runtime(Services):
             description: what it is for, in a line, for other agents.
             limits: what its runs may use; `None` is the runtime's.
             after: the follow-ups of its runs; `None` is the runtime's.
+            handoffs: the agents that it may hand a run off to, by name, which may be defined later, or as `Handoff`s.
         """
         self.agents.check_name(name)
         planned = None
         if after is not None:
             planned = plan_follow_ups(self.follow_ups, name, after, self)
         definition = AgentDefinition(
-            name, instructions, tools, output, description, limits, planned
+            name, instructions, tools, output, description, limits, planned, handoffs
         )
         return self.agents.add(define_agent(self, engine, definition, self.agents))
 

@@ -203,6 +203,7 @@ async def test_the_limit_of_depth_is_in_the_setup_of_calls_where_it_is_set(
     events = [entry.event for entry in runtime.journal.read("r")]
     [asked] = [event for event in events if isinstance(event, ModelRequested)]
     limits = to_jsonable_python(runtime.limits)
+    del limits["max_handoffs"]
     if depth == 3:  # as journals from before it was there have it
         del limits["max_depth"]
     hashed = hashlib.sha256(canonical_json(limits)).hexdigest()[:12]

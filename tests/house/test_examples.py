@@ -147,6 +147,12 @@ SHOWN = {
         "The conversation: user, assistant, tool, assistant, user, assistant",
         "Your card was blocked on Monday, Ada.",
     ],
+    "airline.py": [
+        "triage hands off to seats",
+        "seats hands off to triage",
+        "triage hands off to faq",
+        "You sit in 12A, and one bag of 23 kg is free. (6 model calls)",
+    ],
     "structured_output.py": [
         "The model was told: That cannot be used: Invoice: total: required. "
         "Reply with the corrected JSON and nothing else.",

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from .agent import Agent as Agent
     from .agent import InstructionContext as InstructionContext
     from .agent import Instructions as Instructions
+    from .handoff import Filter as Filter
+    from .handoff import Handoff as Handoff
     from .registry import Agents as Agents
     from .thread import Thread as Thread
     from .thread import TurnOptions as TurnOptions
@@ -20,6 +22,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             ".agent": ("Agent", "InstructionContext", "Instructions"),
+            ".handoff": ("Filter", "Handoff"),
             ".registry": ("Agents",),
             ".thread": ("Thread", "TurnOptions"),
             ".thread_message": ("Busy",),

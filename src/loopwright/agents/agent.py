@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
@@ -28,6 +28,7 @@ from ..providers.base import Delta
 from ..result import Result
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry, Tools
+from .handoff import Handoff, build_handoff_tools
 from .recorded_engine import build_recorded
 from .thread import Thread, TurnOptions
 from .thread_message import Busy
@@ -48,6 +49,7 @@ class AgentDefinition:
     description: str = ""
     limits: Limits | None = None
     after: tuple[PlannedFollowUp, ...] | None = None
+    handoffs: Iterable["str | Agent[Any] | Handoff"] = ()
 
     def __post_init__(self) -> None:
         given: object = self.instructions
@@ -65,7 +67,10 @@ class AgentDefinition:
     def adapt(self, runtime: Services) -> Services:
         """Return the services of a runtime as the agent has them."""
         tools, limits = self.tools, self.limits or runtime.limits
+        transfers = build_handoff_tools(self.name, self.handoffs, runtime.agents)
         own = None if tools is None else ToolRegistry(tools)
+        if transfers:
+            own = (own or runtime.tools).with_tools(*transfers)
         instructions = self.instructions or None
         return runtime.with_agent(
             self.name, instructions, tools=own, limits=limits, after=self.after

@@ -32,7 +32,7 @@ def build_child_call(
     input_model: type[BaseModel] | None, output: object, history: History
 ) -> ChildCall:
     """Return how a call of an agent becomes its conversation, and its answer the result."""
-    select = _select_history(history)
+    select = select_history(history)
 
     def open_call(arguments: JsonObject, caller: Conversation) -> Conversation:
         text = _format(input_model, arguments)
@@ -59,7 +59,8 @@ def _format(model: type[BaseModel] | None, arguments: JsonObject) -> str:
         raise ToolError(explain(error, model.__name__)) from None
 
 
-def _select_history(history: History) -> Callable[[Conversation], Conversation]:
+def select_history(history: History) -> Callable[[Conversation], Conversation]:
+    """Return what selects a part of a conversation."""
     if callable(history):
         return history
     if history not in ("none", "last", "all"):

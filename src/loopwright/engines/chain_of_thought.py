@@ -121,6 +121,7 @@ class ChainOfThoughtEngine(LoopEngine):
     """
 
     name = "chain-of-thought"
+    offers_tools = False
     answer: AnswerType = "text"
     samples: int = Field(default=1, ge=1)
     wave: int = Field(default=5, ge=1)

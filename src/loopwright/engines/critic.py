@@ -140,6 +140,7 @@ class CriticEngine(LoopEngine):
     """
 
     name = "critic"
+    offers_tools = False
     max_critique_rounds: int = Field(default=2, ge=1)
     max_checks: int = Field(default=6, ge=1)
     drafter: LoopEngine | None = None

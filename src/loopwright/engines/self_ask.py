@@ -135,6 +135,7 @@ class SelfAskEngine(LoopEngine):
     """
 
     name = "self-ask"
+    offers_tools = False
     max_follow_ups: int = Field(default=8, ge=1)
     search: str | LoopEngine | None = None
     answerer: ProviderName = None

@@ -120,6 +120,7 @@ class TreeOfThoughtsEngine(LoopEngine):
     """
 
     name = "tree-of-thoughts"
+    offers_tools = False
     n_branches: int = Field(default=3, ge=1)
     n_proposals: int = Field(default=1, ge=1)
     beam_width: int = Field(default=2, ge=1)

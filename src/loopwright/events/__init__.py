@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .agents import HandedOff as HandedOff
     from .agents import InstructionsSet as InstructionsSet
     from .branches import BranchDelivered as BranchDelivered
     from .branches import BranchesClosed as BranchesClosed
@@ -73,7 +74,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            ".agents": ("InstructionsSet",),
+            ".agents": ("HandedOff", "InstructionsSet"),
             ".branches": (
                 "BranchDelivered",
                 "BranchesClosed",

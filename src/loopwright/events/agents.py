@@ -1,4 +1,4 @@
-"""Events of agents: the instructions with which they work."""
+"""Events of agents: the instructions with which they work, and that one hands a run off to another."""
 
 import dataclasses
 from typing import Annotated, TypeAlias
@@ -23,4 +23,23 @@ class InstructionsSet(DescribedEvent, heading="system"):
         return self.text
 
 
-AgentEvent: TypeAlias = InstructionsSet
+@dataclasses.dataclass(frozen=True)
+class HandedOff(DescribedEvent, heading="handoff", level="info"):
+    """An agent handed the run off to another one, whose entries have keys below this one.
+
+    `fingerprint` covers the conversation that the other agent is given; `about` is the beginning of its task. `source` is
+    the key of the call, or of the engine's own effect, that asked for it.
+    """
+
+    giver: Annotated[str, public(log="")]
+    agent: Annotated[str, public("gen_ai.agent.name", log="")]
+    engine: Annotated[str, public(log="")]
+    fingerprint: str
+    about: Annotated[str, CONTENT] = ""
+    source: str = ""
+
+    def summary(self) -> str:
+        return f"{self.giver} hands off to {self.agent}"
+
+
+AgentEvent: TypeAlias = InstructionsSet | HandedOff

@@ -245,7 +245,7 @@ class Spans:
         match outcome:
             case ModelReplied(completion):
                 found |= reply_attributes(completion)
-            case RunFinished():
+            case RunFinished() if activity.parent is None:
                 found |= usage_attributes(outcome.usage)
             case _:
                 pass

@@ -5,8 +5,9 @@ import threading
 from collections import OrderedDict
 from typing import Literal, TypeAlias
 
+from ..events.agents import HandedOff
 from ..events.describe import fields_of
-from ..events.effect_key import EffectKey, call_key
+from ..events.effect_key import EffectKey, call_key, is_inside
 from ..events.effects import (
     CallsProposed,
     ChildFinished,
@@ -42,7 +43,7 @@ TOOL_ERRORS = {"error": "tool_error", "timed_out": "timeout"}
 
 ActivityKind: TypeAlias = Literal["agent", "model", "tool", "effect"]
 EffectIntent: TypeAlias = (
-    ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet
+    ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet | HandedOff
 )
 EffectOutcome: TypeAlias = (
     ModelReplied
@@ -203,7 +204,8 @@ class TrackedRun:
                 | ToolStarted()
                 | EffectStarted()
                 | SleepSet()
-                | ChildStarted() as intent
+                | ChildStarted()
+                | HandedOff() as intent
             ):
                 changes += self._begin(entry, intent, agent)
             case (
@@ -238,10 +240,27 @@ class TrackedRun:
         self, at: float, ending: RunFinished | RunSuspended
     ) -> list[ActivityChange]:
         del self._open["@"]
+        handed = self._end_receivers("", at, ending)
         why = ending.stop_reason if isinstance(ending, RunFinished) else ending.reason
         # An activity that waits for a decision has not failed: it continues when the run is resumed.
         interrupted = self.interrupt(at, "" if why == "waiting" else why)
-        return [*interrupted, ActivityEnded(self.root, at, ending, *_error_in(ending))]
+        return [
+            *handed,
+            *interrupted,
+            ActivityEnded(self.root, at, ending, *_error_in(ending)),
+        ]
+
+    def _end_receivers(
+        self, path: str, at: float, outcome: EffectOutcome | RunFinished | RunSuspended
+    ) -> list[ActivityChange]:
+        """End the agents to which an engine was handed off, the last one first: they end as it does."""
+        ended: list[ActivityChange] = []
+        for place, activity in reversed(list(self._open.items())):
+            is_receiver = isinstance(activity.intent, HandedOff)
+            if is_receiver and is_inside(place.removeprefix("@"), path):
+                del self._open[place]
+                ended.append(ActivityEnded(activity, at, outcome, *_error_in(outcome)))
+        return ended
 
     def _begin(
         self, entry: Entry, intent: EffectIntent, agent: Activity
@@ -288,8 +307,11 @@ class TrackedRun:
             of_limit = isinstance(outcome, LimitHit)
             return [] if of_limit else [EntryNoted(agent, entry, tool)]
         error = _error_in(outcome)
+        path = EffectKey.parse(entry.key).child_path
+        if ended.kind in ("agent", "tool"):
+            changes += self._end_receivers(path, entry.at, outcome)
         if ended.kind == "tool":
-            inner = self._open.pop(f"@{EffectKey.parse(entry.key).child_path}", None)
+            inner = self._open.pop(f"@{path}", None)
             if inner is not None:
                 changes.append(ActivityEnded(inner, entry.at, outcome, *error))
         return [*changes, ActivityEnded(ended, entry.at, outcome, *error)]
@@ -387,7 +409,7 @@ def _name_activity(intent: EffectIntent) -> tuple[ActivityKind, str]:
             return "effect", intent.name
         case SleepSet():
             return "effect", "sleep"
-        case ChildStarted():
+        case ChildStarted() | HandedOff():
             return "agent", intent.agent or intent.engine
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from .._kernel.durability.history import open_conversation
 from .._kernel.durability.replay import Replay
+from .._kernel.phases.engine_run import drive, open_cycle
 from .._kernel.phases.execution import Execution
 from .._kernel.phases.output_type import OutputType
 from .._kernel.session.replay_end import ReplayEnd
@@ -22,7 +23,7 @@ from ..journals.base import Journal, RunHeader, RunInfo
 from ..journals.memory import MemoryJournal
 from ..journals.owner import new_owner
 from ..result import RunOutcome
-from ..run import drive, open_cycle
+from ..run import Run
 
 FindEngine = Callable[[str, RunStarted], LoopEngine]
 
@@ -139,8 +140,8 @@ async def _replay(
 ) -> None:
     """Drive an engine over recorded entries; raise `ReplayDivergence` where they differ."""
     session = _open_session(engine, entries)
-    cycle = open_cycle(session, engine, open_conversation(journal, started))
-    solve = functools.partial(drive, engine, cycle, is_root=True)
+    cycle = open_cycle(Run, session, engine, open_conversation(journal, started))
+    solve = functools.partial(drive, Run, cycle, is_root=True)
     await _Rehearsal(cycle, output, solve).replay()
 
 

@@ -32,6 +32,7 @@ from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
 from .child_call import TASK, ChildCall
+from .handoff import HandoffTarget
 from .recovery import RecoveryStrategy, check_strategy
 from .schema import without_titles
 from .signature import (
@@ -127,6 +128,7 @@ class Tool:
         asks_user: its calls are answered by the user of the run; see `ask_user`.
         third_party: its schema is not the application's own, but an MCP server's, say: a check of
             arguments by it may take less time.
+        handoff: the agent that a call hands the run off to; `runtime.agent(handoffs=...)` makes such tools.
     """
 
     name: str
@@ -153,6 +155,7 @@ class Tool:
     child: ChildCall = dataclasses.field(default=TASK, repr=False)
     asks_user: bool = False
     third_party: bool = False
+    handoff: HandoffTarget | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -224,7 +227,8 @@ class Tool:
     @functools.cached_property
     def spec(self) -> ToolSpec:
         """Return the description of it that a model reads."""
-        return ToolSpec(self.name, self.description, self.schema)
+        about = self.description if self.handoff is None else self.handoff.describe()
+        return ToolSpec(self.name, about, self.schema)
 
     @functools.cached_property
     def defaults(self) -> JsonObject:

@@ -2,6 +2,7 @@
 
 import asyncio
 import difflib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
@@ -52,11 +53,21 @@ class ToolRegistry:
         self._choose = choose
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, ArgumentSchema] = {}
-        listed = _list_tools(self._given)
-        for each in listed if choose is None else choose(listed):
+        for each in _choose_tools(self._given, choose):
             self._add(each)
         self._check_fallbacks()
-        self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
+        self.targets = tuple(each for each in self if each.engine or each.handoff)
+        """The tools that let another engine work."""
+
+    @functools.cached_property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools as models read them; agents to hand off to may be defined after the tools."""
+        return tuple(each.spec for each in self)
+
+    def with_tools(self, *added: Tool) -> "ToolRegistry":
+        """Return a registry with more tools."""
+        given = (*self._given, *self.provider_tools, *added)
+        return ToolRegistry(given, choose=self._choose)
 
     def _add(self, new: Tool) -> None:
         if new.name in self._tools:
@@ -183,6 +194,18 @@ def _list_tools(
         else:
             found.append(_as_tool(each))
     return found
+
+
+def _choose_tools(
+    given: Iterable[Tool | Callable[..., Any] | ToolSource],
+    choose: ToolSelector | None,
+) -> Iterable[Tool]:
+    """Return the tools that a profile chooses, with those that hand the run off: the agent has these by name."""
+    listed = list(_list_tools(given))
+    if choose is None:
+        return listed
+    others = [each for each in listed if each.handoff is None]
+    return [*choose(others), *(each for each in listed if each.handoff)]
 
 
 def _as_tool(given: Tool | Callable[..., Any]) -> Tool:

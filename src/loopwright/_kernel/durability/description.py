@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ...events.agents import HandedOff
 from ...events.effects import (
     CallsProposed,
     ChildFinished,
@@ -110,5 +111,6 @@ _DESCRIPTIONS: dict[type[Any], Callable[[Any], str]] = {
     SleepSet: lambda event: "sleep",
     ChildStarted: _describe_child,
     ChildFinished: lambda event: f"delegate {event.engine}",
+    HandedOff: lambda event: f"handoff {event.agent} {event.about}",
     LimitHit: lambda event: f"a refusal at {event.limit}",
 }

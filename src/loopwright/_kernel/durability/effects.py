@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
-from ...events.agents import InstructionsSet
+from ...events.agents import HandedOff, InstructionsSet
 from ...events.branches import (
     BranchDelivered,
     BranchesClosed,
@@ -41,6 +41,7 @@ Outcome: TypeAlias = (
     | ToolFinished
     | EffectFinished
     | ChildFinished
+    | HandedOff
 )
 Intent: TypeAlias = (
     ModelRequested | ToolStarted | EffectStarted | ChildStarted | SleepSet
@@ -77,6 +78,8 @@ class Effects:
         self._outcome_entries: dict[str, int] = {}
         self._sides: dict[str, SideEvent] = {}
         self._used: set[str] = set()
+        self.handoffs: dict[str, HandedOff] = {}
+        """The handoff of each scope that was handed off, by the path of the scope."""
         self.last_used = 0
         """The number of the last entry whose outcome code and journal agree about."""
         self.withheld: set[str] = set()
@@ -106,7 +109,9 @@ class Effects:
             self._sides[key] = event  # type: ignore[assignment]
             return
         self.outcomes[key], self._outcome_entries[key] = event, entry.seq
-        if isinstance(event, (ModelReplied, CallsProposed)):
+        if isinstance(event, HandedOff):
+            self.handoffs[EffectKey.parse(key).path] = event
+        elif isinstance(event, (ModelReplied, CallsProposed)):
             self.withheld.update(call_key(key, number) for number in event.sealed)
 
     def _read_side(self, entry: Entry, event: SideEvent) -> None:

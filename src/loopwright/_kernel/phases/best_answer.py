@@ -27,7 +27,7 @@ async def ask_best_answer(cycle: Cycle, conversation: Conversation) -> str:
     """
     with cycle.scope.enter("best_answer", despite_signal=True):
         budget = cycle.session.budget
-        reserved = not cycle.scope.path and not budget.reserved_used
+        reserved = cycle.scope.is_root and not budget.reserved_used
         budget.reserved_used |= reserved
         asked = conversation.user(BEST_ANSWER, origin="runtime")
         question = Question("best_answer", asked, reserved=reserved)

@@ -10,13 +10,15 @@ from ...limits import Limits
 from ...messages import Completion, canonical_json
 from ...providers.base import Sampling
 
+ADDED = ("max_depth", "max_handoffs")
+"""The limits that early journals do not know."""
+
 
 def list_limits(limits: Limits) -> dict[str, object]:
     """Return the limits as journals know them: those added later only where they are set."""
     listed = dataclasses.asdict(limits)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-    if limits.max_depth == Limits().max_depth:
-        del listed["max_depth"]
-    return listed
+    unset = [name for name in ADDED if listed[name] == getattr(Limits(), name)]
+    return {name: value for name, value in listed.items() if name not in unset}
 
 
 def list_settings(sampling: Sampling) -> dict[str, object]:

@@ -24,11 +24,11 @@ async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Re
         conversation = redact_conversation(redactor, conversation)
         await _start(cycle, engine, conversation, key)
         outcome, child = await cycle.run_child(cycle, engine, conversation, key, None)
-        read = _finish(cycle, engine, outcome, child.scope.turns, key)
+        read = _finish(cycle, engine, outcome, child.succession.turns, key)
         usage = child.scope.engine_usage
         return Result(
-            outcome.answer, outcome.status, outcome.stop_reason, usage.usage, child.scope.turns, session.run_id,
-            outcome.error, conversation=child.latest, llm_calls=usage.llm_calls, tool_calls=usage.tool_calls,
+            outcome.answer, outcome.status, outcome.stop_reason, usage.usage, child.succession.turns, session.run_id,
+            outcome.error, conversation=child.succession.whole, llm_calls=usage.llm_calls, tool_calls=usage.tool_calls,
             facts=session.facts_below(key), label=read.label, untrusted=read.untrusted,
         )  # fmt: skip
 

@@ -38,11 +38,19 @@ from .approvals import Guard
 from .context_questions import ContextQuestions
 from .delegation import check_delegation
 from .gate import Clearance
+from .handoff_rules import check_handoff, refuse_handoffs
 from .inference import Inference, Question, Reply
 from .offers import Offers
 from .proposals import ACTED_ALREADY, GATED_ALREADY, Proposals
+from .succession import Succession
 from .tool_call import ToolCalls, ToolPermit, check_permit
-from .tool_invoker import EngineInvoker, RuntimeCalls, ToolInvoker, UserInvoker
+from .tool_invoker import (
+    EngineInvoker,
+    HandoffInvoker,
+    RuntimeCalls,
+    ToolInvoker,
+    UserInvoker,
+)
 
 NOT_RUN = "This call was not run: the run ends."
 
@@ -95,6 +103,7 @@ class Cycle:
         self.engine_name, self.guards = name_of(engine), guards
         self.conversation = conversation
         """What the caller gave, with what people said since in follow-ups."""
+        self.succession = Succession(self, conversation)
         self.offered: str | None = None
         """The best answer so far, in case that the run ends early."""
         self.run_child = run_child
@@ -102,9 +111,10 @@ class Cycle:
         self._gated: Proposal | None = None
         self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
-        self._use(engine.runtime)
+        self.use(engine.runtime)
 
-    def _use(self, services: Services) -> None:
+    def use(self, services: Services) -> None:
+        """Work with these services from now on: with other tools than before."""
         session = self.session
         self.services = services
         self.inference = Inference(
@@ -122,6 +132,8 @@ class Cycle:
         check = functools.partial(check_delegation, self.scope)
         self._engines = EngineInvoker(runtime_calls, self._run_engine_tool, check)
         self._users = UserInvoker(runtime_calls)
+        check = functools.partial(check_handoff, self.scope, services)
+        self._handoffs = HandoffInvoker(runtime_calls, check)
 
     async def renew_tools(self) -> None:
         """Renew the list of tools; it changes only here, so that a call's tool is the proposed one."""
@@ -129,7 +141,7 @@ class Cycle:
             return
         tools = await self.services.tools.refresh(self.session.remaining())
         if tools is not self.services.tools:
-            self._use(self.services.with_tools(tools))
+            self.use(self.services.with_tools(tools))
             self.session.secrets.merge(self.services.redactor)
 
     @property
@@ -271,7 +283,7 @@ class Cycle:
             if self.session.command_log.commands and not begun:
                 await self.session.replay_end.reach(cleared.key)
                 await self.session.intake.wait_while_paused()
-            decisions = cleared.decisions
+            decisions = refuse_handoffs(cleared.decisions, self.session.permits)
             for decision in decisions:  # their policy is checked right before each call
                 if isinstance(decision, Permit):
                     check_permit(decision, self.session, None)
@@ -301,6 +313,8 @@ class Cycle:
     def _invoker_of(self, tool: Tool) -> ToolInvoker:
         if tool.engine is not None:
             return self._engines
+        if tool.handoff is not None:
+            return self._handoffs
         return self._users if tool.asks_user else self._functions
 
     async def _settle_one(

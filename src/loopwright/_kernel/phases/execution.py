@@ -57,7 +57,7 @@ class Execution:
         output: OutputType[Any] | None,
         solve: Callable[[], Awaitable[RunOutcome]],
     ) -> None:
-        self._cycle, self._session = cycle, cycle.session
+        self._agents, self._session = cycle.succession, cycle.session
         self._start = cycle.conversation
         self._session.begin(cycle.conversation)
         self._output, self._solve = output, solve
@@ -67,6 +67,11 @@ class Execution:
         """Whether the engine has ended: an abort comes too late."""
         self.due: tuple[str, ...] = ()
         """The ids of the runs that are due after this one."""
+
+    @property
+    def _cycle(self) -> Cycle:
+        """Return the phases of the agent at work, which is another one after a handoff."""
+        return self._agents.active
 
     async def run(self) -> Result[Any]:
         """Return the result; suspend the run if this task is cancelled, or its code diverged."""
@@ -219,7 +224,8 @@ class Execution:
             raise cancelled
 
     async def _compensate(self, outcome: RunOutcome) -> RunOutcome:
-        registries = find_registries(self._cycle.engine)
+        engines = [cycle.engine for cycle in self._agents.all]
+        registries = find_registries(*engines)
         saga = Compensation(self._session, registries, self._cycle.permit_undo)
         try:
             return await saga.undo_calls(outcome)
@@ -231,7 +237,7 @@ class Execution:
     async def _close(self, outcome: RunOutcome, output: Any) -> Result[Any]:
         """Write the closing entry, and return the result."""
         session, budget = self._session, self._session.budget
-        conversation = self._cycle.latest
+        conversation = self._agents.whole
         read = session.sensitivity
         if outcome.answer is not None:
             conversation = self._add_answer(conversation, outcome.answer)
@@ -259,7 +265,7 @@ class Execution:
         if ended is not None:
             journal = session.services.journal
             conversation = offer_conversation(journal, ended, conversation)
-        turns, head_hash = self._cycle.scope.turns, session.writer.claim.head_hash
+        turns, head_hash = self._agents.turns, session.writer.claim.head_hash
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, turns, session.run_id,
             outcome.error, pending, head_hash, output, conversation, budget.llm_calls, budget.tool_calls,
@@ -294,14 +300,14 @@ class Execution:
     def _finished(
         self, outcome: RunOutcome, output: Any, conversation: Conversation
     ) -> RunFinished:
-        session, turns = self._session, self._cycle.scope.turns
+        session, turns = self._session, self._agents.turns
         budget = session.budget
         kept, added = describe_end(session.run_id, self._start, conversation)
         return RunFinished(
             outcome.status, outcome.stop_reason, outcome.answer, self._dump(output), outcome.record_error(),
             budget.usage, budget.llm_calls, budget.tool_calls, turns, (),
             session.sensitivity.label, session.sensitivity.untrusted, added, kept,
-            session.answers.get(outcome.answer or "", ""), RENDERER, session.services.agent_name,
+            session.answers.get(outcome.answer or "", ""), RENDERER, self._cycle.services.agent_name,
             len(session.requests.trimmed),
         )  # fmt: skip
 

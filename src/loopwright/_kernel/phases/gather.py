@@ -64,9 +64,9 @@ def open_branch(cycle: Cycle, path: str) -> Cycle:
     outer = cycle.scope
     scope = Scope(cycle.session, path, outer.engine_usage, outer.delivered)
     scope.inherit(outer)
-    return Cycle(
-        scope, cycle.engine, cycle.latest, cycle.guards, cycle.run_child
-    )  # fmt: skip
+    branch = Cycle(scope, cycle.engine, cycle.latest, cycle.guards, cycle.run_child)
+    branch.succession = cycle.succession
+    return branch
 
 
 async def _do_in_turn(

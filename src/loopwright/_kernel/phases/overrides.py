@@ -13,6 +13,7 @@ from ...messages import JsonObject, Message, Observation, ToolCall, canonical_js
 from ...security.spotlighting import OPERATOR_CALL_PREFIX, fence
 from ..control.commands import OVERRIDE
 from .cycle import Cycle
+from .handoff import finish_call
 from .observe import is_trusted
 from .saga import find_registries
 
@@ -75,6 +76,7 @@ async def _make_call(cycle: Cycle, call: ToolCall, command: int) -> None:
     cycle.clearance.start([decided])
     observation = await cycle.settle_call(decided)
     cycle.scope.nudges.extend(_report(cycle, recorded, decided, observation))
+    await finish_call(cycle, decided, observation)
 
 
 def _report(

@@ -89,7 +89,7 @@ def expect_output(cycle: Cycle, question: Question) -> Question:
     A branch and a call for a purpose of its own ask for something else.
     """
     scope, session = cycle.scope, cycle.session
-    schema = scope.answer_schema if scope.path else session.answer_schema
+    schema = session.answer_schema if scope.is_root else scope.answer_schema
     if schema is None or question.purpose not in ANSWERING:
         return question
     return dataclasses.replace(question, into=schema.name, schema=schema)

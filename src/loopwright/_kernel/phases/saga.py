@@ -178,9 +178,9 @@ class Compensation:
         return list({id(tool): tool for tool in tools if tool is not None}.values())
 
 
-def find_registries(engine: Any) -> tuple[ToolRegistry, ...]:
-    """Return the tools of an engine, of the engines among its options, and of those that are its tools."""
-    engines: list[Any] = [engine]
+def find_registries(*given: Any) -> tuple[ToolRegistry, ...]:
+    """Return the tools of engines, of the engines among their options, and of those that are their tools."""
+    engines: list[Any] = [*given]
     for known in engines:  # the list grows while it is read
         inner: list[Any] = [tool.engine for tool in known.runtime.tools]
         inner += [getattr(known, str(name)) for name in known.__dict__]

@@ -144,6 +144,24 @@ def _read_outcome(
     return "error", text
 
 
+class HandoffInvoker:
+    """Invokes the tools that hand the run off: what the model reads; the engine ends after all calls of the turn."""
+
+    def __init__(self, calls: RuntimeCalls, check: Callable[[str], None]) -> None:
+        self._calls, self._check = calls, check
+
+    async def invoke(self, permit: Permit, tool: Tool, /) -> Observation:
+        """Return that the run is handed off, or why not."""
+        agent = tool.handoff.agent if tool.handoff else ""
+        check = functools.partial(self._check, agent)
+        not_run = await self._calls.begin(permit, tool, check)
+        if not_run is not None:
+            return not_run
+        if self._calls.session.replay.effects.outcome(permit.key) is None:
+            await self._calls.session.replay_end.reach(permit.key)
+        return self._calls.end(permit, tool, "ok", f"Handed off to {agent}.")
+
+
 class UserInvoker:
     """Invokes the tool that asks the user; on resume, the answer is looked for again."""
 

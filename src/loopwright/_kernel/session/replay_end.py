@@ -66,6 +66,7 @@ class ReplayEnd:
             self._waiting.pop(key, None)
         if self._signals.fatal is not None:
             raise self._signals.fatal
+        self._signals.check_handoff(key)
 
     def watch(self, effect: str, watcher: Callable[[str], None]) -> None:
         """Call `watcher` with the key of whatever new comes up in the branches of an effect."""

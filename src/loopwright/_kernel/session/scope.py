@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 from ...errors import (
     Aborted,
+    AgentReplaced,
     LimitReached,
     LoopwrightError,
     PhaseError,
@@ -16,6 +17,7 @@ from ...errors import (
     Suspended,
     UnknownOutcome,
 )
+from ...events.agents import HandedOff
 from ...events.effect_key import is_inside, side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...messages import Completion, Message, Usage
@@ -42,8 +44,15 @@ class EngineUsage:
     """
 
     def __init__(
-        self, parent: "EngineUsage | None" = None, engine: object = None
+        self,
+        parent: "EngineUsage | None" = None,
+        engine: object = None,
+        path: str = "",
+        *,
+        replaces: bool = False,
     ) -> None:
+        self.path = path
+        """The path of the scope in which the engine began."""
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
         self.instructed = InstructedConversations()
         """What stands in front of each request."""
@@ -54,13 +63,27 @@ class EngineUsage:
         self._parent = parent
         self.engines: tuple[object, ...] = (engine,)
         """The engine, behind those that it works for."""
-        if parent is not None:
+        around = parent
+        if parent is not None and replaces:  # another agent did the work before
+            around, self.engines = parent.around, (*parent.engines[:-1], engine)
+        elif parent is not None:
             self.engines = *parent.engines, engine
+        self.around: EngineUsage | None = around
+        """The usage of the engine that it works for."""
+
+    @property
+    def agent_path(self) -> str:
+        """Return the path of the outermost engine around that is of the same agent."""
+        outermost, around = self, self.around
+        name = _agent_of(self.engines[-1])
+        while around is not None and name and _agent_of(around.engines[-1]) == name:
+            outermost, around = around, around.around
+        return outermost.path
 
     @property
     def is_child(self) -> bool:
         """Whether the engine works for another one."""
-        return self._parent is not None
+        return self.around is not None
 
     def observe_signal(self, signal: LoopwrightError) -> None:
         """Note that a verb met a signal that ends the whole run."""
@@ -88,6 +111,10 @@ class EngineUsage:
             self._parent.add_tool_calls(number)
 
 
+def _agent_of(engine: Any) -> str:
+    return str(engine.runtime.agent_name)
+
+
 class Scope:
     """One strand of the program: the root, a branch of `gather`, or a child engine.
 
@@ -109,6 +136,9 @@ class Scope:
         self.halted: LoopwrightError | None = None
         """Sticky: this scope is out of iterations, stuck, waiting, or over."""
         self.verb = ""
+        self.is_root = not path
+        """Whether its engine works for the caller: the run's own, or the agent that it was handed off to."""
+        self.max_iterations = session.services.limits.max_iterations
         self.answer_schema: OutputSchema | None = None
         """What the answer of a child must fit."""
         self.patches: dict[str, bool] = {}
@@ -157,6 +187,7 @@ class Scope:
     def inherit(self, parent: "Scope") -> None:
         """Begin in the place of another scope, with what that decided about patches."""
         self._parent, self.patches = parent, dict(parent.patches)
+        self.max_iterations = parent.max_iterations
 
     def check_gap(self, key: str, found: str) -> None:
         """Raise what keeps a new effect of the engine's own from happening at `key`.
@@ -174,7 +205,10 @@ class Scope:
     @property
     def signal(self) -> LoopwrightError | None:
         """The signal that this scope has met so far, also if the engine swallowed it."""
-        return self.session.signals.fatal or self.halted or self.engine_usage.signal
+        signals = self.session.signals
+        replaced = signals.handoffs.signal(self.path)
+        own = replaced or self.halted or self.engine_usage.signal
+        return signals.fatal or own
 
     def enter(
         self, verb: str, *, recorded: bool = False, despite_signal: bool = False
@@ -191,6 +225,8 @@ class Scope:
             self.check_cut()
         signal = self.session.signals.fatal or self.halted
         ending = self.session.signals.ending
+        if self.session.signals.handoffs or self.session.replay.effects.handoffs:
+            ending = self._find_replacement() or ending
         if signal is None and ending is not None and not recorded:
             signal = ending if self._is_past_replay(verb) else None
         if signal is None or (despite_signal and isinstance(signal, RunSignal)):
@@ -198,16 +234,26 @@ class Scope:
                 self.check_cancelled()
             self.verb = verb
             return self
-        if signal is ending:
+        if signal is ending and not isinstance(signal, AgentReplaced):
             self.engine_usage.observe_signal(signal)
         raise signal
+
+    def _find_replacement(self) -> AgentReplaced | None:
+        """Return the signal that another agent works on, also where the journal alone shows that yet."""
+        recorded = self.session.replay.effects.outcome(self.upcoming())
+        if isinstance(recorded, HandedOff):
+            return AgentReplaced(f"the run was handed off to {recorded.agent}")
+        return self.session.signals.handoffs.signal(self.path)
 
     def _is_past_replay(self, verb: str) -> bool:
         """Whether a verb is new, or was recorded as the one that met the signal.
 
         In that case a best answer is the next recorded effect.
         """
-        if not self.is_replaying():
+        is_handed_off = isinstance(
+            self.session.replay.effects.outcome(self.upcoming()), HandedOff
+        )
+        if is_handed_off or not self.is_replaying():
             return True
         return verb != BEST_ANSWER and self.has_recorded(BEST_ANSWER)
 
@@ -299,7 +345,7 @@ class Scope:
 
     def _check_iteration(self, key: str, number: int) -> None:
         recorded = self.session.replay.effects.side(key)
-        limit = self.session.services.limits.max_iterations
+        limit = self.max_iterations
         if isinstance(recorded, LimitHit):
             if number <= int(recorded.detail):
                 return

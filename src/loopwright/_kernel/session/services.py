@@ -76,6 +76,8 @@ class Services:
     """The conversations with which turns of threads ended, by the hash of their last entry: a few of them."""
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
+    agents: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """The agents of the runtime by name, to hand a run off to."""
     agent_name: str = ""
     """The name of the agent that these services are for; empty for none."""
     instructions: Instructions | None = None

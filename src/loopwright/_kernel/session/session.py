@@ -146,7 +146,7 @@ class Session:
 
     def remaining_at(self, seconds: float) -> float | None:
         """Return what is left at so many active seconds."""
-        timeout = self.services.limits.timeout
+        timeout = self.budget.limits.timeout
         return None if timeout is None else max(timeout - seconds, 0.0)
 
     def is_too_long(self, seconds: float) -> bool:

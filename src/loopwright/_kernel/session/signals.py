@@ -3,9 +3,11 @@
 from typing import Any
 
 from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
+from ...events.effect_key import EffectKey
 from ..durability.description import describe_recorded
 from ..durability.replay import Replay
 from .cuts import CallStatus, Cuts
+from .handoffs import Handoffs
 
 ABANDONED_BRANCH = "waiting for a person in a branch that was abandoned: the gather around it has ended"
 
@@ -26,6 +28,7 @@ class Signals:
         )
         self.aborting = False
         self.cuts = Cuts(replay.scopes.branches)
+        self.handoffs = Handoffs()
         self._replay, self._is_new = replay, replay.started is None
 
     @property
@@ -48,6 +51,14 @@ class Signals:
     def interruption(self, key: str) -> CallStatus | None:
         """Return the status of a call that the run itself cancelled; `None` where the host did."""
         return "cancelled" if self.aborting else self.cuts.call_status(key)
+
+    def check_handoff(self, key: str) -> None:
+        """Raise `AgentReplaced` for something new in a scope whose agent handed the run off meanwhile."""
+        if not self.handoffs or self._replay.scopes.has_entry(key):
+            return
+        signal = self.handoffs.signal(EffectKey.parse(key).path)
+        if signal is not None:
+            raise signal
 
     def check_fatal(self, error: BaseException) -> None:
         """Raise an error that kept a tool from being called: the run's own, not the tool's."""

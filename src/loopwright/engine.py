@@ -373,7 +373,7 @@ class LoopEngine(Options):
         created = services.clock.wall()
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
-            run_id, self.name, self._encode(options), __version__, str(owner), created, lease=services.lease,
+            run_id, self.name, self.encode_options(options), __version__, str(owner), created, lease=services.lease,
             tags=_redact_tags(services, tags), app_version=services.app_version, agent=services.agent_name,
             thread=services.redactor.redact_text(check_thread(thread)), first_turn=turn.is_first)  # fmt: skip
         claim = services.journal.create(refer(header, follows))
@@ -391,7 +391,8 @@ class LoopEngine(Options):
         session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 
-    def _encode(self, options: dict[str, Json]) -> str:
+    def encode_options(self, options: dict[str, Json]) -> str:
+        """Return recorded options as a journal lists them; raise `ConfigError` if they are not Unicode text."""
         try:
             return to_json(options).decode()
         except PydanticSerializationError as error:

@@ -84,15 +84,17 @@ class ThreadBusy(LoopwrightError):
     """Raised when a thread takes no message now, since its last turn has not ended.
 
     Send the message again once it has. A turn that waits is continued by `Thread.resume`, once its questions are
-    decided: `runtime.control(error.run_id)`. Nothing of the message was stored.
+    decided: `runtime.control(error.run_id)`.
 
     Args:
         run_id: the turn, as a run.
         status: that of the run: running, waiting, suspended or parked.
         questions: what it wants decided, as in `Result.pending`.
+        command: the number of the command as which the turn has the message, if it was sent to it as guidance: then do
+            not send it again. 0 if nothing of it was stored.
     """
 
-    run_id, status = "", ""
+    run_id, status, command = "", "", 0
     questions: tuple[Any, ...] = ()
 
     def __init__(
@@ -102,9 +104,11 @@ class ThreadBusy(LoopwrightError):
         run_id: str = "",
         status: str = "",
         questions: tuple[Any, ...] = (),
+        command: int = 0,
     ) -> None:
         super().__init__(message)
-        self.run_id, self.status, self.questions = run_id, status, questions
+        self.run_id, self.status = run_id, status
+        self.questions, self.command = questions, command
 
 
 class ReplayDivergence(LoopwrightError):

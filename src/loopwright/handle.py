@@ -68,12 +68,13 @@ class RunHandle(Control, Generic[Item, Output]):
     def _clock(self) -> Clock:
         return self._session.services.clock
 
-    async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
+    async def _send(self, kind: str, body: Mapping[str, Json]) -> int:
         """Put a command into the inbox, and receive it at once."""
         await self._in_journal()
-        await super()._send(kind, body)
+        number = await super()._send(kind, body)
         if self._task is not None and not self._task.done():
             await self._session.intake.listen()
+        return number
 
     async def _entries(self) -> list[Entry]:
         await self._in_journal()

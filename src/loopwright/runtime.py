@@ -23,6 +23,7 @@ from .agents.agent import Agent, AgentDefinition, define_agent
 from .agents.handoff import Handoff
 from .agents.recorded_engine import build_recorded
 from .agents.registry import Agents
+from .agents.thread_list import ThreadInfo, list_threads
 from .clock import MAX_SECONDS, Clock, SystemClock
 from .engine import LoopEngine, ResumeOptions
 from .errors import ConfigError, LoopwrightError, format_error
@@ -136,8 +137,8 @@ class Runtime(Services):
             provider=provider, tools=registry, journal=journal, gate=_default(gate, DefaultGate), approver=approver,
             breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
             context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
-            on_unknown=on_unknown, user=user, threads=WorkerThreads(), prices=Prices(prices), setups={}, knowledge=bridge,
-            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={},
+            on_unknown=on_unknown, user=user, worker_threads=WorkerThreads(), prices=Prices(prices), setups={},
+            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, knowledge=bridge,
             classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=check_version(app_version))  # fmt: skip
         vars(self).update(_build_own_parts(self, owned, after))  # of a frozen class
 
@@ -310,6 +311,12 @@ class Runtime(Services):
         """Return the follow-ups that are not done, the newest first: those that are due, wait or have failed."""
         return await self.runs(UNDONE_FOLLOW_UPS)
 
+    async def threads(
+        self, where: RunFilter | None = None, *, limit: int | None = None
+    ) -> list[ThreadInfo]:
+        """Return the threads of the journal, newest turn first; `where` selects them by the last turn of each."""
+        return await asyncio.to_thread(list_threads, self.journal, where, limit)
+
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Answer a waiting run's question about a call whose outcome is unknown.
 
@@ -359,7 +366,7 @@ class Runtime(Services):
         After an error, follow-ups in the background are left to workers.
         """
         await (self._background.join() if kind is None else self._background.release())
-        self.threads.close()
+        self.worker_threads.close()
         close = getattr(self._owned_provider, "aclose", None)
         if close is not None:
             await close()

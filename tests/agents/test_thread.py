@@ -17,6 +17,7 @@ from loopwright import (
 )
 from loopwright._kernel.durability.history import TurnStart
 from loopwright.agents import Agent
+from loopwright.agents.thread_record import ThreadRecord
 from loopwright.errors import ProviderError, ThreadBusy
 from loopwright.events import RunFinished
 from loopwright.journals import SQLiteJournal
@@ -173,8 +174,9 @@ async def test_thread_answers_all_messages_sent_at_once_one_by_one(
 ) -> None:
     journal = MemoryJournal() if memory else SQLiteJournal(path)
     model = ScriptedProvider([f"answer {number}" for number in range(6)])
-    agent = Runtime(model, journal=journal).agent("support")
-    threads = [agent.thread("user-42") for _ in range(6)]
+    # Each has a runtime of its own, as in a process of its own.
+    agents = [Runtime(model, journal=journal).agent("support") for _ in range(6)]
+    threads = [agent.thread("user-42") for agent in agents]
     sent = [one.run(f"question {place}") for place, one in enumerate(threads)]
 
     results = await asyncio.gather(*sent)
@@ -228,18 +230,48 @@ async def test_thread_takes_the_next_message_as_the_answer_to_a_question(
     assert [one.number for one in await thread.turns()] == [1, 2]
 
 
-async def test_thread_hears_both_of_two_answers_to_one_question(path: Path) -> None:
+async def test_thread_answers_the_messages_of_a_process_in_their_order(
+    path: Path,
+) -> None:
+    desk = Desk(path, *(f"answer {number}" for number in range(6)))
+    sent = [desk.agent.thread("user-42").run(f"question {n}") for n in range(6)]
+    results = await asyncio.gather(*sent)
+    assert [one.answer for one in results] == [f"answer {n}" for n in range(6)]
+    assert desk.runtime.turn_queues == {}
+
+
+async def test_thread_receives_both_of_two_answers_to_one_question(path: Path) -> None:
+    desk = Desk(path, call("ask_user", question="Which card?"))
+    await desk.agent.thread("user-42").run("My card is gone.")
+    others = [Desk(path, "It is done.", "Ok."), Desk(path, "It is done.", "Ok.")]
+    sent = ("Card 7.", "Card 8.")
+    results = await asyncio.gather(
+        *(
+            one.agent.thread("user-42").run(text)
+            for one, text in zip(others, sent, strict=True)
+        )
+    )
+
+    assert len({one.run_id for one in results}) == 2
+    history = await desk.agent.thread("user-42").history()
+    said = [one.content for one in history]
+    assert (said.count("Card 7."), said.count("Card 8.")) == (1, 1)
+    assert len(said) == 6
+
+
+async def test_thread_uses_the_answer_of_a_process_that_is_gone(path: Path) -> None:
     desk = Desk(path, call("ask_user", question="Which card?"), "It is done.", "Ok.")
     thread = desk.agent.thread("user-42")
     await thread.run("My card is gone.")
-    sent = ("Card 7.", "Card 8.")
-    results = await asyncio.gather(
-        *(desk.agent.thread("user-42").run(one) for one in sent)
-    )
+    record = ThreadRecord(desk.runtime, "user-42", "support")
+    last = await record.find_last()
+    assert last is not None
+    assert await record.answer(last, "Card 7.")
+    assert not await record.answer(last, "Card 8.")
 
-    assert sorted(one.answer or "" for one in results) == ["It is done.", "Ok."]
-    said = desk.texts()
-    assert {said[2], said[4]} == set(sent)
+    assert (await thread.run("Thanks.")).answer == "Ok."
+    said = [one.content for one in await thread.history()]
+    assert said == ["My card is gone.", "", "Card 7.", "It is done.", "Thanks.", "Ok."]
 
 
 async def test_thread_is_blocked_by_an_approval_until_it_is_given(path: Path) -> None:

@@ -190,7 +190,7 @@ class Host:
 
     async def threads_are_gone(self) -> None:
         """The tools' threads end, and those that were left behind are counted until they do."""
-        pools = [runtime.threads for runtime in self.runtimes]
+        pools = [runtime.worker_threads for runtime in self.runtimes]
         for pool in pools:
             pool.close()
         until = time.monotonic() + 5

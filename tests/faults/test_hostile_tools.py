@@ -700,15 +700,15 @@ async def test_many_hostile_calls_at_once_leave_no_thread_uncounted(
         thread for thread in threading.enumerate() if thread.name == "loopwright-tool"
     ]
 
-    assert (result.status, runtime.threads.abandoned <= len(at_work)) == (
+    assert (result.status, runtime.worker_threads.abandoned <= len(at_work)) == (
         "completed",
         True,
     )
     LEFT.set()
     until = time.monotonic() + 10
-    while runtime.threads.abandoned and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event
+    while runtime.worker_threads.abandoned and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event
         await asyncio.sleep(0.01)
-    assert runtime.threads.abandoned == 0
+    assert runtime.worker_threads.abandoned == 0
     figure(f"{calls} calls that block their threads", f"over in {took:.2f} s")
 
 

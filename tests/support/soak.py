@@ -296,7 +296,7 @@ class Soak:
 
     async def _rest(self) -> None:
         """Wait for what was left behind, make what is kept the same each time, and look."""
-        threads = self._in_memory.runtime.threads
+        threads = self._in_memory.runtime.worker_threads
         for _ in range(int(PATIENCE / 0.05)):
             if len(asyncio.all_tasks()) == 1 and not threads.abandoned:
                 break
@@ -310,7 +310,9 @@ class Soak:
         del plain
         runtime = self._in_memory.runtime
         met = threading.Barrier(THREADS)
-        await asyncio.gather(*(runtime.threads.run(met.wait) for _ in range(THREADS)))
+        await asyncio.gather(
+            *(runtime.worker_threads.run(met.wait) for _ in range(THREADS))
+        )
         self.report.registries.append({
             "runs kept": len(self._in_memory.journal.runs()), "at work": len(ACTIVE_TOKENS),
             "setups": len(runtime.setups), "retry budgets": len(runtime.retry_budgets),

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from .agent import Instructions as Instructions
     from .handoff import Filter as Filter
     from .handoff import Handoff as Handoff
+    from .next_turn import Busy as Busy
     from .registry import Agents as Agents
     from .thread import Thread as Thread
     from .thread import TurnOptions as TurnOptions
-    from .thread_message import Busy as Busy
+    from .thread_deletion import DeletedThread as DeletedThread
+    from .thread_list import ThreadInfo as ThreadInfo
     from .tool import History as History
     from .turn import Turn as Turn
 
@@ -25,8 +27,10 @@ if not TYPE_CHECKING:
             ".handoff": ("Filter", "Handoff"),
             ".registry": ("Agents",),
             ".thread": ("Thread", "TurnOptions"),
-            ".thread_message": ("Busy",),
+            ".next_turn": ("Busy",),
             ".tool": ("History",),
+            ".thread_deletion": ("DeletedThread",),
+            ".thread_list": ("ThreadInfo",),
             ".turn": ("Turn",),
         },
     )

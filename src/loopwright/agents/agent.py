@@ -29,9 +29,9 @@ from ..result import Result
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry, Tools
 from .handoff import Handoff, build_handoff_tools
+from .next_turn import Busy
 from .recorded_engine import build_recorded
 from .thread import Thread, TurnOptions
-from .thread_message import Busy
 from .tool import History, build_child_call, read_input
 
 Answer = TypeVar("Answer", covariant=True)

@@ -27,9 +27,12 @@ from ..journals.listing import check_tags, check_thread
 from ..messages import Conversation, Message
 from ..providers.base import Sampling
 from ..result import Result
-from .thread_message import BUSY, Busy, ThreadMessage, Turns
+from .next_turn import BUSY, Busy, Turns
+from .thread_deletion import DeletedThread, ThreadDeletion
+from .thread_message import ThreadMessage
 from .thread_record import ThreadRecord
-from .turn import Turn
+from .turn import Turn, TurnName
+from .turn_marker import ThreadSwitch, TurnMarker
 
 Answer = TypeVar("Answer", covariant=True)
 Model = TypeVar("Model")
@@ -104,7 +107,7 @@ class Thread(Generic[Answer]):
     Args:
         agent: the agent with which it begins, or that it was switched to.
         id: its name, of 1 to 256 printable characters, such as that of a user; the journal lists runs by it.
-        busy: whether a message waits while the turn before is at work, or is refused; see `run`.
+        busy: what to do with a message while the turn before is at work: "wait", "steer" or "refuse"; see `run`.
         options: options of each turn, unless its own say otherwise.
     """
 
@@ -166,8 +169,9 @@ class Thread(Generic[Answer]):
         Args:
             text: what a person says.
             output: the type as which the answer is read; by default the agent's.
-            busy: "wait" for the end of a turn at work, or "refuse" the text with `ThreadBusy`. By default the thread's.
-                A turn that waits for an approval, or is suspended or parked, is `ThreadBusy` in any case.
+            busy: "wait" for the end of a turn at work, "steer" that turn with the text, which begins the next one if no
+                model answers it there, or "refuse" it with `ThreadBusy`. By default the thread's. A turn that waits for an
+                approval, or is suspended or parked, is `ThreadBusy` in any case.
             timeout: how many seconds to wait for the turn before, be it at work or blocked; then `ThreadBusy`.
             options: see `TurnOptions`.
         """
@@ -176,7 +180,7 @@ class Thread(Generic[Answer]):
         turns = self._build_turns(output, given)
         mode: Busy = self._busy if busy is None else _check_busy(busy)
         _check_timeout(timeout)
-        return await ThreadMessage(self._record, turns, message, mode, timeout).send()
+        return await ThreadMessage(self._record, turns, message, mode, timeout).take()
 
     def run_sync(
         self,
@@ -218,6 +222,70 @@ class Thread(Generic[Answer]):
         """Return the turns, the oldest first, with the one at work or waiting."""
         await self._record.find_last()
         return await self._record.read_turns()
+
+    async def fork(
+        self,
+        id: str,
+        *,
+        at: int | Turn | None = None,
+        busy: Busy | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> "Thread[Answer]":
+        """Return a new thread that continues this one after a turn, which does not change.
+
+        It has the options of this one, unless others are given. Raises `ConfigError` for a turn that is not there or has not
+        ended, and for an id that has a thread.
+
+        Args:
+            id: the name of the new thread.
+            at: the turn, or its number; by default the last one that has ended.
+            busy: as in `Agent.thread`; by default that of this thread.
+            options: see `TurnOptions`.
+        """
+        given = cast("TurnOptions", _merge_options(self._options, options))
+        forked = Thread[Answer](self._agent, id, busy=busy or self._busy, **given)
+        number = at.number if isinstance(at, Turn) else at
+        end = await self._record.read_end_of(number)
+        name = TurnName(TurnName.first().incarnation, 0)
+        tags = check_tags(given.get("tags"))
+        marker = TurnMarker(id, name, end, is_first=True, tags=tags)
+        await marker.write(self._agent.engine)
+        return forked
+
+    async def switch(
+        self,
+        agent: "str | ThreadAgent",
+        *,
+        busy: Busy | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Continue with another agent from the next turn on, in every process; it is recorded.
+
+        A turn at work is waited for, or refuses the switch (`busy="refuse"`), as it does a message.
+        """
+        name = agent if isinstance(agent, str) else agent.name
+        self._find_agent(name)
+        _check_timeout(timeout)
+        mode: Busy = self._busy if busy is None else _check_busy(busy)
+        turns = self._build_turns(None, self._options)
+        await ThreadSwitch(
+            self._record, turns, name, mode, timeout,
+            engine=self._agent.engine, tags=check_tags(self._options.get("tags")),
+        ).take()  # fmt: skip
+
+    async def delete(self, *, abort: bool = False) -> DeletedThread:
+        """Delete the thread for good; return what is gone, and what is left.
+
+        That is its runs with their commands, its forks, and what its runs have stored as knowledge. The id can be used
+        again. Raises `ThreadBusy` for a thread with a turn at work, unless it is to be aborted first.
+        """
+        await self._record.find_last()
+        services = self._agent.engine.runtime
+        others = [one.engine.runtime for one in self._agent.agents.values()]
+        bridges = [one.knowledge for one in (services, *others)]
+        stores = {id(one.store): one.store for one in bridges if one is not None}
+        deletion = ThreadDeletion(services, self.id, stores.values(), abort=abort)
+        return await deletion.delete()
 
     def _build_turns(
         self, output: type[Any] | None, options: Mapping[str, Any]

@@ -1,47 +1,13 @@
-"""One message to a thread: it becomes the next turn, or the answer to a question, once the turn before it allows that."""
+"""One message to a thread: it becomes the next turn, the answer to a question, or guidance of the turn at work."""
 
-import asyncio
-import contextlib
-import dataclasses
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias
-
-from .._kernel.control.questions import open_questions
-from .._kernel.durability.history import TurnStart
-from ..errors import ConfigError, RunBusy, ThreadBusy
-from ..journals.base import EarlierRunGone, RunInfo
-from ..messages import Conversation, Message
-from ..result import Result
-from .thread_record import LastTurn, ThreadEnd, ThreadRecord
-from .turn import TurnName
-
-Busy: TypeAlias = Literal["wait", "refuse"]
-"""What a message does while the turn before it is at work: it waits for the end, or is refused (`ThreadBusy`)."""
-BUSY: tuple[Busy, ...] = ("wait", "refuse")
-
-FIRST_PAUSE, MAX_PAUSE = 0.02, 0.25  # seconds between two looks at a turn at work
+from ..errors import ConfigError, RunBusy
+from ..messages import Message
+from .next_turn import AnyResult, Busy, NextTurn, Turns
+from .thread_record import LastTurn, ThreadRecord
 
 
-@dataclasses.dataclass(frozen=True)
-class Turns:
-    """How the turns of a thread are run; `Thread` says it."""
-
-    begin: Callable[[Conversation, str, str, TurnStart], Awaitable[Result[Any]]]
-    """Runs a turn: its conversation, the agent, its name as a run, and how it begins."""
-    resume: Callable[[RunInfo], Awaitable[Result[Any]]]
-    """Resumes a turn where its journal ends, or returns its recorded result."""
-
-
-class ThreadMessage:
-    """A message that a person sends to a thread.
-
-    Args:
-        record: what the journal has of the thread.
-        turns: how its turns are run.
-        message: what the person says.
-        busy: what to do while the turn before it is at work.
-        timeout: the seconds to wait for that turn; `None` is for ever for one at work, and not at all for one that waits.
-    """
+class ThreadMessage(NextTurn[AnyResult]):
+    """A message that a person sends to a thread; `take` returns the result of the turn that has it."""
 
     def __init__(
         self,
@@ -51,99 +17,74 @@ class ThreadMessage:
         busy: Busy,
         timeout: float | None,
     ) -> None:
-        self._record, self._turns, self._message = record, turns, message
-        self._busy: Busy = busy
-        self._pause = FIRST_PAUSE
-        self._deadline = None if timeout is None else _now() + timeout
+        super().__init__(record, turns, busy, timeout)
+        self._message = message
 
-    async def send(self) -> Result[Any]:
-        """Return the result of the turn that the message became, or that it answered a question of."""
-        while True:
-            last = await self._record.find_last()
-            result = await self._advance(last)
-            if result is not None:
-                return result
+    async def begin(self, last: LastTurn | None) -> AnyResult | None:
+        """Run the next turn with the message."""
+        return await self.run_turn(last, [self._message])
 
-    async def _advance(self, last: LastTurn | None) -> Result[Any] | None:
-        """Go one step further; return the result if the message has one."""
-        if last is None or last.has_ended:
-            return await self._begin(last)
-        if await self._record.is_unowned(last):
-            with contextlib.suppress(RunBusy):  # another process was faster
-                await self._turns.resume(last.info)
-        elif await self._record.asks(last):
-            if await self._answer(last):
-                return await self._follow(last)
-        else:
-            await self._wait(last)
+    async def meet(self, last: LastTurn) -> AnyResult | None:
+        """Answer the question of a turn that waits, guide one at work, or wait for its end."""
+        if await self.record.asks(last):
+            return await self._answer(last)
+        if self.busy == "steer" and last.info.status == "running":
+            return await self._steer(last)
+        await self.wait(last)
         return None
 
-    async def _begin(self, last: LastTurn | None) -> Result[Any] | None:
-        """Run the next turn; return `None` if another process was faster, or the thread was deleted meanwhile."""
-        if last is None:
-            name, end = TurnName.first(), ThreadEnd(Conversation(), "")
-        else:
-            name, end = last.name.next(), await self._record.read_end(last)
-        conversation = end.conversation.add(self._message)
-        start = TurnStart(is_first=last is None)
+    async def _answer(self, last: LastTurn) -> AnyResult | None:
+        """Answer the question of a turn; return `None` if another message did so before."""
         try:
-            result = await self._turns.begin(conversation, end.agent, str(name), start)
-        except ConfigError:
-            if await self._has_changed(last):
-                return None
-            raise
-        is_lost = isinstance(result.error, EarlierRunGone)
-        return None if is_lost and await self._has_changed(last) else result
-
-    async def _has_changed(self, last: LastTurn | None) -> bool:
-        found = await self._record.find_last()
-        known = last and last.info.run_id
-        return known != (found and found.info.run_id)
-
-    async def _answer(self, last: LastTurn) -> bool:
-        """Answer the question of a turn that waits; return whether no other message did so before."""
-        try:
-            return await self._record.answer(last, self._message.content)
+            is_taken = await self.record.answer(last, self._message.content)
         except RunBusy:
-            await self._sleep(self._pause)
-            return False
+            is_taken = False
+        if not is_taken:
+            await self.pause()
+            return None
+        return await self._follow(last)
 
-    async def _follow(self, last: LastTurn) -> Result[Any]:
+    async def _follow(self, last: LastTurn) -> AnyResult:
         """Return the result of a turn that has the message, in whichever process it is at work."""
         while True:
             try:
-                return await self._turns.resume(last.info)
+                return await self.turns.resume(last.info)
             except RunBusy:
-                await self._sleep(self._pause)
+                await self.pause()
 
-    async def _wait(self, last: LastTurn) -> None:
-        """Wait a little for the end of a turn; raise `ThreadBusy` if the message is to wait no longer."""
-        is_working = last.info.status == "running"
-        left = None if self._deadline is None else self._deadline - _now()
-        may_wait = is_working if left is None else left > 0
-        if self._busy == "refuse" or not may_wait:
-            raise await self._build_busy(last)
-        pause = self._pause if left is None else min(self._pause, left)
-        await self._sleep(pause)
+    async def _steer(self, last: LastTurn) -> AnyResult | None:
+        """Send the message to a turn at work; return the result of the turn that took it, `None` if none did."""
+        try:
+            number = await self.record.send(last, self._message.content)
+        except ConfigError:
+            found = await self.record.find_turn(last.name)
+            if found is None or found.has_ended:
+                return None
+            raise
+        while (found := await self.record.find_turn(last.name)) is not None:
+            if found.has_ended:
+                return await self._find_taker(found, number)
+            if found.info.status == "waiting" or await self.record.is_unowned(found):
+                result = await self._follow(found)
+                if result.status == "waiting":
+                    return result
+            elif found.info.status != "running":
+                raise await self.build_busy(found, number)
+            else:
+                await self.pause()
+        return None  # the thread was deleted, and the message with it
 
-    async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        self._pause = min(self._pause * 1.5, MAX_PAUSE)
-
-    async def _build_busy(self, last: LastTurn) -> ThreadBusy:
-        run_id, status = last.info.run_id, last.info.status
-        questions = open_questions(await self._record.read_entries(run_id))
-        how = {"running": "is at work: send the message again once it has ended"}.get(
-            status,
-            f"is {status}: decide its questions with runtime.control({run_id!r}), then `await thread.resume()`",
-        )
-        return ThreadBusy(
-            f"thread {self._record.id!r}: turn {last.name.number} {how}",
-            run_id=run_id,
-            status=status,
-            questions=questions,
-        )
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+    async def _find_taker(self, ended: LastTurn, number: int) -> AnyResult | None:
+        """Return the result of the turn that took a message to one that has ended; `None` if none did."""
+        while True:
+            unanswered = await self.record.read_unanswered(ended)
+            if number not in [one.number for one in unanswered]:
+                return await self._follow(ended)
+            following = await self.record.find_turn(ended.name.next())
+            if following is not None:
+                begins_with = await self.record.read_commands(following)
+                is_taken = number in begins_with
+                return await self._follow(following) if is_taken else None
+            result = await self.run_unanswered(ended, unanswered)
+            if result is not None:
+                return result

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from .._kernel.control.commands import ANSWER, ENDING, RESUMING
+from .._kernel.control.commands import ANSWER, ENDING, RESUMING, STEER
 from .._kernel.control.questions import open_questions
 from .._kernel.control.run_control import RunControl
 from .._kernel.durability.history import offer_conversation, open_conversation
@@ -13,6 +13,7 @@ from .._kernel.durability.replay import Replay
 from .._kernel.session.claim import claim_run
 from .._kernel.session.services import Services
 from ..errors import ConfigError, JournalError, UnknownRun
+from ..events.effects import ModelReplied, ModelRequested
 from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer
 from ..events.run import Question, RunFinished, RunStarted
@@ -58,6 +59,7 @@ class ThreadRecord:
         self.id, self._agent = id, agent
         self._services, self._journal = services, services.journal
         self._where = RunFilter(thread=id)
+        self.queues = services.turn_queues
 
     async def find_last(self) -> LastTurn | None:
         """Return the last turn, `None` for a thread that has none; raise `ConfigError` for one of another agent."""
@@ -102,6 +104,13 @@ class ThreadRecord:
                     yield LastTurn(name, info)
             before = page[-1].run_id
 
+    async def find_turn(self, name: TurnName) -> LastTurn | None:
+        """Return the turn of that name; `None` if it is not there."""
+        return await asyncio.to_thread(self._find_turn, name)
+
+    def _find_turn(self, name: TurnName) -> LastTurn | None:
+        return next((one for one in self._list_turns() if one.name == name), None)
+
     async def read_turns(self) -> list[Turn]:
         """Return all turns in which something was said, the oldest first."""
         return await asyncio.to_thread(self._read_turns)
@@ -123,6 +132,22 @@ class ThreadRecord:
         """Return what the turn after one that has ended begins with."""
         entries = await self.read_entries(last.info.run_id)
         return await asyncio.to_thread(self._build_end, entries)
+
+    async def read_end_of(self, number: int | None) -> ThreadEnd:
+        """Return what a turn that follows the turn `number` begins with; raise `ConfigError` if it has not ended.
+
+        Without a number it is the last turn that has.
+        """
+        await self.find_last()
+        turns = await asyncio.to_thread(lambda: list(self._list_turns()))
+        for turn in turns:
+            is_meant = number in (None, turn.name.number)
+            if turn.has_ended and is_meant:
+                return await self.read_end(turn)
+        ended = [turn.name.number for turn in reversed(turns) if turn.has_ended]
+        raise ConfigError(
+            f"at: thread {self.id!r} has no ended turn {'at all' if number is None else number}, only {ended}"
+        )
 
     def _build_end(self, entries: list[Entry]) -> ThreadEnd:
         restore_answer(entries)
@@ -190,6 +215,26 @@ class ThreadRecord:
         kinds = RESUMING if info.status == "waiting" else ENDING
         return any(command.kind in kinds for command in sent)
 
+    async def send(self, last: LastTurn, text: str) -> int:
+        """Send a message to a turn that has not ended; return the number of the command."""
+        control = RunControl(self._journal, self._services.redactor, last.info.run_id)
+        return await control.message(text)
+
+    async def read_unanswered(self, last: LastTurn) -> list[Command]:
+        """Return the messages that were sent to a turn and that no model answered before its end."""
+        run_id = last.info.run_id
+        sent = await asyncio.to_thread(self._journal.inbox, run_id)
+        messages = [one for one in sent if not one.damage and _is_message(one)]
+        if not messages:
+            return []
+        answered = _find_answered(await self.read_entries(run_id))
+        return [one for one in messages if one.number not in answered]
+
+    async def read_commands(self, turn: LastTurn) -> tuple[int, ...]:
+        """Return the numbers of the messages to the turn before that a turn begins with."""
+        run_id = turn.info.run_id
+        return read_start(run_id, await self.read_entries(run_id)).commands
+
     async def asks(self, last: LastTurn) -> bool:
         """Whether a turn waits with a question to the user."""
         if last.info.status != "waiting":
@@ -224,3 +269,18 @@ def _has_answer(commands: Sequence[Command], entries: Sequence[Entry]) -> bool:
     """Whether a run was sent an answer that it has not received yet."""
     received = max(Replay(entries).approvals.received, default=0)
     return any(one.kind == ANSWER and one.number > received for one in commands)
+
+
+def _is_message(command: Command) -> bool:
+    return command.kind == STEER and command.body.get("message") is True
+
+
+def _find_answered(entries: Sequence[Entry]) -> set[int]:
+    """Return the numbers of the commands that came with a model call which was answered."""
+    replied = {one.key for one in entries if isinstance(one.event, ModelReplied)}
+    return {
+        number
+        for entry in entries
+        if isinstance(entry.event, ModelRequested) and entry.key in replied
+        for number in entry.event.commands
+    }

@@ -30,8 +30,8 @@ class PagedJournal(Protocol):
 
 
 @runtime_checkable
-class RetainingJournal(Protocol):
-    """A journal whose runs can be deleted, exported and copied. `SQLiteJournal` describes the methods."""
+class DeletingJournal(Protocol):
+    """A journal whose runs can be deleted."""
 
     async def delete(
         self,
@@ -41,8 +41,13 @@ class RetainingJournal(Protocol):
         abort: bool = False,
         deleted_by: str = "",
     ) -> list[str]:
-        """Delete a run; return the ids that are gone."""
+        """Delete a run, with those that continue it if `cascade`; return the ids that are gone."""
         ...
+
+
+@runtime_checkable
+class RetainingJournal(DeletingJournal, Protocol):
+    """A journal whose runs can be deleted, exported and copied. `SQLiteJournal` describes the methods."""
 
     async def prune(
         self,

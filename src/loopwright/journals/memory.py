@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..clock import Clock, ClockReading, SystemClock
 from ..errors import ConfigError, Fenced, UnknownRun
@@ -31,6 +31,7 @@ from .claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_statu
 from .leases import Lease
 from .listing import RunFilter, check_page, check_range, take_page
 from .recorded_requests import RequestReader
+from .retention import format_followed
 
 
 @dataclasses.dataclass
@@ -162,7 +163,7 @@ class MemoryJournal(RequestReader):
         if header.run_id in self._runs:
             raise ConfigError(format_id_taken(header.run_id))
         if header.first_turn:
-            self._check_first_turn(header.thread)
+            _check_first_turn(header.thread, self._runs)
         if header.follows and header.follows_entry:
             self._check_earlier(header.follows, *header.follows_entry)
         info = header.to_run_info(ClockReading.take(self._clock))
@@ -172,12 +173,6 @@ class MemoryJournal(RequestReader):
         self._threads.setdefault(root, []).append(header.run_id)
         self._ended.pop(root, None)
         claim.header, claim.lease_until = None, info.lease_until
-
-    def _check_first_turn(self, thread: str) -> None:
-        """Raise `ConfigError` if a thread has turns."""
-        turns = filter(is_turn_id, self._runs)
-        if any(self._runs[one].info.thread == thread for one in turns):
-            raise ConfigError(format_thread_taken(thread))
 
     def _check_earlier(self, run_id: str, seq: int, hash: str) -> None:
         """Raise `EarlierRunGone` unless a run has an entry with that hash."""
@@ -302,6 +297,37 @@ class MemoryJournal(RequestReader):
         """Return the number of commands sent so far."""
         return self._sent
 
+    async def delete(
+        self,
+        run_id: str,
+        *,
+        cascade: bool = False,
+        abort: bool = False,
+        deleted_by: str = "",
+    ) -> list[str]:
+        """Delete a run, with the runs that continue it if `cascade`; return the ids that are gone.
+
+        Of a deleted run nothing is kept, so `deleted_by` is not, and its id can be used again. `abort` is refused.
+        """
+        if abort:
+            raise ConfigError("abort: abort the run by its control first")
+        self._find(run_id)
+        gone = [run_id]
+        for name, record in self._runs.items():  # a run is behind the one it continues
+            if record.info.follows in gone:
+                gone.append(name)
+        if len(gone) > 1 and not cascade:
+            raise ConfigError(format_followed(run_id, gone[1:]))
+        for name in gone:
+            ensure_claimable(self._runs[name].info, False, self.lease_watch)
+        for name in gone:
+            root = self._runs.pop(name).root
+            self._threads[root].remove(name)
+            if not self._threads[root]:
+                del self._threads[root]
+                self._ended.pop(root, None)
+        return gone
+
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
@@ -316,3 +342,10 @@ class MemoryJournal(RequestReader):
         if record.info.fence != claim.fence:
             raise Fenced(f"run {claim.run_id!r} was taken over by {record.info.owner}")
         return record
+
+
+def _check_first_turn(thread: str, runs: Mapping[str, _Record]) -> None:
+    """Raise `ConfigError` if a thread has turns."""
+    turns = filter(is_turn_id, runs)
+    if any(runs[one].info.thread == thread for one in turns):
+        raise ConfigError(format_thread_taken(thread))

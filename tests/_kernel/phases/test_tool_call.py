@@ -87,13 +87,13 @@ async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(
         "block gave no result within 0.2 s; it may still take effect. It is still running in the background."
     ]
     assert statuses(runtime, result) == ["timed_out"]
-    assert runtime.threads.abandoned == 1
+    assert runtime.worker_threads.abandoned == 1
     (left_behind,) = [
         thread for thread in threading.enumerate() if thread.name == "left behind"
     ]
     gate.set()
     await asyncio.to_thread(left_behind.join, 5)
-    assert runtime.threads.abandoned == 0
+    assert runtime.worker_threads.abandoned == 0
 
 
 async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_time() -> (

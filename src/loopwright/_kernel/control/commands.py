@@ -106,6 +106,7 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     RESOLVE: {**_QUESTION, "verdict": _is_verdict},
 }
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
+    STEER: {"message": _is_flag},
     APPROVE: {"arguments": _is_arguments, "seconds": _is_duration, "by": _is_text},
     DENY: {"reason": _is_text, "by": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},

@@ -67,8 +67,8 @@ class Control(ABC):
     @abstractmethod
     def _clock(self) -> Clock: ...
 
-    async def _send(self, kind: str, body: Mapping[str, Json]) -> None:
-        """Put a command into the run's inbox; raise for one that the run would refuse."""
+    async def _send(self, kind: str, body: Mapping[str, Json]) -> int:
+        """Put a command into the run's inbox, and return its number; raise for one that the run would refuse."""
         problem = find_problem(Command(0, self.run_id, 0.0, kind, dict(body)))
         if problem:
             raise ConfigError(f"{kind}: {problem}")
@@ -84,6 +84,7 @@ class Control(ABC):
                 f"{kind}: run {self.run_id!r} has received {received} commands and takes this one, number {number}, for an "
                 "earlier one: the journal's inbox was lost; copy it together with the journal"
             )
+        return number
 
     async def _entries(self) -> list[Entry]:
         return await asyncio.to_thread(self._journal.read, self.run_id)
@@ -103,6 +104,14 @@ class Control(ABC):
     async def steer(self, text: str) -> None:
         """Give the model an instruction, with the next model call of every branch."""
         await self._send(STEER, {"text": self._text("steer", text)})
+
+    async def message(self, text: str) -> int:
+        """Give the model what a person says meanwhile, as `steer` does, and return the number of the command.
+
+        If the run is a turn of a thread and ends before a model has answered that, it begins the next turn.
+        """
+        body: dict[str, Json] = {"text": self._text("message", text), "message": True}
+        return await self._send(STEER, body)
 
     async def add_context(self, text: str) -> None:
         """Give the model a fact that it does not know, with the next model call of every branch."""

@@ -169,7 +169,9 @@ class OutcomeResolver:
         arguments = copy.deepcopy(dict(permit.call.arguments))
         context = self.calls.context(permit, timeout)
         context = dataclasses.replace(context, arguments=arguments)
-        return await invoke(self.calls.services.threads.run, tool.lookup, context)
+        return await invoke(
+            self.calls.services.worker_threads.run, tool.lookup, context
+        )
 
     def _record(
         self,

@@ -223,7 +223,7 @@ class JournalWriter:
         Raises `Fenced` if another process took the run over.
         """
         while True:
-            value = await self._services.threads.run(
+            value = await self._services.worker_threads.run(
                 lambda: function() if self._is_held() else _LEASE_EXPIRED
             )
             if value is not _LEASE_EXPIRED:

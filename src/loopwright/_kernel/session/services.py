@@ -34,6 +34,7 @@ from ...security.redaction import Redactor
 from ...tools.registry import ToolRegistry
 from ..control.inbox_poller import InboxWatcher
 from .instructions import Instructions
+from .turn_queue import TurnQueue
 
 User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
@@ -57,7 +58,7 @@ class Services:
     clock: Clock
     on_unknown: OnUnknown
     lease: float | None
-    threads: WorkerThreads
+    worker_threads: WorkerThreads
     prices: Prices
     retry_budgets: dict[str, RetryBudget]
     redactor: Redactor
@@ -74,6 +75,10 @@ class Services:
         default_factory=dict[str, Conversation]
     )
     """The conversations with which turns of threads ended, by the hash of their last entry: a few of them."""
+    turn_queues: dict[tuple[int, str], TurnQueue] = dataclasses.field(
+        default_factory=dict[tuple[int, str], TurnQueue]
+    )
+    """The messages that wait for their turn, by event loop and thread."""
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
     agents: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])

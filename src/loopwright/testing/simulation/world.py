@@ -190,7 +190,7 @@ class World:
             app_version=str(host.release) if self.faults.versions else "",
         )
         threads = SimulatedThreads(source, is_busy=self.is_faulty("pauses"))
-        vars(runtime).update(threads=threads)
+        vars(runtime).update(worker_threads=threads)
         return runtime
 
     def _make_engine(self, runtime: Runtime, release: int) -> Any:

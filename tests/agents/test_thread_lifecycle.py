@@ -1,0 +1,354 @@
+"""Threads over their life: forked, switched to other agents, listed and deleted."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright import ConfigError, MemoryJournal, Runtime, Suspend, tool
+from loopwright.agents import Agent, DeletedThread
+from loopwright.errors import ThreadBusy
+from loopwright.events import RunFinished
+from loopwright.journals import RunFilter, SQLiteJournal
+from loopwright.knowledge import SQLiteKnowledge
+from loopwright.testing import ScriptedProvider, call
+
+
+class Desk:
+    """Two agents on a journal in a file."""
+
+    def __init__(self, path: Path | None, *script: Any, **options: Any) -> None:
+        self.journal: Any = MemoryJournal() if path is None else SQLiteJournal(path)
+        self.model = ScriptedProvider(script)
+        self.runtime = Runtime(self.model, journal=self.journal, **options)
+        self.support: Agent[None] = self.runtime.agent("support", instructions="Help.")
+        self.fraud: Agent[None] = self.runtime.agent("fraud", instructions="Protect.")
+
+    def texts(self, request: int = -1) -> list[str]:
+        """What a request said, behind the instructions."""
+        asked = self.model.requests[request].conversation
+        return [one.content for one in asked if one.role != "system"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "bank.db"
+
+
+# --- forks ---
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_fork_continues_a_turn_and_leaves_the_thread_as_it_was(
+    path: Path, in_file: bool
+) -> None:
+    desk = Desk(path if in_file else None, "a", "b", "c", "d")
+    acme = {"tenant": "acme"}
+    thread = desk.support.thread("user-42", tags=acme)
+    await thread.run("one")
+    await thread.run("two")
+    forked = await thread.fork("user-42/b", at=1)
+    assert [one.content for one in await forked.history()] == ["one", "a"]
+    assert await forked.turns() == []
+
+    # As another process opens it.
+    assert (
+        await desk.support.thread("user-42/b", tags=acme).run("three")
+    ).answer == "c"
+    assert desk.texts() == ["one", "a", "three"]
+    assert [one.number for one in await forked.turns()] == [1]
+    assert (await thread.run("four")).answer == "d"
+    assert desk.texts() == ["one", "a", "two", "b", "four"]
+    assert {one.tags["tenant"] for one in desk.journal.runs()} == {"acme"}
+    for info in desk.journal.runs():
+        assert desk.journal.verify(info.run_id).ok
+
+
+async def test_fork_after_the_last_turn_has_its_agent_and_provenance(
+    path: Path,
+) -> None:
+    desk = Desk(path, "a", "b")
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    await thread.switch(desk.fraud)
+    forked = await thread.fork("other")
+    await forked.run("two")
+    assert desk.model.requests[-1].system == "Protect."
+
+
+@pytest.mark.parametrize(
+    ("id", "at", "problem"),
+    [
+        ("new", 2, "at: thread 'user-42' has no ended turn 2, only \\[1\\]"),
+        ("new", 0, "has no ended turn 0"),
+        ("user-42", 1, "thread 'user-42' exists already"),
+        ("", 1, "id: must be a text"),
+    ],
+)
+async def test_fork_that_cannot_be_is_refused_and_stores_nothing(
+    path: Path, id: str, at: int, problem: str
+) -> None:
+    desk = Desk(path, "a")
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    with pytest.raises(ConfigError, match=problem):
+        await thread.fork(id, at=at)
+    assert len(desk.journal.runs()) == 1
+
+
+async def test_fork_of_a_thread_without_turns_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigError, match="no ended turn at all"):
+        await Desk(path).support.thread("user-42").fork("new")
+
+
+async def test_fork_of_an_unanswered_turn_says_so_once(path: Path) -> None:
+    desk = Desk(path, RuntimeError("broken"), "b", "c")
+    thread = desk.support.thread("user-42")
+    assert (await thread.run("one")).answer is None
+    forked = await thread.fork("new", at=1)
+    await forked.run("two")
+    note = desk.texts()[1]
+    assert desk.texts() == ["one", note, "two"]
+    assert note.startswith("[no answer: ")
+
+
+# --- other agents ---
+
+
+async def test_switch_continues_with_another_agent_in_every_process(
+    path: Path,
+) -> None:
+    desk = Desk(path, "a", "b", "c")
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    await thread.switch("fraud")
+    await thread.run("two")
+    assert [one.system for one in desk.model.requests] == ["Help.", "Protect."]
+    assert desk.texts() == ["one", "a", "two"]
+    await desk.journal.close()
+
+    later = Desk(path, "c", "d")
+    await later.support.thread("user-42").run("three")
+    assert later.model.requests[-1].system == "Protect."
+    await later.fraud.thread("user-42").run("four")
+    turns = await later.support.thread("user-42").turns()
+    assert [(one.number, one.agent) for one in turns] == [
+        (1, "support"),
+        (3, "fraud"),
+        (4, "fraud"),
+        (5, "fraud"),
+    ]
+
+
+async def test_switch_to_the_agent_of_today_stores_nothing(path: Path) -> None:
+    desk = Desk(path, "a")
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    await thread.switch(desk.support)
+    assert len(desk.journal.runs()) == 1
+
+
+async def test_switch_before_the_first_turn_begins_with_the_other_agent(
+    path: Path,
+) -> None:
+    desk = Desk(path, "a")
+    thread = desk.support.thread("user-42")
+    await thread.switch("fraud")
+    await thread.run("one")
+    assert desk.model.requests[-1].system == "Protect."
+    assert desk.texts() == ["one"]
+
+
+async def test_switch_to_an_unknown_agent_is_refused(path: Path) -> None:
+    desk = Desk(path, "a")
+    thread = desk.support.thread("user-42")
+    with pytest.raises(ConfigError, match="agent 'sales', which this runtime"):
+        await thread.switch("sales")
+    assert desk.journal.runs() == []
+
+
+async def test_switch_goes_by_busy_beside_a_turn_that_waits(path: Path) -> None:
+    @tool(effect="destructive")
+    async def block() -> str:
+        """Block."""
+        return "blocked"
+
+    desk = Desk(path, call("block"), approver=Suspend(), tools=[block])
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    with pytest.raises(ThreadBusy, match="turn 1 is waiting"):
+        await thread.switch("fraud")
+
+
+# --- lists ---
+
+
+async def test_threads_are_listed_by_their_last_turn(path: Path) -> None:
+    desk = Desk(path, *"abcdef")
+    acme, other = {"tenant": "acme"}, {"tenant": "other"}
+    first = desk.support.thread("first", tags=acme)
+    await first.run("one")
+    await desk.support.thread("second", tags=other).run("one")
+    await first.run("two", tags={"day": "2"})
+    await desk.support.run("no thread", thread="plain", tags=acme)
+
+    listed = await desk.runtime.threads()
+    assert [(one.id, one.turns, one.agent) for one in listed] == [
+        ("first", 2, "support"),
+        ("second", 1, "support"),
+    ]
+    assert listed[0].tags == {"tenant": "acme", "day": "2"}
+    names = RunFilter(tags=acme)
+    assert [one.id for one in await desk.runtime.threads(names)] == ["first"]
+    # Its first turn has no such tag, and is not the last.
+    with_day = RunFilter(tags={"tenant": "acme", "day": "2"})
+    assert [one.turns for one in await desk.runtime.threads(with_day)] == [2]
+    until = RunFilter(until=listed[1].created)
+    assert await desk.runtime.threads(until) == []
+    assert len(await desk.runtime.threads(limit=1)) == 1
+    with pytest.raises(ConfigError, match="where: must be a RunFilter"):
+        await desk.runtime.threads("first")  # type: ignore[arg-type]
+
+
+# --- deletion ---
+
+
+async def test_deleted_thread_leaves_no_word_in_any_file(path: Path) -> None:
+    store = SQLiteKnowledge(path.with_name("memory.db"), shared=True)
+    script = [call("store_knowledge", subject="Lovelace", predicate="owns", object="card 7788"),
+              "Noted, Lovelace.", "Yes.", "Forked.", "New."]  # fmt: skip
+    desk = Desk(path, *script, knowledge=store)
+    thread = desk.support.thread("user-lovelace", tags={"user": "lovelace"})
+    first = await thread.run("I am Lovelace, card 7788.")
+    await thread.run("Lovelace again.")
+    forked = await thread.fork("fork-lovelace", at=1)
+    await forked.run("Lovelace in a fork.")
+    await desk.support.thread("user-other").run("Somebody else.")
+    assert [
+        one.text for one in await store.search("Lovelace card", scope="lovelace")
+    ] != []
+
+    deleted = await thread.delete()
+    assert first.run_id in deleted.runs
+    assert (len(deleted.runs), deleted.forks) == (4, ("fork-lovelace",))
+    assert deleted.knowledge == 1
+    assert any("backups" in one for one in deleted.left)
+    assert [one.id for one in await desk.runtime.threads()] == ["user-other"]
+    assert await store.search("Lovelace card", scope="lovelace") == []
+    await store.close()
+    await desk.journal.close()
+    assert len(list(path.parent.iterdir())) >= 2
+    for file in path.parent.iterdir():
+        text = file.read_bytes().lower()
+        assert b"lovelace" not in text, file
+        assert b"7788" not in text, file
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_id_of_a_deleted_thread_begins_a_new_one(
+    path: Path, in_file: bool
+) -> None:
+    desk = Desk(path if in_file else None, "a", "b", "c")
+    thread = desk.support.thread("user-42")
+    first = await thread.run("one")
+    await thread.run("two")
+    assert await thread.delete() == DeletedThread(
+        (first.run_id, f"{first.run_id[:-1]}2")
+    )
+    assert await thread.turns() == []
+
+    again = await thread.run("three")
+    assert desk.texts() == ["three"]
+    assert again.run_id[:-1] != first.run_id[:-1]
+    assert [one.number for one in await thread.turns()] == [1]
+
+
+async def test_deletion_of_a_fork_leaves_the_thread_that_it_continues(
+    path: Path,
+) -> None:
+    desk = Desk(path, "a", "b", "c")
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    forked = await thread.fork("fork", at=1)
+    await forked.run("two")
+    deleted = await forked.delete()
+    assert (len(deleted.runs), deleted.forks) == (2, ())
+    assert [one.text for one in await thread.turns()] == ["one"]
+
+
+async def test_deletion_of_a_thread_without_turns_deletes_nothing(path: Path) -> None:
+    desk = Desk(path, "a")
+    assert await desk.support.thread("user-42").delete() == DeletedThread()
+
+
+async def test_deletion_takes_other_runs_of_that_name_along(path: Path) -> None:
+    desk = Desk(path, "a", "b", "c")
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    plain = await desk.support.run("plain", thread="user-42")
+    kept = await desk.support.run("kept")
+    assert plain.run_id in (await thread.delete()).runs
+    assert [one.run_id for one in desk.journal.runs()] == [kept.run_id]
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_deletion_beside_a_turn_at_work_is_refused_or_aborts_it(
+    path: Path, in_file: bool
+) -> None:
+    asked = asyncio.Event()
+
+    @tool(effect="read")
+    async def search() -> str:
+        """Search for ever."""
+        asked.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    desk = Desk(path if in_file else None, "a", call("search"), "b", tools=[search])
+    thread = desk.support.thread("user-42")
+    await thread.run("one")
+    working = asyncio.ensure_future(thread.run("two"))
+    await asked.wait()
+    with pytest.raises(ThreadBusy, match="is at work"):
+        await thread.delete()
+    assert len(await thread.turns()) == 2
+
+    deleted = await thread.delete(abort=True)
+    assert len(deleted.runs) == 2
+    assert (await working).status == "aborted"
+    assert desk.journal.runs() == []
+
+
+async def test_deletion_takes_a_turn_that_waits_along(path: Path) -> None:
+    @tool(effect="destructive")
+    async def block() -> str:
+        """Block."""
+        return "blocked"
+
+    desk = Desk(path, call("block"), approver=Suspend(), tools=[block])
+    thread = desk.support.thread("user-42")
+    assert (await thread.run("one")).status == "waiting"
+    assert len((await thread.delete()).runs) == 1
+    assert desk.journal.runs() == []
+
+
+async def test_deletion_by_another_agent_is_refused(path: Path) -> None:
+    desk = Desk(path, "a")
+    await desk.support.thread("user-42").run("one")
+    with pytest.raises(ConfigError, match="is of agent 'support'"):
+        await desk.fraud.thread("user-42").delete()
+    assert len(desk.journal.runs()) == 1
+
+
+async def test_marker_of_a_switch_is_an_ended_run_without_an_answer(
+    path: Path,
+) -> None:
+    desk = Desk(path, "a")
+    thread = desk.support.thread("user-42")
+    await thread.switch("fraud")
+    (info,) = desk.journal.runs()
+    ended = desk.journal.read(info.run_id)[-1].event
+    assert isinstance(ended, RunFinished)
+    assert (ended.status, ended.answer, ended.agent) == ("completed", None, "fraud")
+    assert desk.journal.verify(info.run_id).ok

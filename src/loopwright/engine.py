@@ -39,6 +39,7 @@ from ._kernel.session.claim import ALONE, claim_run
 from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session
+from ._kernel.session.setup_record import note_setup_drift, record_setup
 from ._kernel.session.task import read_task
 from .errors import ConfigError
 from .events.entry import Entry
@@ -252,6 +253,7 @@ class LoopEngine(Options):
             ALONE.get(), self.runtime.agent_name,
         )  # fmt: skip
         session.writer.record("", resumed)
+        note_setup_drift(session)
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
         return await RunHandle[Entry, Model | None](
@@ -387,7 +389,7 @@ class LoopEngine(Options):
             self.name, options, opaque, messages, to_jsonable_python(services.limits), model, deps is not None, saga,
             __version__, created, session.delimiter, read.label, services.app_version, dict(header.tags), header.thread,
             header.agent, session.journal_id, sampling.options, REVISION, read.untrusted, follows, turn.commands,
-            services.after)  # fmt: skip
+            services.after, record_setup(services))  # fmt: skip
         session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 

@@ -482,7 +482,7 @@ class BreakerChanged(
 
 @dataclasses.dataclass(frozen=True)
 class DriftNoticed(DescribedEvent, heading="drift", level="warning"):
-    """On replay something differs that does not break the run: model, sampling, tools, limits, instructions, a note."""
+    """On replay something differs that does not break the run: model, sampling, tools, limits, context, instructions …"""
 
     what: Annotated[str, public("loopwright.drift")]
     before: Annotated[str, CONTENT]

@@ -151,7 +151,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     what `run(..., sampling=)` was given. `revision` says by which rules its phases work (`REVISION`), so that a run is
     resumed as it was begun. `untrusted` says whether any of what it was given came from outside. A turn of a thread
     begins with the messages that were sent to the turn before by `commands` of these numbers, and that it did not take.
-    `after` are the follow-ups that are due when it has ended.
+    `after` are the follow-ups that are due when it has ended. `setup` names the tools, the context policy and the store of
+    knowledge, and has a hash of the instructions: what differs when the run is resumed is drift.
     """
 
     engine: Annotated[str, public(log="")]
@@ -179,10 +180,11 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     follows: Follows | None = None
     commands: tuple[int, ...] = ()
     after: tuple[PlannedFollowUp, ...] = ()
+    setup: JsonObject = dataclasses.field(default_factory=dict[str, Json])
 
-    def to_stored(self) -> "RunStarted":
-        """Return it with messages that are stored without what they do not say."""
-        return dataclasses.replace(self, messages=compact_messages(self.messages))
+    def to_stored(self) -> Any:
+        """Return it without what it and its messages do not say."""
+        return {**drop_defaults(self), "messages": compact_messages(self.messages)}
 
     def summary(self) -> str:
         given = {

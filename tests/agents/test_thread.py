@@ -16,7 +16,7 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.durability.history import TurnStart
-from loopwright.agents import Agent
+from loopwright.agents import Agent, InstructionContext
 from loopwright.agents.thread_record import ThreadRecord
 from loopwright.errors import ProviderError, ThreadBusy
 from loopwright.events import RunFinished
@@ -370,3 +370,46 @@ async def test_turn_records_the_agent_that_ended_it(path: Path) -> None:
     other = desk.journal.read(plain.run_id)[-1].event
     assert isinstance(other, RunFinished)
     assert other.agent == ""
+
+
+async def test_thread_has_the_instructions_of_today_in_front_of_each_request(
+    path: Path,
+) -> None:
+    desk = Desk(path, *(f"answer {number}" for number in range(20)))
+    today = iter(range(20))
+
+    async def instruct(about: InstructionContext) -> str:
+        return f"It is day {next(today)}."
+
+    agent = desk.runtime.agent("dated", instructions=instruct)
+    for number in range(20):
+        await agent.thread("user-42").run(f"question {number}")
+
+    for number, request in enumerate(desk.model.requests):
+        first, *others = request.conversation
+        assert (first.role, first.content) == ("system", f"It is day {number}.")
+        assert {one.role for one in others} <= {"user", "assistant"}
+        assert len(others) == 2 * number + 1
+    history = await agent.thread("user-42").history()
+    assert len(history) == 40
+    assert not any("It is day" in one.content for one in history)
+
+
+async def test_thread_continues_with_the_agent_that_a_turn_was_handed_to(
+    path: Path,
+) -> None:
+    desk = Desk(path, call("transfer_to_fraud"), "It is blocked.", "Still blocked.")
+    desk.runtime.agent("fraud", instructions="Protect.")
+    desk_agent = desk.runtime.agent("front", instructions="Greet.", handoffs=["fraud"])
+    first = await desk_agent.thread("user-42").run("My card is gone.")
+    assert first.answer == "It is blocked."
+
+    second = await desk_agent.thread("user-42").run("And now?")
+    assert second.answer == "Still blocked."
+    assert [one.system for one in desk.model.requests] == [
+        "Greet.",
+        "Protect.",
+        "Protect.",
+    ]
+    agents = [one.agent for one in await desk_agent.thread("user-42").turns()]
+    assert agents == ["front", "fraud"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fault_sizes import sized
 from loopwright import Completion, Runtime, Suspend, tool
 from loopwright.agents import Busy, Thread
 from loopwright.errors import ThreadBusy
@@ -240,11 +241,11 @@ class Chatter:
             await journal.close()
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(sized(1, 20)))
 async def test_messages_in_any_order_are_answered_once_or_refused(
     tmp_path: Path, part: int
 ) -> None:
-    for seed in range(part * 50, part * 50 + 50):
+    for seed in range(part * 40, part * 40 + 40):
         chatter = Chatter(tmp_path / f"{seed}.db", seed)
         await chatter.chat()
         await chatter.check()

@@ -1,9 +1,12 @@
 """A long chat: the journal grows with what is said, and the last turn can be resumed and verified alone."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from long_chat import chat
-from loopwright import Entry, ReActEngine, Runtime
+import pytest
+
+from long_chat import chat, chat_in_thread
+from loopwright import Conversation, Entry, ReActEngine, Runtime
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider
 
@@ -11,9 +14,12 @@ TURNS = 200
 MAX_RATIO = 4.0
 
 
-async def test_a_chat_takes_at_most_four_times_what_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("talk", [chat, chat_in_thread])
+async def test_a_chat_takes_at_most_four_times_what_is_said(
+    tmp_path: Path, talk: Callable[[Path, int], Awaitable[tuple[Conversation, float]]]
+) -> None:
     path = tmp_path / "runs.db"
-    conversation, seconds = await chat(path, TURNS)
+    conversation, seconds = await talk(path, TURNS)
     said = sum(len(message.content.encode()) for message in conversation)
     ratio = path.stat().st_size / said
     print(f"{TURNS} turns: {ratio:.2f} times the conversation, {seconds:.1f} s of CPU")

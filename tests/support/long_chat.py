@@ -23,3 +23,19 @@ async def chat(path: Path, turns: int) -> tuple[Conversation, float]:
     seconds = time.process_time() - began
     await journal.close()
     return conversation, seconds
+
+
+async def chat_in_thread(path: Path, turns: int) -> tuple[Conversation, float]:
+    """The same through a thread that is opened anew for each question."""
+    answers = [f"Answer {turn}: {WORDS * 20}"[:1200] for turn in range(turns)]
+    journal = SQLiteJournal(path)
+    agent = Runtime(ScriptedProvider(answers), journal=journal).agent("support")
+    began = time.process_time()
+    for turn in range(turns):
+        question = f"Question {turn}: {WORDS * 10}"[:500]
+        result = await agent.thread("user-42").run(question)
+        result.raise_for_status()
+    seconds = time.process_time() - began
+    history = await agent.thread("user-42").history()
+    await journal.close()
+    return history, seconds

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -450,3 +451,25 @@ async def test_a_picture_too_many_for_the_context_is_still_sent_with_its_task() 
 def test_an_attachment_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Attachment.image(PNG).name = "dog"  # type: ignore[misc]
+
+
+def test_a_pipe_a_device_or_a_folder_is_no_attachment(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    (tmp_path / "link.png").symlink_to("/dev/zero")
+
+    for path in (pipe, tmp_path / "link.png", Path("/dev/null")):
+        for make in (Attachment.image, Attachment.document):
+            with pytest.raises(ConfigError, match="is not a regular file; pass a Path"):
+                make(path, media_type="image/png")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        Attachment.document(tmp_path)
+
+
+def test_no_more_of_a_file_is_read_than_an_attachment_may_have(tmp_path: Path) -> None:
+    sparse = tmp_path / "big.png"
+    with sparse.open("wb") as file:
+        file.truncate(100 * MAX_BYTES)
+
+    with pytest.raises(ConfigError, match=f"has {MAX_BYTES + 1} bytes; it must be"):
+        Attachment.image(sparse)

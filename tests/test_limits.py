@@ -19,6 +19,7 @@ from loopwright import (
     Result,
     Run,
     Runtime,
+    ToolCall,
     Usage,
     tool,
 )
@@ -37,6 +38,13 @@ def turns(count: int) -> list[Any]:
     return [call("look", what=f"thing {n}") for n in range(count)]
 
 
+def looks(count: int) -> Completion:
+    """Return a reply with so many calls."""
+    return Completion(
+        calls=tuple(ToolCall("look", {"what": f"thing {n}"}) for n in range(count))
+    )
+
+
 async def limited(
     script: list[Any], limits: Limits, **options: Any
 ) -> tuple[Result, ScriptedProvider, Runtime]:
@@ -52,7 +60,7 @@ async def limited(
 @pytest.mark.parametrize(
     "field",
     ["max_iterations", "max_llm_calls", "max_tokens", "timeout", "tool_timeout", "model_timeout", "max_concurrent_tools",
-     "max_output_chars", "context_tokens"],
+     "max_output_chars", "context_tokens", "max_calls_per_turn"],
 )  # fmt: skip
 def test_a_limit_that_is_none_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"Limits: {field}: .*got {value!r}"):
@@ -648,3 +656,30 @@ async def test_spent_budget_survives_a_crash() -> None:
         Usage(40, 20),
         2,
     )
+
+
+async def test_calls_of_one_turn_beyond_the_limit_are_rejected_and_may_come_again() -> (
+    None
+):
+    first = looks(4)
+    script = [first, call("look", what="thing 3"), "done"]
+    result, _, _ = await limited(script, Limits(max_calls_per_turn=3))
+
+    told = tool_messages(result)
+    assert told[:3] == [f"thing {n} is blue" for n in range(3)]
+    assert told[3] == (
+        "At most 3 calls are made in one turn; propose this one again if it is still wanted."
+    )
+    assert told[4:] == ["thing 3 is blue"]
+    assert result.answer == "done"
+
+
+async def test_without_a_limit_of_a_turn_all_its_calls_are_made() -> None:
+    many = looks(70)
+    bounded, _, _ = await limited([many, "done"], Limits())
+    free, _, _ = await limited([many, "done"], Limits(max_calls_per_turn=None))
+
+    blue = [
+        sum("is blue" in text for text in tool_messages(r)) for r in (bounded, free)
+    ]
+    assert blue == [50, 70]

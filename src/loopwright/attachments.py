@@ -5,7 +5,9 @@ import binascii
 import dataclasses
 import hashlib
 import mimetypes
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -26,6 +28,7 @@ TEXT_TYPES = frozenset(
 MAX_BYTES = 20_000_000  # more than any provider accepts in one request
 MAX_RESULT_ATTACHMENTS = 20  # of one tool result; Bedrock takes no more in a message
 MAX_RESULT_BYTES = 10_000_000  # of all attachments of one tool result
+NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,12 +180,26 @@ def _guess_media_type(name: str) -> str:
 
 
 def _read_file(path: Path) -> bytes:
+    """Return the content of a regular file; of one that is too long, more than `MAX_BYTES`.
+
+    A pipe or a device might wait for ever or never end, and is not read. Raises `ConfigError`.
+    """
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(
+                    f"attachment: '{path}' is not a regular file; pass a Path of one, or bytes"
+                )
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(
             f"attachment: {path} cannot be read: {error.strerror}"
         ) from None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; opening a pipe would wait for its writer otherwise."""
+    return os.open(path, flags | NO_WAIT)
 
 
 def _read_data_url(url: str) -> tuple[str, bytes]:

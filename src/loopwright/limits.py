@@ -24,6 +24,7 @@ class Limits(Options):
         max_iterations: turns of one loop; nested loops are counted separately.
         max_llm_calls: model calls, however many attempts each takes; one is reserved for the best-effort answer.
         max_tool_calls: tool calls that reached a tool.
+        max_calls_per_turn: calls of one turn; further ones are rejected, and the model may propose them again.
         max_tokens: input and output tokens of all model calls; what is left of them bounds each reply.
         max_cost: cost of the model calls, as reported by providers or computed from `Runtime(prices=...)`.
         timeout: the whole run, without the time it waits for a person or is not running.
@@ -55,6 +56,7 @@ class Limits(Options):
     best_effort: bool = True
     max_depth: int | None = Field(default=3, ge=1)
     max_handoffs: int | None = Field(default=10, ge=0)
+    max_calls_per_turn: int | None = Field(default=50, ge=1)
 
     def restrict(self, own: "Limits") -> "Limits":
         """Return the limits of a run in which an agent with limits of its own works.

@@ -49,6 +49,16 @@ def test_nothing_that_moves_or_reorders_is_left(text: str) -> None:
 
 
 @given(ANYTHING)
+def test_what_takes_no_place_on_a_screen_is_left_inside_words_and_emoji_only(
+    text: str,
+) -> None:
+    left = clean(f"a{'b'.join(text)}c")  # each between two letters
+
+    assert not {c for c in left if unicodedata.category(c) == "Cf"}
+    assert not {c for c in left if c in "\u034f\u115f\u3164\ufe00\ufe0f\U000e0100"}
+
+
+@given(ANYTHING)
 def test_one_line_is_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
 
@@ -61,7 +71,12 @@ def test_one_line_is_one_line(text: str) -> None:
         ("a\rb\r\nc\td", "a\\x0db\nc\td"),
         ("\u202eabc", "\\u202eabc"),
         ("\ud800", "\\ud800"),
-        ("日本語 é 👩‍🚀", "日本語 é 👩‍🚀"),
+        ("日本語 é 👩‍🚀 ✔️ 3️⃣", "日本語 é 👩‍🚀 ✔️ 3️⃣"),
+        ("می‌شود", "می‌شود"),
+        ("pay\u200bpal\u200c.\u200dcom", "pay\\u200bpal\\u200c.\\u200dcom"),
+        ("a\u2060b\ufeffc\xadd\u034fe", "a\\u2060b\\ufeffc\\xadd\\u034fe"),
+        ("a\ufe0fb\U000e0041c\U000e0100", "a\\ufe0fb\\U000e0041c\\U000e0100"),
+        ("\u200d👩\u200d\u200d🚀\u200c", "\\u200d👩\\u200d\\u200d🚀\\u200c"),
         ("[bold]x[/bold]", "[bold]x[/bold]"),
     ],
 )

@@ -1,6 +1,7 @@
 """The approval gate asks about what it is told to; the supervisor gate decides what it is sure of."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -90,9 +91,22 @@ def test_the_question_shows_the_exact_arguments_and_what_the_run_knows() -> None
         format_question(asked)
         == 'pay({"amount":7,"to":"Ada\\n"}) is write [secret, untrusted]: run it?'
     )
-    assert format_question(action("pay", to="x" * 3000)).endswith(
-        "… [1009 more characters]) is write: run it?"
-    )
+
+
+@pytest.mark.parametrize("length", [300, 3_000, 250_000])
+def test_a_long_argument_is_folded_and_nothing_of_it_cut_away(length: int) -> None:
+    text = "".join(str(number % 10) for number in range(length)) + "\\ the end"
+    question = format_question(action("pay", to="Ada", text=text, what=[1, "two"]))
+
+    lines = question.splitlines()
+    assert max(map(len, lines)) <= 104
+    assert (lines[0], lines[-1]) == ("pay(", ") is write: run it?")
+    assert [line for line in lines if line[:3] == '  "' and ":" in line][1:] == [
+        '  "to": "Ada"',
+        '  "what": [1,"two"]',
+    ]
+    folded = [line.removeprefix("    ") for line in lines[1:-3]]
+    assert "".join(folded) == f'  "text": {json.dumps(text)}'
 
 
 def test_another_setting_is_another_version() -> None:

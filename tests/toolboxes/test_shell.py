@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from loopwright import ConfigError, ReActEngine, Runtime, Tool, ToolError
 from loopwright.plugins import build_tools
 from loopwright.testing import ScriptedProvider, call
-from loopwright.toolboxes.shell import Command, shell
+from loopwright.toolboxes.shell import Command, _parse_form, shell
 
 PYTHON = Command(sys.executable, ("-c **",), name="run_python")
 
@@ -230,6 +230,70 @@ async def test_only_the_forms_that_are_listed_are_run(
             "true may not be run with these arguments. Allowed: `true"
         )
         assert all(form in told for form in forms)
+
+
+DANGEROUS = {
+    "tar": [
+        ["-xf", "a.tar", "--to-command=sh"],
+        ["--checkpoint-action=exec=sh", "-xf", "a.tar"],
+        ["--checkpoint-a=exec=sh"],
+        ["-xIsh", "-f", "a.tar"],
+        ["xfI", "a.tar", "sh"],
+    ],
+    "find": [[".", "-exec", "sh", ";"], [".", "-delete"], ["-fprintf", "x", "y"]],
+    "git": [["-c", "core.pager=sh", "log"], ["fetch", "ext::sh -c id"], ["log", "--outp=x"]],
+    "sort": [["--compress-program=sh"], ["-o", "x"], ["-ro", "x"]],
+    "grep": [["-f", "/etc/shadow"]],
+}  # fmt: skip
+HARMLESS = {
+    "tar": [["-tf", "a.tar"], ["tf", "a.tar"], ["--list", "--file=a.tar"]],
+    "find": [[".", "-name", "x", "-type", "f"]],
+    "git": [["log", "--oneline", "-n5"]],
+    "sort": [["-r", "-n", "--key=2"]],
+    "grep": [["-n", "--count", "x"]],
+}
+
+
+@pytest.mark.parametrize("program", DANGEROUS)
+def test_options_that_start_programs_are_refused_unless_a_form_names_them(
+    program: str,
+) -> None:
+    form = _parse_form("**", program)
+    open_form = _parse_form("[-*] *", program)
+
+    for arguments in DANGEROUS[program]:
+        assert not form.matches(arguments), arguments
+        assert not open_form.matches(arguments), arguments
+    assert all(form.matches(arguments) for arguments in HARMLESS[program])
+
+
+def test_a_form_that_names_a_dangerous_option_allows_it() -> None:
+    named = _parse_form("[--to-command=*] [-x*] *", "tar")
+    required = _parse_form("-exec echo ;", "find")
+
+    assert named.matches(["-xf", "a.tar", "--to-command=cat"])
+    assert not named.matches(["-xf", "a.tar", "--checkpoint-action=exec=sh"])
+    assert required.matches(["-exec", "echo", ";"])
+
+
+async def test_a_refused_option_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    (tar,) = shell(["tar **"], cwd=tmp_path)
+    await tar(["-cf", "a.tar", "a"])
+    told = await refused(
+        tar, ["-xf", "a.tar", "--checkpoint=1", "--checkpoint-action=exec=touch x"]
+    )
+
+    assert told.startswith("tar may not be run with these arguments")
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.tar"]
+
+
+@pytest.mark.parametrize("text", ["env *", "bash **", "python3.11 [-q] *"])
+def test_a_program_that_runs_anything_needs_a_first_argument(text: str) -> None:
+    program, _, form = text.partition(" ")
+    with pytest.raises(ConfigError, match="runs whatever its arguments say"):
+        _parse_form(form, program)
+    assert _parse_form("-m pytest [-q] *", program).matches(["-m", "pytest", "-q"])
 
 
 @given(st.lists(st.text(max_size=8), max_size=4))

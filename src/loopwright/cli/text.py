@@ -1,4 +1,4 @@
-"""Text for terminals: what models and tools wrote cannot move the cursor, ring the bell or reorder a line."""
+"""Text for terminals: what models and tools wrote cannot move the cursor, ring the bell, reorder a line or hide."""
 
 import json
 import math
@@ -8,20 +8,33 @@ import unicodedata
 from pydantic_core import to_jsonable_python
 
 from ..messages import Json, JsonObject, canonical_json
+from ..parsing.spotlighting import EMOJI, JOINING
 
-# All controls but newline and tab (C0, DEL, C1), line and paragraph separators, bidirectional controls, surrogates.
+# All controls but newline and tab (C0, DEL, C1), line and paragraph separators, bidirectional controls, surrogates,
+# and what takes no place on a screen: format characters, fillers, variation selectors, tags (`Cf` and
+# `Default_Ignorable_Code_Point` of Unicode 15.1). Joiners and selectors stay where an emoji or a word is written so.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    rf"|(?<![{EMOJI}#*0-9])[\ufe0e\ufe0f]|(?<![{EMOJI}{JOINING}\ufe0f])[\u200c\u200d]"
+    rf"|[\u200c\u200d](?![{EMOJI}{JOINING}])|(?<=[{EMOJI}\ufe0f])\u200c"
 )
 
 
 def clean(text: str) -> str:
-    """Return the text with every control character but newline and tab escaped, as in `\\x1b`."""
+    """Return the text with what a reader cannot see escaped, as in `\\x1b` and `\\u200b`.
+
+    That is every control character but newline and tab, and every character without width that is
+    no part of how an emoji or a word is written.
+    """
     return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -70,7 +83,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 def readable_json(value: object) -> str:
     """Return JSON for people and programs: not escaped but for what `clean` would escape."""
     text = json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _plain(value: object) -> Json:

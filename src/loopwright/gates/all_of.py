@@ -1,13 +1,11 @@
 """Several gates as one, which allows the calls that all of them allow."""
 
-import copy
-import dataclasses
 import math
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..errors import ConfigError
 from ..messages import hash_arguments
-from ..resilience.timeouts import CodeOutcome, capture, run_with_timeout
+from ..resilience.timeouts import CodeOutcome
 from .base import (
     RESPOND,
     Action,
@@ -21,9 +19,8 @@ from .base import (
     PolicyState,
     is_instant,
 )
+from .consultation import GATE_TIMEOUT, compute, consult
 
-DEFAULT_TIMEOUT: Final = 1.0
-"""Seconds for a gate without a `timeout`."""
 MARGIN: Final = 0.1
 """Seconds added for each gate, so that its own deadline comes before that of all together."""
 
@@ -99,11 +96,16 @@ class AllOf:
 class _InstantAllOf(InstantGate, AllOf):  # pyright: ignore[reportIncompatibleVariableOverride] - `version` is only read
     """Several gates that only compute; `InstantGate` comes first, so that none of them is awaited."""
 
+    @property
+    def timeout(self) -> float:
+        """Return the seconds that all gates together may take; a late one is found by itself."""
+        return sum(getattr(gate, "timeout", GATE_TIMEOUT) for gate in self._gates)
+
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """Ask all gates."""
         votes = _Votes(action)
         for gate in self._choose_gates(action):
-            refused = votes.add(_compute(gate, action, state))
+            refused = votes.add(compute(cast("InstantGate", gate), action, state))
             if refused is not None:
                 return refused
         return votes.decide()
@@ -161,29 +163,15 @@ class _Votes:
 
 async def _ask(gate: PolicyGate, action: Action, state: PolicyState) -> CodeOutcome:
     if is_instant(gate):
-        return _compute(gate, action, state)
-    # A copy: the gate may keep the values, and even change them.
-    own = dataclasses.replace(
-        action,
-        arguments=copy.deepcopy(dict(action.arguments)),
-        defaults=copy.deepcopy(action.defaults),
-    )
-    return await run_with_timeout(_await(gate, own, state), _seconds(gate))
-
-
-def _compute(gate: Any, action: Action, state: PolicyState) -> CodeOutcome:
-    return capture(lambda: gate.decide(action, state))
-
-
-async def _await(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
-    return await gate.evaluate(action, state)
+        return compute(gate, action, state)
+    return await consult(gate, action, state, _seconds(gate))
 
 
 def _seconds(gate: PolicyGate) -> float:
     """Return the seconds that a gate has for a decision; 0 if it only computes."""
     if is_instant(gate):
         return 0.0
-    timeout = getattr(gate, "timeout", DEFAULT_TIMEOUT)
+    timeout = getattr(gate, "timeout", GATE_TIMEOUT)
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     if not is_number or not 0 < timeout < math.inf:
         name = _class_name(type(gate))

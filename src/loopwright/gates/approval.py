@@ -6,12 +6,14 @@ from typing import get_args
 
 from ..errors import ConfigError
 from ..labels import LABELS, Label, is_at_least
-from ..messages import Effect, canonical_json
+from ..messages import Effect, Json, canonical_json
 from .base import RESPOND, Action, Allow, Ask, Decision, InstantGate, PolicyState
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
-MAX_SHOWN = 2_000
-"""Characters of a call's arguments that a person sees; the question gives the number of the rest."""
+MAX_LINE = 200
+"""Characters of a call's arguments on one line; longer ones are folded, an argument a line at least."""
+FOLD = 100
+"""Characters of a line of a folded argument."""
 
 
 class ApprovalGate(InstantGate):
@@ -83,10 +85,21 @@ class ApprovalGate(InstantGate):
 
 
 def format_question(action: Action) -> str:
-    """Return the question about a call, with its arguments in their canonical form."""
+    """Return the question about a call, with all its arguments in full, in their canonical form.
+
+    Long arguments are folded: one begins a line, and its lines after the first are indented by four
+    spaces, to be read without them and the line breaks.
+    """
     arguments = canonical_json(dict(action.arguments)).decode()
-    hidden = len(arguments) - MAX_SHOWN
-    if hidden > 0:
-        arguments = f"{arguments[:MAX_SHOWN]}… [{hidden} more characters]"
+    if len(arguments) > MAX_LINE:
+        named = sorted(action.arguments.items())
+        arguments = "".join(_fold(name, value) for name, value in named) + "\n"
     labels = f" [{', '.join(sorted(action.labels))}]" if action.labels else ""
     return f"{action.tool}({arguments}) is {action.effect}{labels}: run it?"
+
+
+def _fold(name: str, value: Json) -> str:
+    """Return an argument on lines of their own, nothing of it left out."""
+    text = f"{canonical_json(name).decode()}: {canonical_json(value).decode()}"
+    lines = [text[start : start + FOLD] for start in range(0, len(text), FOLD)]
+    return "\n  " + "\n    ".join(lines)

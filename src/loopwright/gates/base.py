@@ -106,9 +106,9 @@ class PolicyGate(Protocol):
     """Decides about one action. A result that is not a decision (an exception, a timeout) denies.
 
     A gate may have a `version: str`; a permit of one version is not honoured under another. It may
-    have a `timeout: float`, the seconds for a decision, by default 1. One with a true `answers` is
-    also asked about the answer with which a run ends (`RESPOND`): a denial withholds it, `Modify`
-    changes it.
+    have a `timeout: float`, the seconds for a decision, by default 1; a later one denies.
+    One with a true `answers` is also asked about the answer with which a run ends (`RESPOND`): a
+    denial withholds it, `Modify` changes it.
     """
 
     async def evaluate(self, action: Action, state: PolicyState) -> Decision:
@@ -117,9 +117,10 @@ class PolicyGate(Protocol):
 
 
 class InstantGate(ABC):
-    """A gate that only computes: it is called directly, without a task and a deadline.
+    """A gate that only computes: it is called directly, without a task.
 
-    A subclass that overrides `evaluate` is awaited, like any other gate.
+    It may have a `timeout: float`, by default 1 second: nothing interrupts it, but a decision that
+    comes later denies. A subclass that overrides `evaluate` is awaited, like any other gate.
     """
 
     version: str

@@ -39,15 +39,15 @@ _INVISIBLE = (
 _INVISIBLE_FAR = "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000efffe-\U0010ffff"
 # Some of these are part of how a word or a picture is written. They stay where that is so, one at a time, since a row
 # of them is a hidden text: joiners inside emoji and inside words of scripts that need them, the style of an emoji.
-_EMOJI = (
+EMOJI = (
     "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935\u2b05-\u2b55\u3030\u303d"
     "\u3297\u3299\U0001f000-\U0001faff"
 )
-_JOINING = "\u0620-\u06d3\u06fa-\u077f\u08a0-\u08c9\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17d3\ufb50-\ufdcf"
+JOINING = "\u0620-\u06d3\u06fa-\u077f\u08a0-\u08c9\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17d3\ufb50-\ufdcf"
 _MONGOLIAN = "\u1820-\u1878\u1880-\u18aa"
 _KEPT = re.compile(
-    rf"(?<=[{_EMOJI}])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[{_MONGOLIAN}])[\u180b-\u180d\u180f]"
-    rf"|(?:(?<=[{_EMOJI}])|(?<=[{_EMOJI}]\ufe0f))\u200d(?=[{_EMOJI}])|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
+    rf"(?<=[{EMOJI}])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[{_MONGOLIAN}])[\u180b-\u180d\u180f]"
+    rf"|(?:(?<=[{EMOJI}])|(?<=[{EMOJI}]\ufe0f))\u200d(?=[{EMOJI}])|(?<=[{JOINING}])[\u200c\u200d](?=[{JOINING}])"
 )
 # What a terminal does not show (ECMA-48, sections 5.4 and 8.3): colours, titles, links. One that never ends is text.
 _SEQUENCE = (

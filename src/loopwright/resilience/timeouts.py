@@ -13,6 +13,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
+from .._internal.engine_code import end_engine_code
+
 ThreadRunner: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 GRACE = 0.05  # seconds that a cancelled task has for its clean-up
 
@@ -70,6 +72,7 @@ def capture(function: Callable[[], Any]) -> CodeOutcome:
 
 
 async def _capture_async(work: Coroutine[Any, Any, Any]) -> CodeOutcome:
+    end_engine_code()
     try:
         return CodeOutcome(await work)
     except _ThreadAbandoned:

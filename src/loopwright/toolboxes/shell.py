@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import ConfigError, ToolError
 from ..messages import Effect
 from ..tools.base import Tool, tool
+from .dangerous_options import DangerousOptions, is_runner, options_of
 from .processes import ProcessResult, bare_environment, run_process
 
 SPARE = 5.0
@@ -33,7 +34,9 @@ class Command:
         arguments: the allowed forms of its arguments; "" is none at all. A form is words: first the
             required ones, in order ("log"); then, in any order, patterns of optional arguments
             (`[--oneline]`, `[-n*]`), and `*` for any number of arguments that do not begin with "-".
-            `**` is any arguments, options too.
+            `**` is any arguments, options too, but for those by which a known program starts others
+            or writes to other files (`tar --checkpoint-action`, `find -exec`): only a form that names
+            such an option allows it, as a required word or a pattern (`[--to-command=*]`).
         effect: of all these forms; list a program twice, under two names, if they differ.
         name: the tool's name, by default ``run_`` and the program's.
     """
@@ -112,21 +115,27 @@ class _Form:
     patterns: tuple[str, ...]
     operands: bool
     anything: bool
+    dangerous: DangerousOptions
 
     def matches(self, arguments: list[str]) -> bool:
         """Whether arguments have this form."""
         required = len(self.fixed)
         if tuple(arguments[:required]) != self.fixed:
             return False
-        return all(map(self._allows, arguments[required:]))
+        rest = enumerate(arguments[required:], required)
+        return all(self._allows(argument, position) for position, argument in rest)
 
-    def _allows(self, argument: str) -> bool:
-        if self.anything or (self.operands and not argument.startswith("-")):
+    def _allows(self, argument: str, position: int) -> bool:
+        """Whether an argument is allowed; a dangerous option only by a pattern that names it."""
+        patterns: Iterable[str] = self.patterns
+        if self.dangerous.find(argument, position):
+            patterns = filter(self.dangerous.is_named_by, patterns)
+        elif self.anything or (self.operands and not argument.startswith("-")):
             return True
-        return any(fnmatch.fnmatchcase(argument, pattern) for pattern in self.patterns)
+        return any(fnmatch.fnmatchcase(argument, pattern) for pattern in patterns)
 
 
-def _parse_form(text: str) -> _Form:
+def _parse_form(text: str, program: str) -> _Form:
     words = _split(text)
     fixed = tuple(itertools.takewhile(lambda word: not _is_pattern(word), words))
     rest = words[len(fixed) :]
@@ -136,7 +145,13 @@ def _parse_form(text: str) -> _Form:
             f"commands: {text!r}: {late!r} is required, so it must stand before patterns and '*'"
         )
     patterns = tuple(word[1:-1] for word in rest if word.startswith("["))
-    return _Form(text, fixed, patterns, operands="*" in rest, anything="**" in rest)
+    is_open = "*" in rest or "**" in rest
+    if is_open and not fixed and is_runner(program):
+        raise ConfigError(
+            f"commands: '{program} {text}': {program} runs whatever its arguments say; "
+            "name at least the first of them, as in 'python -m pytest [-q]'"
+        )
+    return _Form(text, fixed, patterns, "*" in rest, "**" in rest, options_of(program))
 
 
 def _is_pattern(word: str) -> bool:
@@ -180,7 +195,7 @@ def _split_program(text: str) -> tuple[str, str]:
 
 def _build_tool(command: Command, settings: _Settings) -> Tool:
     program = _find_program(command.program, settings.env.get("PATH", os.defpath))
-    forms = [_parse_form(text) for text in command.arguments]
+    forms = [_parse_form(text, program.name) for text in command.arguments]
     if not forms or isinstance(command.arguments, str):
         raise ConfigError(
             f"commands: {command.program}: arguments must be a tuple of forms, ('',) for none"

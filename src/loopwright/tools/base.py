@@ -25,8 +25,9 @@ from pydantic import (
     create_model,
 )
 
+from .._internal.engine_code import is_engine_code
 from .._internal.options import explain
-from ..errors import ConfigError, ToolError
+from ..errors import ConfigError, PhaseError, ToolError
 from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..security.permit_claims import Claims
@@ -221,7 +222,15 @@ class Tool:
         object.__setattr__(self, "recovery", strategies)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, without gate and journal: for your own code and tests."""
+        """Call the function itself, without gate and journal: for your own code and tests.
+
+        Raises `PhaseError` in the code of an engine, which calls tools through its run.
+        """
+        if is_engine_code():
+            raise PhaseError(
+                f"tool {self.name!r}: an engine may not call it around gate and journal; "
+                "use `await run.act(await run.gate(run.propose(ToolCall(...))))`"
+            )
         return self.function(*args, **kwargs)
 
     @functools.cached_property

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ..._internal.engine_code import engine_code
 from ...errors import (
     Aborted,
     AgentReplaced,
@@ -134,9 +135,10 @@ async def _solve(door: Door, cycle: Cycle, is_root: bool) -> RunOutcome:
     try:
         await settle_instructions(cycle)
         await offer_handoffs(cycle)
-        answer = clean_answer(cycle, await engine.solve(run))
-        while is_root and take_follow_up(cycle, answer):
+        with engine_code():
             answer = clean_answer(cycle, await engine.solve(run))
+            while is_root and take_follow_up(cycle, answer):
+                answer = clean_answer(cycle, await engine.solve(run))
         cycle.scope.check_cancelled()
     except Exception as raised:  # noqa: BLE001 - an engine is third-party code: a crash in it is the run's outcome
         error = wrap_error(cycle, raised)

@@ -24,10 +24,11 @@ from ...gates.base import (
     PolicyState,
     is_instant,
 )
+from ...gates.consultation import GATE_TIMEOUT, compute, consult
 from ...labels import CONFIDENTIAL
 from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
 from ...providers.provider_tools import ACTION_PREFIX
-from ...resilience.timeouts import CodeOutcome, capture, run_with_timeout, shorter
+from ...resilience.timeouts import CodeOutcome, shorter
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..control.command_log import HumanDecision
@@ -41,7 +42,6 @@ from .gated_call import GatedCall, check_same_call, counts
 from .provider_wait import ProviderWait
 from .tool_call import ToolPermit
 
-GATE_TIMEOUT = 1.0  # seconds for a gate that does not say how many it needs
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
 REFUSALS: dict[GateVerdict, ObservationStatus] = {
     "deny": "denied",
@@ -52,6 +52,7 @@ REFUSALS: dict[GateVerdict, ObservationStatus] = {
 NOT_REFUSED = ("allow", "modify", "ask")
 POLICY_CHANGES = "the policy keeps changing"
 ARGUMENTS_CHANGE = "the policy keeps changing the arguments"
+TOO_MANY_CALLS = "At most {} calls are made in one turn; propose this one again if it is still wanted."
 NOT_AN_ANSWER = "the policy replaced it by something that is not a text"
 CANNOT_CHANGE = (
     "the policy wants other arguments, which only a call of a tool could have"
@@ -100,8 +101,9 @@ class Clearance:
                 return recorded
             if known.verdict == "ask" and self.session.replay.is_cancelled(state.key):
                 return build_question(state.key, known, call.arguments)
-        if self.session.secrets.is_lost(state.key):
-            return self._refuse(gated, "invalid", SECRET_LOST)
+        problem = self._find_early_problem(state.key)
+        if problem:
+            return self._refuse(gated, "invalid", problem)
         unknown = self._unknown_tool(gated)
         stop = self.monitor.check_call(
             state.key, call.name, gated.arguments_hash, unknown
@@ -109,6 +111,16 @@ class Clearance:
         if stop is not None:
             return self._refuse(gated, stop.verdict, stop.reason)
         return await self._gate(gated, state)
+
+    def _find_early_problem(self, key: str) -> str:
+        """Return why a call is not even looked at; empty if it is."""
+        if self.session.secrets.is_lost(key):
+            return SECRET_LOST
+        limit = self.services.limits.max_calls_per_turn
+        number = key.rpartition("#")[2]  # a substitute call has more than a number
+        if limit is None or not number.isdecimal() or int(number) < limit:
+            return ""
+        return TOO_MANY_CALLS.format(limit)
 
     def start(self, decisions: Iterable[Permit | Denial | Question]) -> None:
         """Start the life of permits, once all calls of a proposal are decided.
@@ -325,12 +337,11 @@ class Clearance:
         while True:
             try:
                 if is_instant(gate):
-                    ended = capture(lambda: gate.decide(action, state))
+                    ended = compute(gate, action, state)
                 else:
                     own = float(getattr(gate, "timeout", GATE_TIMEOUT))
                     timeout = shorter(own, self.session.remaining())
-                    consulted = _consult(gate, action, state)
-                    ended = await run_with_timeout(consulted, timeout)
+                    ended = await consult(gate, action, state, timeout)
                 return _read_decision(ended)
             except ProviderError as error:
                 name = type(gate).__name__
@@ -458,11 +469,3 @@ def _read_decision(ended: CodeOutcome) -> Decision:
     if isinstance(ended.value, Modify):
         return normalize_change(ended.value)
     return Deny(f"the policy gate gave no decision ({type(ended.value).__name__})")
-
-
-async def _consult(gate: PolicyGate, action: Action, state: PolicyState) -> Any:
-    """Ask a gate that may keep what it is given, even change it: it gets copies."""
-    arguments = copy.deepcopy(dict(action.arguments))
-    defaults = copy.deepcopy(action.defaults)
-    own = dataclasses.replace(action, arguments=arguments, defaults=defaults)
-    return await gate.evaluate(own, state)

@@ -1,0 +1,29 @@
+"""Whether an engine's own code is running, which reaches tools through its run alone."""
+
+import contextlib
+import contextvars
+from collections.abc import Generator
+
+_IS_RUNNING: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "loopwright_engine_code", default=False
+)
+
+
+def is_engine_code() -> bool:
+    """Whether the caller is the code of an engine, and no tool, gate or effect that it led to."""
+    return _IS_RUNNING.get()
+
+
+def end_engine_code() -> None:
+    """Note for the rest of this task that it is a tool, a gate or another third party's code."""
+    _IS_RUNNING.set(False)
+
+
+@contextlib.contextmanager
+def engine_code() -> Generator[None]:
+    """Return a context in which the code of an engine runs."""
+    token = _IS_RUNNING.set(True)
+    try:
+        yield
+    finally:
+        _IS_RUNNING.reset(token)

@@ -10,6 +10,7 @@ from ._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from ._kernel.control.run_control import RunControl as RunControl
+    from ._kernel.control.run_watch import RunWatch as RunWatch
     from .attachments import Attachment as Attachment
     from .engine import LoopEngine as LoopEngine
     from .engines.chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
@@ -86,6 +87,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             "._kernel.control.run_control": ("RunControl",),
+            "._kernel.control.run_watch": ("RunWatch",),
             ".attachments": ("Attachment",),
             ".engine": ("LoopEngine",),
             ".engines.chain_of_thought": ("ChainOfThoughtEngine",),

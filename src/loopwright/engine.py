@@ -41,12 +41,13 @@ from ._kernel.session.services import Services
 from ._kernel.session.session import Session
 from ._kernel.session.setup_record import note_setup_drift, record_setup
 from ._kernel.session.task import read_task
+from ._kernel.session.unwatched_runs import OnDisconnect, check_on_disconnect
 from .errors import ConfigError
 from .events.entry import Entry
 from .events.lifecycle import read_start
 from .events.run import REVISION, RunParked, RunResumed, RunStarted
 from .handle import RunHandle
-from .journals.base import RunHeader, check_run_id
+from .journals.base import Claim, RunHeader, check_run_id
 from .journals.listing import check_tags, check_thread
 from .journals.owner import new_owner
 from .journals.recorded_messages import delimiter_of
@@ -89,6 +90,10 @@ class RunOptions(TypedDict, total=False):
     """Which turn of a thread the run is; `Thread` passes it."""
     sampling: Sampling
     """Settings of the calls of the run's own model; those of a single call take precedence. No secret: they are recorded."""
+    on_disconnect: OnDisconnect
+    """What becomes of the run when its watcher goes away: "abort" ends it, which a handle does by default; "continue" lets
+    it go on in this process, whose runtime waits for it (`Runtime.drain`, `Runtime.aclose`) and, if the process is
+    stopped before, releases it to others. A `run` that is cancelled without this option is suspended."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -98,6 +103,8 @@ class ResumeOptions(TypedDict, total=False):
     """Whether to take the run from a live process that works on it."""
     deps: object
     """What the tools get as `ToolContext.deps`: it is not recorded, so it must be given again."""
+    on_disconnect: OnDisconnect
+    """What becomes of the run when its watcher goes away; see `RunOptions`."""
 
 
 class LoopEngine(Options):
@@ -192,22 +199,50 @@ class LoopEngine(Options):
         check_recordable(options.get("sampling"), services.redactor.redact_value)
         check_provider_tools(services.provider, services.tools.provider_tools)
         check_targets(services)
+        on_disconnect = check_on_disconnect(options.get("on_disconnect"))
         conversation, session = self._begin(task, read_as, **options)
-        return RunHandle(self, session, conversation, read_as, deltas=deltas)
+        return RunHandle(self, session, conversation, read_as, on_disconnect, deltas=deltas)  # fmt: skip
 
+    @overload
     async def resume(
         self,
         run_id: str,
         *,
         output: type[Model] | None = None,
+        deltas: Literal[False] = ...,
         **options: Unpack[ResumeOptions],
-    ) -> Result[Model | None]:
+    ) -> Result[Model | None]: ...
+    @overload
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Model] | None = None,
+        deltas: Literal[True],
+        **options: Unpack[ResumeOptions],
+    ) -> RunHandle[Entry | Delta, Model | None]: ...
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Model] | None = None,
+        deltas: bool = False,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Model | None] | RunHandle[Any, Model | None]:
         """Continue a run where its journal ends, without repeating what it records; see `ResumeOptions`.
 
         A finished run gives its recorded result. `output` and `deps` are code, so they must be given again. Raises
         `RunBusy` if a live process (or task) is working on the run, unless `take_over`.
+
+        With `deltas` this returns a handle as soon as the run is at work: `async with await engine.resume(...) as run`.
         """
-        return await self._resume(run_id, _output_type(output), **options)
+        found = await self._resume(
+            run_id, _output_type(output), deltas=deltas, **options
+        )
+        if not deltas:
+            return found if isinstance(found, Result) else await found.result()
+        handle = self._hold(found) if isinstance(found, Result) else found
+        return await handle.__aenter__()
 
     def resume_sync(
         self,
@@ -224,10 +259,13 @@ class LoopEngine(Options):
         run_id: str,
         output: OutputType[Any] | None,
         *,
+        deltas: bool,
         take_over: bool = False,
         deps: object = None,
-    ) -> Result[Model | None]:
-        journal = self.runtime.journal
+        on_disconnect: OnDisconnect | None = None,
+    ) -> RunHandle[Any, Any] | Result[Any]:
+        """Claim a run and return its handle; of one that has ended, the result."""
+        chosen, journal = check_on_disconnect(on_disconnect), self.runtime.journal
         entries = await asyncio.to_thread(journal.read, run_id)
         recorded = read_result(journal, entries, output)
         if recorded is not None:
@@ -241,13 +279,8 @@ class LoopEngine(Options):
             if recorded is not None:  # it ended between the first look and the claim
                 await claimed.release()
                 return recorded
-            session = Session(
-                self.runtime,
-                claimed.claim,
-                claimed.owner,
-                Replay(claimed.entries),
-                deps,
-            )
+            replay = Replay(claimed.entries)
+            session = Session(self.runtime, claimed.claim, claimed.owner, replay, deps)
         resumed = RunResumed(
             str(claimed.owner), self.name, self.runtime.app_version, claimed.claim.after,
             ALONE.get(), self.runtime.agent_name,
@@ -256,9 +289,14 @@ class LoopEngine(Options):
         note_setup_drift(session)
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
-        return await RunHandle[Entry, Model | None](
-            self, session, open_conversation(journal, started), output
-        ).result()
+        conversation = open_conversation(journal, started)
+        return RunHandle(self, session, conversation, output, chosen, deltas=deltas)
+
+    def _hold(self, recorded: Result[Any]) -> RunHandle[Any, Any]:
+        """Return a handle of a run that has ended; nothing happens in it."""
+        claim = Claim(recorded.run_id, fence=0, head_hash=recorded.head_hash)
+        session = Session(self.runtime, claim, new_owner(), Replay(), None)
+        return RunHandle(self, session, recorded.conversation, None, result=recorded)
 
     def _resumable(
         self,
@@ -365,14 +403,14 @@ class LoopEngine(Options):
         thread: str = "",
         turn: TurnStart = NO_TURN,
         sampling: Sampling = Sampling(),
+        on_disconnect: OnDisconnect | None = None,  # for the handle
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
-        services, owner = self.runtime, new_owner()
+        services, owner, created = self.runtime, new_owner(), self.runtime.clock.wall()
         conversation = read_task(task, system, services.redactor)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
         _check_native_tools(services)
         options, opaque = self.recorded_options()
-        created = services.clock.wall()
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
             run_id, self.name, self.encode_options(options), __version__, str(owner), created, lease=services.lease,
@@ -381,8 +419,8 @@ class LoopEngine(Options):
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
         model = None if output is None else output.name
-        session.saga, session.sampling = saga, sampling
         session.name(header.tags, header.thread)
+        session.saga, session.sampling = saga, sampling
         session.delimiter = delimiter_of(run_id, created)
         read = _observe_task(session, conversation)
         started = RunStarted(

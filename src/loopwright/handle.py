@@ -1,6 +1,8 @@
 """RunHandle: a run at work, to watch, to stop and to wait for."""
 
 import asyncio
+import contextlib
+import contextvars
 import functools
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
@@ -11,10 +13,14 @@ from ._kernel.control.run_control import Control
 from ._kernel.phases.engine_run import drive, open_cycle
 from ._kernel.phases.execution import Execution
 from ._kernel.phases.output_type import OutputType
-from ._kernel.session.cancellation import wait_despite_cancellation
-from ._kernel.session.session import Session
+from ._kernel.session.cancellation import (
+    finish_despite_cancellation,
+    wait_despite_cancellation,
+)
+from ._kernel.session.session import SUSPEND_REASON, Session
+from ._kernel.session.unwatched_runs import OnDisconnect
 from .clock import Clock
-from .errors import Aborted, Fenced, JournalError, PhaseError, format_error
+from .errors import Fenced, JournalError, PhaseError, format_error
 from .events.entry import Entry
 from .journals.base import Journal
 from .messages import Conversation, Json
@@ -23,6 +29,8 @@ from .run import Run, Strategy
 from .security.redaction import Redactor
 
 Item = TypeVar("Item")
+ABORTED = "the run was aborted"
+UNWATCHED = "the run was aborted: its watcher went away"
 
 
 class RunHandle(Control, Generic[Item, Output]):
@@ -31,6 +39,9 @@ class RunHandle(Control, Generic[Item, Output]):
     What a person tells it counts here and now; of a run that waits or that another process works on, take
     `runtime.control(run_id)`. Iterating gives entries, and deltas of the models' replies too if it was started with
     `deltas=True`.
+
+    Whoever leaves the `async with` block while the run is at work goes away as a watcher, whether by `break` or an error,
+    or because the task or the generator around it is cancelled or closed. `on_disconnect` says what becomes of the run.
     """
 
     def __init__(
@@ -39,10 +50,16 @@ class RunHandle(Control, Generic[Item, Output]):
         session: Session,
         conversation: Conversation,
         output: OutputType[Any] | None,
+        on_disconnect: OnDisconnect | None = None,
         *,
         deltas: bool = False,
+        result: Result[Output] | None = None,
     ) -> None:
-        self._session, self._deltas = session, deltas
+        self._session, self._deltas, self._recorded = session, deltas, result
+        self._on_disconnect = on_disconnect
+        self._watcher: asyncio.Task[Any] | None = None
+        """The task whose `async with` block it is."""
+        session.streams = deltas and on_disconnect == "continue"
         cycle = open_cycle(Run, session, engine, conversation)
         solve = functools.partial(drive, Run, cycle, is_root=True)
         self._execution = Execution(cycle, output, solve)
@@ -90,12 +107,14 @@ class RunHandle(Control, Generic[Item, Output]):
             stored.cancel()
 
     async def __aenter__(self) -> Self:
-        """Start the work."""
-        items = self._items = asyncio.Queue()
-        self._session.writer.watchers.append(items.put_nowait)
-        if self._deltas:
-            self._session.delta_watchers.append(items.put_nowait)
-        self._task = self._start()
+        """Start the work; a run that is resumed is at work already."""
+        self._watcher = asyncio.current_task()
+        if self._items is None:
+            items = self._items = asyncio.Queue()
+            self._session.writer.watchers.append(items.put_nowait)
+            if self._deltas:
+                self._session.feed.delta_watchers.append(items.put_nowait)
+            self._start().add_done_callback(self._end_items)
         return self
 
     async def __aexit__(
@@ -104,14 +123,36 @@ class RunHandle(Control, Generic[Item, Output]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Abort the run if it is still at work; if the host is cancelled, suspend it."""
-        if self._task is None or self._task.done():
+        """Go away: abort the run if it is still at work, or let it continue without a watcher."""
+        self._stop_watching()
+        task = self._task
+        if task is None or task.done():
             return
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._task.cancel()
-            await wait_despite_cancellation(self._task)
-        else:
-            await self.abort()
+        await self._disconnect(task)
+        if error is None and task.done() and not task.cancelled():
+            task.result()
+
+    async def _disconnect(self, task: asyncio.Task[Result[Output]]) -> None:
+        """Do with a run whose watcher goes away what was chosen."""
+        if self._on_disconnect == "continue":
+            self._session.services.unwatched.add(task, self.run_id)
+            return
+        abort = functools.partial(self._stop, task, UNWATCHED)
+        # In a task of its own: a web framework cancels each wait of a handler whose client went away.
+        cancelled = await finish_despite_cancellation(abort)
+        if cancelled is not None:
+            raise cancelled
+
+    def _stop_watching(self) -> None:
+        """Collect no more items: without a reader they would pile up."""
+        if self._items is not None:
+            with contextlib.suppress(ValueError):
+                self._session.writer.watchers.remove(self._items.put_nowait)
+            self._stop_deltas(self._items)
+
+    def _stop_deltas(self, items: asyncio.Queue[Any]) -> None:
+        with contextlib.suppress(ValueError):
+            self._session.feed.delta_watchers.remove(items.put_nowait)
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         """Every entry of the run's journal that this process writes, from the first to the last; deltas on request."""
@@ -122,47 +163,70 @@ class RunHandle(Control, Generic[Item, Output]):
                 yield item
             self._items.put_nowait(None)  # so that a later iteration ends, too
         finally:
-            if self._deltas:  # without a reader they would pile up
-                self._deltas = False
-                self._session.delta_watchers.remove(self._items.put_nowait)
+            self._stop_deltas(self._items)
 
     async def result(self) -> Result[Output]:
-        """Wait for the end. Cancelling this suspends the run, so that it can be resumed."""
+        """Wait for the end.
+
+        If this is cancelled, the watcher goes away, as when it leaves the block; in a task without the block, the run is
+        suspended unless `on_disconnect` is given, so that it can be resumed.
+        """
         task = self._start()
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not task.done():
-                task.cancel()
-                await wait_despite_cancellation(task)
+            is_watcher = asyncio.current_task() is self._watcher
+            if not is_watcher and self._on_disconnect is None:
+                await self.suspend()
+            elif not task.done():
+                await self._disconnect(task)
             raise
+
+    async def suspend(self) -> None:
+        """Stop at once, so that the run can be resumed: what is in flight is cancelled."""
+        task = self._start()
+        if not task.done():
+            task.cancel()
+            cancelled = await wait_despite_cancellation(task)
+            if cancelled is not None:
+                raise cancelled
 
     async def abort(self) -> Result[Output]:
         """Stop at once: what is in flight is cancelled, the run ends as `aborted` with what it has."""
         task = self._start()
+        await self._stop(task, ABORTED)
+        return task.result()
+
+    async def _stop(self, task: asyncio.Task[Result[Output]], text: str) -> None:
+        """Abort the run, and wait for its end."""
         # A task that never took its first step could not write its closing entry.
         await asyncio.sleep(0)
-        self._interrupt()
+        self._interrupt(text)
         cancelled = await wait_despite_cancellation(task)
         if cancelled is not None:
             raise cancelled
-        return task.result()
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, text: str = ABORTED) -> None:
         """Cancel what is in flight: the run ends as aborted."""
         task, signals = self._task, self._session.signals
         if task is None or task.done():
             return
         if self._execution.is_closing or signals.aborting:
             return
-        signals.stick(Aborted("the run was aborted"))
-        signals.aborting = True
+        signals.abort(text)
         task.cancel()
 
     def _start(self) -> asyncio.Task[Result[Output]]:
-        if self._task is None:
+        if self._task is None and self._recorded is not None:
+            self._task = asyncio.ensure_future(_return(self._recorded))
+        elif self._task is None:
             self._session.start()
-            self._task = asyncio.ensure_future(self._execution.run())
+            context = contextvars.copy_context()
+            if self._on_disconnect == "continue":
+                # Nobody waits for it: if its process stops, another one is to continue it.
+                context.run(SUSPEND_REASON.set, "released")
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._execution.run(), context=context)
             self._task.add_done_callback(self._ended)
             lease = self._session.services.lease
             if lease is not None:
@@ -191,7 +255,13 @@ class RunHandle(Control, Generic[Item, Output]):
             start_due(self._execution.due)
         if self._keeper is not None:
             self._keeper.cancel()
-        if self._items is not None:
-            self._items.put_nowait(None)
         if not task.cancelled():
             task.exception()  # seen: `result` and `abort` raise it
+
+    def _end_items(self, task: asyncio.Task[Result[Output]]) -> None:
+        if self._items is not None:
+            self._items.put_nowait(None)
+
+
+async def _return(recorded: Result[Output]) -> Result[Output]:
+    return recorded

@@ -4,12 +4,12 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from ._internal.log import logger
 from ._internal.sync import LOOP_THREAD
-from ._kernel.control.inbox_poller import InboxWatcher
 from ._kernel.control.run_control import RunControl
+from ._kernel.control.run_watch import RunWatch
 from ._kernel.session.instructions import Instructions
 from ._kernel.session.service_checks import (
     accepted_versions,
@@ -27,6 +27,7 @@ from .agents.thread_list import ThreadInfo, list_threads
 from .clock import MAX_SECONDS, Clock, SystemClock
 from .engine import LoopEngine, ResumeOptions
 from .errors import ConfigError, LoopwrightError, format_error
+from .events.entry import Entry
 from .events.followups import FOLLOW_UP
 from .events.lifecycle import read_start
 from .followups.background import Background
@@ -34,6 +35,7 @@ from .followups.base import FollowUp
 from .followups.engine import FollowUpEngine
 from .followups.registry import FollowUps, plan_follow_ups
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
+from .handle import RunHandle
 from .journals.base import Journal, RunInfo
 from .journals.capabilities import list_page
 from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
@@ -43,7 +45,7 @@ from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits
 from .plugins import available_engines, build_provider, load_engine_class
-from .providers.base import Provider
+from .providers.base import Delta, Provider
 from .providers.context.base import ContextPolicy, FittingPolicy
 from .providers.context.choice import choose_policy
 from .providers.prices import Price, Prices
@@ -139,7 +141,7 @@ class Runtime(Services):
             context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
             on_unknown=on_unknown, user=user, worker_threads=WorkerThreads(), prices=Prices(prices), setups={},
             redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, knowledge=bridge,
-            classifier=classifier, inbox_watcher=InboxWatcher(journal), app_version=check_version(app_version))  # fmt: skip
+            classifier=classifier, app_version=check_version(app_version))  # fmt: skip
         vars(self).update(_build_own_parts(self, owned, after))  # of a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
@@ -212,20 +214,41 @@ class Runtime(Services):
         )
         return self.agents.add(define_agent(self, engine, definition, self.agents))
 
+    @overload
     async def resume(
         self,
         run_id: str,
         *,
         output: type[Model] | None = None,
+        deltas: Literal[False] = ...,
         **options: Unpack[ResumeOptions],
-    ) -> Result[Model | None]:
-        """Resume a run, whose engine is rebuilt from the journal.
+    ) -> Result[Model | None]: ...
+    @overload
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Model] | None = None,
+        deltas: Literal[True],
+        **options: Unpack[ResumeOptions],
+    ) -> RunHandle[Entry | Delta, Model | None]: ...
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Model] | None = None,
+        deltas: bool = False,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Model | None] | RunHandle[Any, Model | None]:
+        """Resume a run, whose engine is rebuilt from the journal, as `LoopEngine.resume` does.
 
         Raises `ConfigError` for an option that is code or a live object: then build the engine and call its `resume`.
         """
         engine = await self._rebuild_engine(run_id)
         if output is None and engine.runtime.agent_name:
             output = self.agents[engine.runtime.agent_name].output
+        if deltas:
+            return await engine.resume(run_id, output=output, deltas=True, **options)
         return await engine.resume(run_id, output=output, **options)
 
     def resume_sync(
@@ -238,19 +261,42 @@ class Runtime(Services):
         """`resume` for synchronous callers."""
         return LOOP_THREAD.run(self.resume(run_id, output=output, **options))
 
+    @overload
+    def attach(
+        self, run_id: str, *, after: int = ..., deltas: Literal[False] = ...
+    ) -> RunWatch[Entry]: ...
+    @overload
+    def attach(
+        self, run_id: str, *, after: int = ..., deltas: Literal[True]
+    ) -> RunWatch[Entry | Delta]: ...
+    def attach(
+        self, run_id: str, *, after: int = 0, deltas: bool = False
+    ) -> RunWatch[Any]:
+        """Watch a run, in whichever process it is at work: `async for entry in runtime.attach(run_id)`.
+
+        Raises `ConfigError` for an impossible argument; iterating raises `UnknownRun`, or `ConfigError` for an `after`
+        that the run does not have.
+
+        Args:
+            run_id: the run, at work or not.
+            after: the number of the last entry that was seen; those that follow come, from the first one by default.
+            deltas: whether to give chunks of replies too, while the run is at work in this process.
+        """
+        return RunWatch(self.journal, self.feeds, run_id, after=after, deltas=deltas)
+
     async def drain(self, *, until: float | None = None) -> list[Result]:
         """Resume the runs whose time has come, without a worker, and return their results as they end.
 
         These are runs that were released, and suspended or waiting ones with a `wake_at` that has passed: for one that
-        comes up to `until` (wall clock, seconds) this waits, and for follow-ups that this process does in the background.
-        A run that cannot be resumed is logged and left as it is.
+        comes up to `until` (wall clock, seconds) this waits, and for what this process does in the background: follow-ups,
+        and runs whose watchers went away. A run that cannot be resumed is logged and left as it is.
         Orphans are for a worker, or for `resume`.
         """
         if until is not None and not 0 <= until <= MAX_SECONDS:
             raise ConfigError(
                 f"until: must be a wall time in seconds, at most {MAX_SECONDS:g}, got {until!r}"
             )
-        results: list[Result] = []
+        results: list[Result] = await self.unwatched.drain()
         failed: set[str] = set()
         while True:
             await self._background.join()
@@ -361,11 +407,25 @@ class Runtime(Services):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for follow-ups, close idle threads and a provider that was built by name; what was passed in stays open.
+        """Close the runtime; see `aclose`. After an error, what is done in the background is left to other processes."""
+        if kind is not None:
+            await self._background.release()
+            await self.unwatched.release()
+        await self.aclose()
 
-        After an error, follow-ups in the background are left to workers.
+    async def aclose(self) -> None:
+        """Wait for what is done in the background; close idle threads and a provider that was built by name.
+
+        That is follow-ups, and runs whose watchers went away; if this is cancelled, they are left to other processes.
+        Services that were passed in stay open.
         """
-        await (self._background.join() if kind is None else self._background.release())
+        try:
+            await self.unwatched.drain()
+            await self._background.join()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         self.worker_threads.close()
         close = getattr(self._owned_provider, "aclose", None)
         if close is not None:

@@ -26,7 +26,7 @@ NAMES = """
     LoopwrightError MemoryJournal Message Modify Observation Permit PlanExecuteEngine
     PolicyGate PolicyState Price PromptSet Proposal Provider ProviderError Question
     ReActEngine Reasoning ReflexionEngine ReplayDivergence Request Result Run RunBusy
-    RunControl RunHandle Runtime Sampling SelfAskEngine Suspend Template Tool ToolCall
+    RunControl RunHandle Runtime RunWatch Sampling SelfAskEngine Suspend Template Tool ToolCall
     ToolContext ToolError ToolProfile ToolRegistry ToolSource ToolSpec TreeOfThoughtsEngine
     Usage Worker ask_user available_engines recommend_engine tool
 """.split()  # noqa: SIM905 - a list would be a page

@@ -168,21 +168,45 @@ class Agent(Generic[Answer]):
             return self.engine.start(task, output=own, deltas=True, **options)
         return self.engine.start(task, output=own, **options)
 
+    @overload
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Any] | None = ...,
+        deltas: Literal[False] = ...,
+        **options: Unpack[ResumeOptions],
+    ) -> Result[Any]: ...
+    @overload
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output: type[Any] | None = ...,
+        deltas: Literal[True],
+        **options: Unpack[ResumeOptions],
+    ) -> RunHandle[Entry | Delta, Any]: ...
     async def resume(
         self,
         run_id: str,
         *,
         output: type[Any] | None = None,
+        deltas: bool = False,
         **options: Unpack[ResumeOptions],
-    ) -> Result[Any]:
-        """Continue a run of this agent where its journal ends; raise `ConfigError` for one of another agent."""
+    ) -> Result[Any] | RunHandle[Any, Any]:
+        """Continue a run of this agent where its journal ends, as `LoopEngine.resume` does.
+
+        Raises `ConfigError` for a run of another agent.
+        """
         journal = self.engine.runtime.journal
         started = read_start(run_id, await asyncio.to_thread(journal.read, run_id))
         if started.agent != self.name:
             of = f"agent {started.agent!r}" if started.agent else "no agent"
             raise ConfigError(f"run {run_id!r} is of {of}, not of {self.name!r}")
-        engine = self.rebuild(started)
-        return await engine.resume(run_id, output=output or self.output, **options)
+        engine, own = self.rebuild(started), output or self.output
+        if deltas:
+            return await engine.resume(run_id, output=own, deltas=True, **options)
+        return await engine.resume(run_id, output=own, **options)
 
     def resume_sync(
         self,

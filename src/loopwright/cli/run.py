@@ -186,9 +186,13 @@ def start_run(task: Task, chosen: CommandOptions, interaction: Interaction) -> i
                 deltas=True,
             )
             async with runtime, run as handle:
-                async for item in handle:
-                    watched.show(item)
-                return await handle.result()
+                try:
+                    async for item in handle:
+                        watched.show(item)
+                    return await handle.result()
+                except asyncio.CancelledError:  # by Ctrl-C, or since the reader is gone
+                    await handle.suspend()
+                    raise
 
         result = watched.execute(work, journal)
     return _report(result, watched.run_id, chosen, interaction, journal)

@@ -4,18 +4,18 @@ import asyncio
 import dataclasses
 import signal
 import sys
-from typing import Any, Unpack
+from typing import Any
 
 from .._kernel.control.commands import RESOLVE
 from .._kernel.control.questions import build_resolve_body
-from ..engine import ResumeOptions
+from ..engine import LoopEngine
 from ..errors import ConfigError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import RunFinished, RunResumed, RunStarted, RunSuspended
 from ..journals.memory import MemoryJournal
 from ..resilience.circuit_breaker import CircuitBreakers
-from ..result import Model, Result
+from ..result import Result
 from ..runtime import Runtime
 from ..security.redaction import Redactor
 from ..tools.resolution import (
@@ -58,19 +58,13 @@ class WorkerRuntime(Runtime):
         # The base is a frozen class, of which these are not fields.
         vars(self).update(_chosen=chosen, _again=again)
 
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        output: type[Model] | None = None,
-        **options: Unpack[ResumeOptions],
-    ) -> Result[Model | None]:
-        """Resume a run."""
+    async def _rebuild_engine(self, run_id: str) -> LoopEngine:
+        """Rebuild the engine of a run on a runtime with the run's limits."""
         chosen: CommandOptions = vars(self)["_chosen"]
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
-        async with vars(self)["_again"](started) as runtime:
-            engine = rebuild_engine(runtime, run_id, started, None, chosen)
-            return await engine.resume(run_id, output=output, **options)
+        runtime: Runtime = vars(self)["_again"](started)
+        vars(runtime).update(threads=self.threads)
+        return rebuild_engine(runtime, run_id, started, None, chosen)
 
 
 def serve(

@@ -246,7 +246,7 @@ async def test_who_stops_reading_no_longer_has_the_model_stream() -> None:
         result = await run.result()
 
     assert result.answer == "It is 3."
-    assert run._session.delta_watchers == []
+    assert run._session.feed.delta_watchers == []
 
 
 def test_reasoning_takes_no_room_in_the_context() -> None:

@@ -505,7 +505,7 @@ async def test_an_engine_that_swallows_everything_does_not_survive_an_abort() ->
     assert (result.status, runtime.provider.requests) == ("aborted", [])  # type: ignore[attr-defined]
 
 
-async def test_a_host_that_is_cancelled_while_it_watches_suspends_the_run() -> None:
+async def test_a_host_that_is_cancelled_while_it_watches_aborts_the_run() -> None:
     async def body(run: Run) -> str:
         async def work() -> int:
             await asyncio.sleep(60)
@@ -526,7 +526,7 @@ async def test_a_host_that_is_cancelled_while_it_watches_suspends_the_run() -> N
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert runtime.journal.runs()[0].status == "suspended"
+    assert runtime.journal.runs()[0].status == "aborted"
 
 
 async def test_of_concurrent_resumes_one_works_and_the_others_raise_busy() -> None:

@@ -196,7 +196,7 @@ class Execution:
         """Return the outcome of an aborted run, with what it offered unless a gate must see answers."""
         if answer is None and not self._cycle.clearance.judges_answers:
             answer = self._cycle.offered
-        return build_outcome(Aborted("the run was aborted"), answer)
+        return build_outcome(Aborted(self._session.signals.abort_text), answer)
 
     async def _interrupt(self, cancelled: asyncio.CancelledError) -> NoReturn:
         """Stop, since the host cancelled this task or another worker took the run over."""

@@ -157,7 +157,7 @@ class ModelCall:
         if self._request.sampling.n is not None:
             provider = cast("SamplingProvider", self._provider)
             return (await provider.sample(self._request))[: self._request.sampling.n]
-        if not self._session.delta_watchers:
+        if not self._session.wants_deltas:
             return (await self._asked.complete(self._request),)
         return (await self._stream(),)
 
@@ -168,7 +168,7 @@ class ModelCall:
             session.secrets.redactor,
             self._key,
             self._wait.failed + 1,
-            session.delta_watchers,
+            session.feed.show,
             self._agent,
         )
         stream = stream_deltas(self._asked, self._request)

@@ -1,6 +1,6 @@
 """Show a reply to its watchers chunk by chunk, without secrets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ...messages import Completion
 from ...providers.base import CallDelta, Delta
@@ -16,10 +16,10 @@ class ReplyStream:
         redactor: Redactor,
         key: str,
         attempt: int,
-        watchers: Sequence[Callable[[Delta], None]],
+        show: Callable[[Delta], None],
         agent: str = "",
     ) -> None:
-        self._redactor, self._key, self._watchers = redactor, key, watchers
+        self._redactor, self._key, self._notify = redactor, key, show
         self._attempt, self._agent = attempt, agent
         self._text, self._reasoning = redactor.open_stream(), redactor.open_stream()
         self._calls: dict[int, StreamRedactor] = {}
@@ -75,10 +75,6 @@ class ReplyStream:
         return Delta(
             text, reasoning, call, whole, self._key, self._attempt, self._agent
         )
-
-    def _notify(self, delta: Delta) -> None:
-        for watcher in self._watchers:
-            watcher(delta)
 
 
 def _skip_empty(call: CallDelta) -> CallDelta | None:

@@ -19,6 +19,7 @@ from ...events.entry import (
 from ...events.run import RunFinished, RunStarted, RunSuspended
 from ...journals.base import Claim, EarlierRunGone, NewRun
 from ...journals.capabilities import FollowUpJournal
+from ..control.run_feeds import RunFeed
 from .secrets import Secrets
 from .services import Services
 from .signals import Signals
@@ -30,8 +31,9 @@ _LEASE_EXPIRED = object()
 class JournalWriter:
     """Records the events of one run, shows them to watchers, and makes them durable.
 
-    Watchers and observers see the entries of a new run only once the journal has
-    accepted its id, since that id may turn out to belong to another run.
+    Watchers and observers see entries only once the first of them are durable, since
+    the id of a new run may turn out to belong to another run; the feed of the run
+    gets every entry when it is durable.
     """
 
     def __init__(
@@ -40,8 +42,7 @@ class JournalWriter:
         claim: Claim,
         signals: Signals,
         secrets: Secrets,
-        *,
-        is_new: bool,
+        feed: RunFeed,
     ) -> None:
         self.claim = claim
         self.watchers: list[Callable[[Entry], None]] = []
@@ -52,11 +53,12 @@ class JournalWriter:
         self._whole_start: RunStarted | None = None
         self._header = claim.header
         self._services, self._signals, self._secrets = services, signals, secrets
+        self._feed = feed
         self._journal, self._clock = services.journal, services.clock
         self._wall_offset = services.clock.wall() - services.clock.monotonic()
         self._lease_began = claim.began or ClockReading.take(services.clock)
         self._unsent: list[Entry] = []
-        self._unshown: list[Entry] | None = [] if is_new else None
+        self._unshown: list[Entry] | None = []
         self._durable_seq = claim.head_seq
         self._failure: LoopwrightError | None = None  # nothing is durable any more
         self._build_due: Callable[[Entry], Sequence[NewRun]] | None = None
@@ -190,6 +192,7 @@ class JournalWriter:
         if self._unshown is not None:
             self._show_all()
         self.stored.set()
+        self._feed.publish(unsent)
         if self._failure is not None:  # a barrier that ran beside this one failed
             raise self._failure
         self._durable_seq = max(self._durable_seq, head)

@@ -32,9 +32,11 @@ from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...tools.registry import ToolRegistry
-from ..control.inbox_poller import InboxWatcher
+from ..control.journal_poller import JournalPoller
+from ..control.run_feeds import RunFeeds
 from .instructions import Instructions
 from .turn_queue import TurnQueue
+from .unwatched_runs import UnwatchedRuns
 
 User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
@@ -64,7 +66,6 @@ class Services:
     redactor: Redactor
     user: User | None
     classifier: Classifier | None
-    inbox_watcher: InboxWatcher
     setups: dict[
         tuple[str, Sampling, bool], str
     ]  # what model calls are made with, worked out once for each kind
@@ -79,6 +80,10 @@ class Services:
         default_factory=dict[tuple[int, str], TurnQueue]
     )
     """The messages that wait for their turn, by event loop and thread."""
+    unwatched: UnwatchedRuns = dataclasses.field(default_factory=UnwatchedRuns)
+    """The runs whose watchers went away, and that continue."""
+    inbox_poller: JournalPoller = dataclasses.field(init=False)
+    feeds: RunFeeds = dataclasses.field(init=False)
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
     agents: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -91,6 +96,11 @@ class Services:
     """The follow-ups of the runs that begin."""
     start_due: Callable[[tuple[str, ...]], None] | None = None
     """Begins runs that are due in the background."""
+
+    def __post_init__(self) -> None:
+        """Make what follows from the journal."""
+        poller, feeds = JournalPoller(self.journal), RunFeeds(self.journal)
+        vars(self).update(inbox_poller=poller, feeds=feeds)  # of a frozen class
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""

@@ -1,7 +1,7 @@
 """Session: what all scopes of one run share while this process works on it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...journals.recorded_messages import delimiter_of
 from ...limits import Budget
 from ...messages import Conversation, Observation
-from ...providers.base import Delta, OutputSchema, Sampling
+from ...providers.base import OutputSchema, Sampling
 from ...tools.base import Tool
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
@@ -53,6 +53,8 @@ class Session:
     """What the run was started with, for the calls of its own model."""
     tags: Mapping[str, str] = MappingProxyType({})
     thread = ""
+    streams = False
+    """Whether models are asked to stream, also while nobody watches."""
     answer_schema: OutputSchema | None = None
     """What the run's answer must fit, where its requests have that from the first on."""
 
@@ -87,14 +89,13 @@ class Session:
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage
         )
         self.active = ActiveClock(services.clock, spent.active_seconds)
+        self.feed = services.feeds.open(claim.run_id)
         self._build_collaborators(claim)
         self.pending: list[Question] = []
         self.permits: set[Permit] = set()
         self.facts: dict[str, FactNoted] = dict(replay.effects.facts)
         self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
-        self.delta_watchers: list[Callable[[Delta], None]] = []
-        """With any of these, models are asked to stream."""
         self.drifted = False
 
     def _build_collaborators(self, claim: Claim) -> None:
@@ -105,7 +106,7 @@ class Session:
         self.secrets = Secrets(services.redactor, replay)
         self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
         self.writer = JournalWriter(
-            services, claim, self.signals, self.secrets, is_new=self.is_new
+            services, claim, self.signals, self.secrets, self.feed
         )
         self.records_requests = self.revision >= 2
         """Whether the intents of model calls hold what is sent; those of early versions do not."""
@@ -133,12 +134,19 @@ class Session:
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""
         ACTIVE_TOKENS.add(self.owner.token)
-        self.services.inbox_watcher.add(self.intake)
+        self.feed.begin()
+        self.services.inbox_poller.add(self.intake)
 
     def stop(self) -> None:
         """Work on the run no longer."""
         ACTIVE_TOKENS.discard(self.owner.token)
-        self.services.inbox_watcher.discard(self.intake)
+        self.services.inbox_poller.discard(self.intake)
+        self.feed.end()
+
+    @property
+    def wants_deltas(self) -> bool:
+        """Whether models are asked to stream."""
+        return self.streams or bool(self.feed.delta_watchers)
 
     def remaining(self) -> float | None:
         """Return the active seconds left, at least 0; `None` without a time limit."""

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from ...errors import LimitReached, LoopwrightError, ReplayDivergence, Suspended
+from ...errors import (
+    Aborted,
+    LimitReached,
+    LoopwrightError,
+    ReplayDivergence,
+    Suspended,
+)
 from ...events.effect_key import EffectKey
 from ..durability.description import describe_recorded
 from ..durability.replay import Replay
@@ -27,6 +33,8 @@ class Signals:
             None if hit is None else LimitReached(hit.limit, hit.detail)
         )
         self.aborting = False
+        self.abort_text = "the run was aborted"
+        """Why the run is being aborted."""
         self.cuts = Cuts(replay.scopes.branches)
         self.handoffs = Handoffs()
         self._replay, self._is_new = replay, replay.started is None
@@ -69,6 +77,11 @@ class Signals:
         """End the whole run with an error, unless one is set; return the error to be raised."""
         self.ending = self.ending or error
         return error
+
+    def abort(self, text: str) -> None:
+        """End the whole run as aborted; what is in flight is to be cancelled."""
+        self.abort_text, self.aborting = text, True
+        self.stick(Aborted(text))
 
     def diverge(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """Make it fatal that code and journal disagree at `key`; return the error to be raised."""

@@ -150,8 +150,13 @@ def _find_reply(connection: sqlite3.Connection, run_id: str, key: str) -> Entry 
 
 
 def read_news(connection: sqlite3.Connection, after: int) -> tuple[int, frozenset[str]]:
-    """Return the number of the last entry of the file, and the runs that got one after the number `after`."""
+    """Return the number of the last entry of the file, and the runs that got one after the number `after`.
+
+    Below 0 only the number is wanted.
+    """
     last: int = connection.execute(_LAST_ID).fetchone()[0]
+    if after < 0:
+        return last, frozenset()
     since = after if 0 <= after <= last else 0
     changed = connection.execute(_CHANGED_RUNS, (since, last)).fetchall()
     return last, frozenset(run_id for (run_id,) in changed if run_id)

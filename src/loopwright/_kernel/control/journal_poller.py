@@ -1,0 +1,205 @@
+"""Poll a journal for what other processes write: one cheap look now and then, for all who wait."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..._internal.log import logger
+from ...errors import format_error
+from ...journals.base import Journal
+
+INTERVAL = 0.25  # seconds between two looks
+UNKNOWN_POSITION = -1  # the first look asks for the position alone: all runs read then
+
+
+@dataclass(frozen=True)
+class PolledSource:
+    """A part of a journal that is polled.
+
+    Args:
+        mark: the journal's method that returns what changes when something is written.
+        news: its method that returns the runs to which something was written since.
+        unmarked: the event that is logged if the first fails.
+        unreadable: the event that is logged if a listener fails.
+    """
+
+    mark: str
+    news: str
+    unmarked: str
+    unreadable: str
+
+
+INBOX = PolledSource(
+    "inbox_mark", "inbox_news", "inbox_not_looked_at", "inbox_unreadable"
+)
+"""The commands that are sent to runs."""
+ENTRIES = PolledSource(
+    "head_mark", "news", "entries_not_looked_at", "entries_unreadable"
+)
+"""The entries of runs."""
+
+
+class Listener(Protocol):
+    """What is told of news about a run."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        ...
+
+    async def listen(self) -> None:
+        """Take what was written since the last time."""
+        ...
+
+
+class JournalPoller:
+    """Polls one part of a journal for listeners in each event loop of this process.
+
+    A timer of the loop checks whether anything was written; only then are the listeners told whose runs it concerns.
+    """
+
+    def __init__(self, journal: Journal, source: PolledSource = INBOX) -> None:
+        self._journal, self._source = journal, source
+        self._watchers: dict[asyncio.AbstractEventLoop, _LoopWatcher] = {}
+
+    def add(self, listener: Listener) -> None:
+        """Poll for a listener, in this event loop; it is told of what was written before, too."""
+        loop = asyncio.get_running_loop()
+        watcher = self._watchers.get(loop)
+        if watcher is None:
+            self._discard_closed()
+            watcher = _LoopWatcher(self._journal, self._source, loop)
+            self._watchers[loop] = watcher
+        watcher.add(listener)
+
+    def discard(self, listener: Listener) -> None:
+        """Poll for a listener no longer."""
+        loop = asyncio.get_running_loop()
+        watcher = self._watchers.get(loop)
+        if watcher is None:
+            return
+        watcher.discard(listener)
+        if not watcher.listeners:
+            watcher.close()
+            del self._watchers[loop]
+
+    def _discard_closed(self) -> None:
+        for loop in list(self._watchers):
+            if loop.is_closed():
+                del self._watchers[loop]
+
+
+class _LoopWatcher:
+    """The listeners of one event loop, and the timer that looks for them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        source: PolledSource,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.listeners: dict[int, Listener] = {}
+        self._unread: dict[int, str] = {}
+        """The listeners that have to be told, with why that failed, if it was tried."""
+        self._has_news = False
+        """Whether something was written, and it is not known yet to which run."""
+        self._position = UNKNOWN_POSITION  # of the news that the journal gave
+        self._journal, self._source, self._loop = journal, source, loop
+        self._problem = ""
+        self._reading: asyncio.Task[None] | None = None
+        self._last_mark = self._get_mark()
+        self._timer = loop.call_later(INTERVAL, self._look)
+
+    def add(self, listener: Listener) -> None:
+        """Add a listener; something may have been written before the first look."""
+        self.listeners[id(listener)] = listener
+        self._unread[id(listener)] = ""
+
+    def discard(self, listener: Listener) -> None:
+        """Remove a listener."""
+        self.listeners.pop(id(listener), None)
+        self._unread.pop(id(listener), None)
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._timer.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _look(self) -> None:
+        # The next look is planned first, since anything below may fail.
+        self._timer = self._loop.call_later(INTERVAL, self._look)
+        if self._reading is not None:
+            return
+        mark = self._get_mark()
+        if mark != self._last_mark:
+            self._last_mark, self._has_news = mark, True
+        if self._has_news or self._unread:
+            self._reading = self._loop.create_task(self._read())
+            self._reading.add_done_callback(self._end_reading)
+
+    def _get_mark(self) -> object:
+        """Return what changes when something is written; of a journal without it, something new each time."""
+        read_mark = getattr(self._journal, self._source.mark, None)
+        if read_mark is None:
+            return object()
+        try:
+            mark: object = read_mark()
+        except Exception as error:  # noqa: BLE001 - a journal may be third-party code, and the timer must continue
+            problem = format_error(error)
+            if problem != self._problem:
+                logger().warning(self._source.unmarked, error=problem)
+            self._problem = problem
+            return object()
+        self._problem = ""
+        return mark
+
+    async def _find_news(self) -> list[int]:
+        """Return the listeners of runs to which something was written; all of them if the journal cannot say."""
+        read_news = getattr(self._journal, self._source.news, None)
+        after = self._position
+        if read_news is None:
+            self._position = 0
+            return list(self.listeners)
+        try:
+            self._position, run_ids = await asyncio.to_thread(read_news, after)
+        except Exception:  # noqa: BLE001 - the problem shows when the listeners read
+            return list(self.listeners)
+        if after == UNKNOWN_POSITION:
+            return list(self.listeners)
+        return [
+            known
+            for known, listener in self.listeners.items()
+            if listener.run_id in run_ids
+        ]
+
+    def _end_reading(self, task: "asyncio.Task[None]") -> None:
+        self._reading = None
+
+    async def _read(self) -> None:
+        """Tell the listeners; one that fails is tried again with the next look, and logged once."""
+        if self._has_news or self._position == UNKNOWN_POSITION:
+            self._has_news = False
+            for known in await self._find_news():
+                self._unread.setdefault(known, "")
+        for known, earlier_problem in list(self._unread.items()):
+            listener = self.listeners.get(known)
+            problem = ""
+            if listener is not None:
+                problem = await self._tell(listener, earlier_problem)
+            if problem and known in self.listeners:
+                self._unread[known] = problem
+            else:
+                self._unread.pop(known, None)
+
+    async def _tell(self, listener: Listener, earlier_problem: str) -> str:
+        """Tell one listener; return why it failed, or an empty text."""
+        try:
+            await listener.listen()
+        except Exception as error:  # noqa: BLE001 - a run continues without its inbox
+            problem = format_error(error)
+            if problem != earlier_problem:
+                event, run_id = self._source.unreadable, listener.run_id
+                logger().warning(event, run_id=run_id, error=problem)
+            return problem or type(error).__name__
+        return ""

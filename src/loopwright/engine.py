@@ -91,8 +91,8 @@ class RunOptions(TypedDict, total=False):
     sampling: Sampling
     """Settings of the calls of the run's own model; those of a single call take precedence. No secret: they are recorded."""
     on_disconnect: OnDisconnect
-    """What becomes of the run when its watcher goes away: "abort" ends it, which a handle does by default; "continue" lets
-    it go on in this process, whose runtime waits for it (`Runtime.drain`, `Runtime.aclose`) and, if the process is
+    """What happens to the run when its watcher leaves: "abort" ends it, which a handle does by default; with "continue" it
+    continues in this process, whose runtime waits for it (`Runtime.drain`, `Runtime.aclose`) and, if the process is
     stopped before, releases it to others. A `run` that is cancelled without this option is suspended."""
 
 
@@ -104,7 +104,7 @@ class ResumeOptions(TypedDict, total=False):
     deps: object
     """What the tools get as `ToolContext.deps`: it is not recorded, so it must be given again."""
     on_disconnect: OnDisconnect
-    """What becomes of the run when its watcher goes away; see `RunOptions`."""
+    """What happens to the run when its watcher leaves; see `RunOptions`."""
 
 
 class LoopEngine(Options):

@@ -40,8 +40,8 @@ class RunHandle(Control, Generic[Item, Output]):
     `runtime.control(run_id)`. Iterating gives entries, and deltas of the models' replies too if it was started with
     `deltas=True`.
 
-    Whoever leaves the `async with` block while the run is at work goes away as a watcher, whether by `break` or an error,
-    or because the task or the generator around it is cancelled or closed. `on_disconnect` says what becomes of the run.
+    A watcher that leaves the `async with` block while the run is at work, by `break` or an error, or because the task or the
+    generator around it is cancelled or closed, ends the run, or lets it continue, as `on_disconnect` says.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class RunHandle(Control, Generic[Item, Output]):
             self._session.start()
             context = contextvars.copy_context()
             if self._on_disconnect == "continue":
-                # Nobody waits for it: if its process stops, another one is to continue it.
+                # No caller waits for it: if its process stops, another one is to continue it.
                 context.run(SUSPEND_REASON.set, "released")
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._execution.run(), context=context)

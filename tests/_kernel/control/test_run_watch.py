@@ -469,7 +469,7 @@ async def test_a_dropped_watch_is_forgotten() -> None:
         feed = runtime.feeds.open("r")
         assert feed._subscriptions == []
         assert feed.delta_watchers == []
-        assert runtime.feeds.poller._watchers == {}
+        assert runtime.feeds.poller._pollers == {}
         held.go.set()
         await run.result()
 
@@ -552,8 +552,8 @@ async def test_a_place_behind_the_end_is_refused(journal: Journal) -> None:
 async def test_an_unknown_run_is_refused(journal: Journal) -> None:
     runtime = looking(journal)
 
-    with pytest.raises(UnknownRun, match="'nobody'"):
-        await anext(runtime.attach("nobody"))
+    with pytest.raises(UnknownRun, match="'gone'"):
+        await anext(runtime.attach("gone"))
     with pytest.raises(ConfigError, match="run_id"):
         runtime.attach("no body")
 

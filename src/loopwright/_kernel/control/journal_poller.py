@@ -20,7 +20,7 @@ class PolledSource:
         mark: the journal's method that returns what changes when something is written.
         news: its method that returns the runs to which something was written since.
         unmarked: the event that is logged if the first fails.
-        unreadable: the event that is logged if a listener fails.
+        unreadable: the event that is logged if a watcher fails.
     """
 
     mark: str
@@ -39,7 +39,7 @@ ENTRIES = PolledSource(
 """The entries of runs."""
 
 
-class Listener(Protocol):
+class PollWatcher(Protocol):
     """What is told of news about a run."""
 
     @property
@@ -53,44 +53,44 @@ class Listener(Protocol):
 
 
 class JournalPoller:
-    """Polls one part of a journal for listeners in each event loop of this process.
+    """Polls one part of a journal for watchers in each event loop of this process.
 
-    A timer of the loop checks whether anything was written; only then are the listeners told whose runs it concerns.
+    A timer of the loop checks whether anything was written; only then are the watchers told whose runs it concerns.
     """
 
     def __init__(self, journal: Journal, source: PolledSource = INBOX) -> None:
         self._journal, self._source = journal, source
-        self._watchers: dict[asyncio.AbstractEventLoop, _LoopWatcher] = {}
+        self._pollers: dict[asyncio.AbstractEventLoop, _LoopPoller] = {}
 
-    def add(self, listener: Listener) -> None:
-        """Poll for a listener, in this event loop; it is told of what was written before, too."""
+    def add(self, watcher: PollWatcher) -> None:
+        """Poll for a watcher, in this event loop; it is told of what was written before, too."""
         loop = asyncio.get_running_loop()
-        watcher = self._watchers.get(loop)
-        if watcher is None:
+        poller = self._pollers.get(loop)
+        if poller is None:
             self._discard_closed()
-            watcher = _LoopWatcher(self._journal, self._source, loop)
-            self._watchers[loop] = watcher
-        watcher.add(listener)
+            poller = _LoopPoller(self._journal, self._source, loop)
+            self._pollers[loop] = poller
+        poller.add(watcher)
 
-    def discard(self, listener: Listener) -> None:
-        """Poll for a listener no longer."""
+    def discard(self, watcher: PollWatcher) -> None:
+        """Poll for a watcher no longer."""
         loop = asyncio.get_running_loop()
-        watcher = self._watchers.get(loop)
-        if watcher is None:
+        poller = self._pollers.get(loop)
+        if poller is None:
             return
-        watcher.discard(listener)
-        if not watcher.listeners:
-            watcher.close()
-            del self._watchers[loop]
+        poller.discard(watcher)
+        if not poller.watchers:
+            poller.close()
+            del self._pollers[loop]
 
     def _discard_closed(self) -> None:
-        for loop in list(self._watchers):
+        for loop in list(self._pollers):
             if loop.is_closed():
-                del self._watchers[loop]
+                del self._pollers[loop]
 
 
-class _LoopWatcher:
-    """The listeners of one event loop, and the timer that looks for them."""
+class _LoopPoller:
+    """The watchers of one event loop, and the timer that looks for them."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class _LoopWatcher:
         source: PolledSource,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.listeners: dict[int, Listener] = {}
+        self.watchers: dict[int, PollWatcher] = {}
         self._unread: dict[int, str] = {}
-        """The listeners that have to be told, with why that failed, if it was tried."""
+        """The watchers that have to be told, with why that failed, if it was tried."""
         self._has_news = False
         """Whether something was written, and it is not known yet to which run."""
         self._position = UNKNOWN_POSITION  # of the news that the journal gave
@@ -110,15 +110,15 @@ class _LoopWatcher:
         self._last_mark = self._get_mark()
         self._timer = loop.call_later(INTERVAL, self._look)
 
-    def add(self, listener: Listener) -> None:
-        """Add a listener; something may have been written before the first look."""
-        self.listeners[id(listener)] = listener
-        self._unread[id(listener)] = ""
+    def add(self, watcher: PollWatcher) -> None:
+        """Add a watcher; something may have been written before the first look."""
+        self.watchers[id(watcher)] = watcher
+        self._unread[id(watcher)] = ""
 
-    def discard(self, listener: Listener) -> None:
-        """Remove a listener."""
-        self.listeners.pop(id(listener), None)
-        self._unread.pop(id(listener), None)
+    def discard(self, watcher: PollWatcher) -> None:
+        """Remove a watcher."""
+        self.watchers.pop(id(watcher), None)
+        self._unread.pop(id(watcher), None)
 
     def close(self) -> None:
         """Stop looking."""
@@ -155,51 +155,51 @@ class _LoopWatcher:
         return mark
 
     async def _find_news(self) -> list[int]:
-        """Return the listeners of runs to which something was written; all of them if the journal cannot say."""
+        """Return the watchers of runs to which something was written; all of them if the journal cannot say."""
         read_news = getattr(self._journal, self._source.news, None)
         after = self._position
         if read_news is None:
             self._position = 0
-            return list(self.listeners)
+            return list(self.watchers)
         try:
             self._position, run_ids = await asyncio.to_thread(read_news, after)
-        except Exception:  # noqa: BLE001 - the problem shows when the listeners read
-            return list(self.listeners)
+        except Exception:  # noqa: BLE001 - the problem shows when the watchers read
+            return list(self.watchers)
         if after == UNKNOWN_POSITION:
-            return list(self.listeners)
+            return list(self.watchers)
         return [
             known
-            for known, listener in self.listeners.items()
-            if listener.run_id in run_ids
+            for known, watcher in self.watchers.items()
+            if watcher.run_id in run_ids
         ]
 
     def _end_reading(self, task: "asyncio.Task[None]") -> None:
         self._reading = None
 
     async def _read(self) -> None:
-        """Tell the listeners; one that fails is tried again with the next look, and logged once."""
+        """Tell the watchers; one that fails is tried again with the next look, and logged once."""
         if self._has_news or self._position == UNKNOWN_POSITION:
             self._has_news = False
             for known in await self._find_news():
                 self._unread.setdefault(known, "")
         for known, earlier_problem in list(self._unread.items()):
-            listener = self.listeners.get(known)
+            watcher = self.watchers.get(known)
             problem = ""
-            if listener is not None:
-                problem = await self._tell(listener, earlier_problem)
-            if problem and known in self.listeners:
+            if watcher is not None:
+                problem = await self._tell(watcher, earlier_problem)
+            if problem and known in self.watchers:
                 self._unread[known] = problem
             else:
                 self._unread.pop(known, None)
 
-    async def _tell(self, listener: Listener, earlier_problem: str) -> str:
-        """Tell one listener; return why it failed, or an empty text."""
+    async def _tell(self, watcher: PollWatcher, earlier_problem: str) -> str:
+        """Tell one watcher; return why it failed, or an empty text."""
         try:
-            await listener.listen()
+            await watcher.listen()
         except Exception as error:  # noqa: BLE001 - a run continues without its inbox
             problem = format_error(error)
             if problem != earlier_problem:
-                event, run_id = self._source.unreadable, listener.run_id
+                event, run_id = self._source.unreadable, watcher.run_id
                 logger().warning(event, run_id=run_id, error=problem)
             return problem or type(error).__name__
         return ""

@@ -90,7 +90,7 @@ class RunFeeds:
         self._lock = threading.Lock()
 
     def open(self, run_id: str) -> RunFeed:
-        """Return the feed of a run; it is kept for as long as somebody holds it."""
+        """Return the feed of a run; it is kept for as long as a session or a watcher holds it."""
         with self._lock:
             feed = self._feeds.get(run_id)
             if feed is None:

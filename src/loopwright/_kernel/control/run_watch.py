@@ -18,11 +18,11 @@ Item = TypeVar("Item")
 
 
 class RunWatch(Generic[Item]):
-    """A run as somebody watches it: iterate over it for the entries that are recorded, and then for those that follow.
+    """A run that is watched: iterate over it for the entries that are recorded, and then for those that follow.
 
     Each entry comes once, in order, and only when it is durable, so that `after=entry.seq` continues a watch that was
-    cut off, also one of another process. It goes on while the run waits, is suspended or changes its process, and ends with
-    the entry that ends the run. With deltas, the chunks of replies come too while the run is at work in this process; a
+    cut off, also one of another process. It continues while the run waits, is suspended or changes its process, and ends
+    with the entry that ends the run. With deltas, the chunks of replies come too while the run is at work in this process; a
     watch that begins in the middle of a reply gets the reply from its beginning.
 
     A cancelled `anext(watch)` loses nothing: it may be called again. `aclose`, leaving `async with watch`, and dropping
@@ -89,39 +89,39 @@ class RunWatch(Generic[Item]):
         return self._last is not None and isinstance(self._last.event, RunFinished)
 
     def _subscribe(self) -> Subscription:
-        """Return what the watch is told; it is told of news before the journal is read, so that nothing is missed."""
+        """Return the subscription; it begins before the journal is read, so that nothing is missed."""
         if self._subscription is None:
             made = Subscription(self._feeds, self._run_id, deltas=self._deltas)
             self._subscription = made
             weakref.finalize(self, made.close).atexit = False
         return self._subscription
 
-    async def _fill(self, told: Subscription) -> None:
+    async def _fill(self, news: Subscription) -> None:
         """Make the next items ready, or wait for news."""
-        if told.is_stale:
-            await self._read(told)
-        elif told.items:
-            item = told.items.popleft()
+        if news.is_stale:
+            await self._read(news)
+        elif news.items:
+            item = news.items.popleft()
             if isinstance(item, Sequence):
-                told.is_stale = not self._accept(item)
+                news.is_stale = not self._accept(item)
             else:
                 self._ready.append(item)
         else:
-            await told.wait()
+            await news.wait()
 
-    async def _read(self, told: Subscription) -> None:
+    async def _read(self, news: Subscription) -> None:
         """Read the entries that follow the last one."""
         # Before the read, since news that come while it is under way ask for another one.
-        told.is_stale = False
+        news.is_stale = False
         try:
-            entries = await self._read_entries(told)
+            entries = await self._read_entries(news)
         except BaseException:
-            told.is_stale = True
+            news.is_stale = True
             raise
-        told.drop_replies(entries)
+        news.drop_replies(entries)
         self._accept(entries)
 
-    async def _read_entries(self, told: Subscription) -> list[Entry]:
+    async def _read_entries(self, news: Subscription) -> list[Entry]:
         read, known = read_entries, self._last
         if known is not None:
             return await asyncio.to_thread(read, self._journal, self._run_id, known.seq)
@@ -130,7 +130,7 @@ class RunWatch(Generic[Item]):
         try:
             entries = await asyncio.to_thread(read, self._journal, self._run_id, begin)
         except UnknownRun:
-            if not told.feed.is_at_work:
+            if not news.feed.is_at_work:
                 raise
             return []  # nothing of it is stored yet
         if self._after == 0:

@@ -54,7 +54,7 @@ class Session:
     tags: Mapping[str, str] = MappingProxyType({})
     thread = ""
     streams = False
-    """Whether models are asked to stream, also while nobody watches."""
+    """Whether models are asked to stream, also without a watcher."""
     answer_schema: OutputSchema | None = None
     """What the run's answer must fit, where its requests have that from the first on."""
 

@@ -1,4 +1,4 @@
-"""Runs at work that nobody watches any more, and what becomes of a run whose watcher goes away."""
+"""Runs at work without a watcher, and the choice of what happens to a run whose watcher leaves."""
 
 import asyncio
 from typing import Any, Literal, TypeAlias
@@ -9,7 +9,7 @@ from ...result import Result
 from .cancellation import wait_despite_cancellation
 
 OnDisconnect: TypeAlias = Literal["abort", "continue"]
-"""What becomes of a run whose watcher goes away while it is at work."""
+"""What happens to a run whose watcher leaves while it is at work."""
 
 
 class UnwatchedRuns:
@@ -29,7 +29,7 @@ class UnwatchedRuns:
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None:  # nobody else learns of it
+        if error is not None:  # no caller learns of it
             problem = format_error(error)
             logger().warning("unwatched_run_lost", run_id=run_id, error=problem)
 

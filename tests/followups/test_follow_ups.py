@@ -1,7 +1,6 @@
 """Follow-ups: due with the end of a run, done once in a run of their own, in the background, by drain or a worker."""
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -271,7 +270,7 @@ async def test_a_follow_up_has_label_trust_and_tags_of_its_run() -> None:
     assert (ended.task, ended.scope, ended.run_id) == ("Go.", "a%2Fb", "r1")
     assert ended.result == result
     [followed] = await runtime.runs(RunFilter(engine="follow-up", tags={"user": "a/b"}))
-    assert (followed.info.thread, followed.info.follows) == ("", "r1")
+    assert (followed.info.thread, followed.info.follows) == ("t", "r1")
     done = await runtime.resume("r1@after:seeing")
     assert (done.label, done.untrusted) == ("secret", True)
 
@@ -441,10 +440,3 @@ async def test_a_journal_without_follow_ups_is_refused_only_where_there_are_some
 async def test_no_agent_takes_the_name_of_the_engine_of_follow_ups() -> None:
     with pytest.raises(ConfigError, match="'follow-up' is the name of an engine"):
         make().agent("follow-up")
-
-
-def test_an_ended_run_is_plain_data() -> None:
-    assert [field.name for field in dataclasses.fields(EndedRun)] == [
-        "result",
-        "entries",
-    ]

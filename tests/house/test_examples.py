@@ -140,6 +140,13 @@ SHOWN = {
         "Forgotten: 1",
         "Known: 0",
     ],
+    "memories.py": [
+        "You have a seat at the aisle, 8:25 to Bergen.",
+        "stored: 1 episode, 1 entity, 1 preference, 1 skill",
+        "You have a seat at the window, 8:25 to Bergen.",
+        "preference: I always take window seats.",
+        "1. Call `find_trains` with town={town}.",
+    ],
     "agents.py": [
         "You help Ada, a customer of the bank.                      2 messages",
         "You look cards up. Say what you found, nothing else.       4 messages",

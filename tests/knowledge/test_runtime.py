@@ -335,6 +335,7 @@ async def test_the_gist_of_an_answer_is_stored_once() -> None:
     script = call("vault"), "The safe opens with 1815."
     used, _ = runtime(*script, journal=MemoryJournal(), knowledge=bridge)
     await ReActEngine(used).run("How does the safe open?", run_id="r", tags=TAGS)
+    await used.drain()
     entries = used.journal.read("r")
 
     for keep in range(1, len(entries)):
@@ -343,6 +344,8 @@ async def test_the_gist_of_an_answer_is_stored_once() -> None:
             *script[replies:], journal=crashed(entries, keep), knowledge=bridge
         )
         await ReActEngine(again).resume("r")
+        await again.drain()
+        assert await again.due() == []
 
     [item] = await store.search("safe", scope="ada", limit=100)
     assert item.text == "How does the safe open?: The safe opens with 1815."
@@ -364,6 +367,7 @@ async def test_what_was_forgotten_is_not_stored_again_by_a_run_that_is_resumed()
     )
     used, _ = runtime(learning, "A violin.", journal=MemoryJournal(), knowledge=bridge)
     await ReActEngine(used).run("What has Ada?", run_id="r", tags=TAGS)
+    await used.drain()
     entries = used.journal.read("r")
     assert await store.forget(source_run="r") == 2
 
@@ -372,6 +376,7 @@ async def test_what_was_forgotten_is_not_stored_again_by_a_run_that_is_resumed()
         script = (learning, "A violin.")[replies:]
         again, _ = runtime(*script, journal=crashed(entries, keep), knowledge=bridge)
         await ReActEngine(again).resume("r")
+        await again.drain()
 
     assert await store.search("violin", scope="ada") == []
 
@@ -380,14 +385,13 @@ async def test_an_answer_that_cannot_be_stored_is_given_all_the_same() -> None:
     bridge = KnowledgeBridge(BrokenKnowledge(), auto_persist=True)
     used, _ = runtime("Fine.", journal=MemoryJournal(), knowledge=bridge)
     result = await ReActEngine(used).run("Hm?", run_id="r", tags=TAGS)
-    failed = [
-        e.event
-        for e in used.journal.read("r")
-        if isinstance(e.event, KnowledgeUnavailable)
-    ]
+    await used.drain()
+    [failed] = await used.due()
+    stored = await used.resume(failed.info.run_id)
 
-    assert result.answer == "Fine."
-    assert [event.verb for event in failed] == ["store"]
+    assert (result.status, result.answer) == ("completed", "Fine.")
+    assert failed.info.run_id == "r@after:answer-gist"
+    assert "the disk of the store is gone" in str(stored.error)
 
 
 async def test_a_plan_is_made_with_knowledge_and_a_judge_has_none() -> None:

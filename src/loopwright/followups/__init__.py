@@ -7,6 +7,8 @@ from .._internal.lazy import lazy_attributes
 if TYPE_CHECKING:
     from .base import EndedRun as EndedRun
     from .base import FollowUp as FollowUp
+    from .memories import AnswerGist as AnswerGist
+    from .memories import Memories as Memories
     from .registry import FollowUps as FollowUps
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
@@ -14,6 +16,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             ".base": ("EndedRun", "FollowUp"),
+            ".memories": ("AnswerGist", "Memories"),
             ".registry": ("FollowUps",),
         },
     )

@@ -12,6 +12,7 @@ from ..events.entry import Entry
 from ..events.followups import PlannedFollowUp
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted, Status
+from ..knowledge.base import Knowledge
 from ..knowledge.bridge import scope_of
 from ..labels import Label
 from ..messages import Json
@@ -27,10 +28,12 @@ class EndedRun:
     Args:
         result: its result, with its conversation.
         entries: the entries of its journal.
+        knowledge: the store of the runtime, if it has one.
     """
 
     result: Result
     entries: Sequence[Entry]
+    knowledge: Knowledge | None = None
 
     @property
     def started(self) -> RunStarted:
@@ -54,6 +57,12 @@ class EndedRun:
         return scope_of(self.started.tags, self.started.thread)
 
     @property
+    def key(self) -> str:
+        """A text that names the run in every journal, for keys under which something is stored once."""
+        journal = self.started.journal_id
+        return f"{journal}:{self.run_id}" if journal else self.run_id
+
+    @property
     def label(self) -> Label:
         """How sensitive the run was as it ended."""
         return self.result.label
@@ -68,11 +77,13 @@ class FollowUp(Options):
     """Work that is due once a run has ended. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
 
     It is done at most once for each run, in a run of its own that any process may do, resume and list. Write `name` and
-    `follow`; `statuses` are the endings after which it is due.
+    `follow`; `statuses` are the endings after which it is due. One that `needs_knowledge` is refused where the runtime has
+    no store.
     """
 
     name: ClassVar[str] = ""
     statuses: ClassVar[tuple[Status, ...]] = ("completed",)
+    needs_knowledge: ClassVar[bool] = False
 
     @abstractmethod
     async def follow(self, run: Run, ended: EndedRun) -> str:

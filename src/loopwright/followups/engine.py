@@ -38,4 +38,5 @@ class FollowUpEngine(LoopEngine):
             raise EngineError(f"run {self.of!r} cannot be read: {error}") from error
         if result is None:
             raise EngineError(f"run {self.of!r} was continued and has not ended again")
-        return EndedRun(result, entries)
+        bridge = self.runtime.knowledge
+        return EndedRun(result, entries, None if bridge is None else bridge.store)

@@ -13,6 +13,7 @@ from ..journals.capabilities import FollowUpJournal
 from ..plugins import plugin, plugins
 from ..security.redaction import Redactor
 from .base import FollowUp
+from .memories import AnswerGist
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -24,12 +25,17 @@ class FollowUps:
         self._known: dict[tuple[str, str], FollowUp] = {}
 
     def add(
-        self, agent: str, given: object, redactor: Redactor
+        self,
+        agent: str,
+        given: object,
+        redactor: Redactor,
+        more: Iterable[FollowUp] = (),
     ) -> tuple[PlannedFollowUp, ...]:
-        """Add follow-ups, or their names; return what a run records of them. Raises `ConfigError`."""
+        """Add follow-ups or their names, and `more`; return what a run records of them. Raises `ConfigError`."""
         if isinstance(given, (str, FollowUp)) or not isinstance(given, Iterable):
             raise ConfigError(f"after: must be a list of follow-ups, got {given!r:.80}")
         found = [_resolve(one) for one in cast("Iterable[object]", given)]
+        found += more
         names = [one.name for one in found]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -38,6 +44,14 @@ class FollowUps:
             )
         self._known |= {(agent, one.name): one for one in found}
         return tuple(one.plan(redactor) for one in found)
+
+    def check_store(self, agent: str, planned: Iterable[PlannedFollowUp]) -> None:
+        """Raise `ConfigError` for a follow-up that needs a store of knowledge, where there is none."""
+        for one in planned:
+            if self._known[agent, one.name].needs_knowledge:
+                raise ConfigError(
+                    f"after: {one.name!r} needs a store, got knowledge=None; pass Runtime(knowledge=...)"
+                )
 
     def find(self, options: Mapping[str, Any]) -> FollowUp:
         """Return the follow-up of a run by what that records: options from there, code from here.
@@ -73,14 +87,19 @@ class FollowUps:
 def plan_follow_ups(
     known: FollowUps, agent: str, given: object, services: Services
 ) -> tuple[PlannedFollowUp, ...]:
-    """Add follow-ups of an agent, or of all runs; raise `ConfigError` if the journal cannot store what is due."""
-    planned = known.add(agent, given, services.redactor)
+    """Add follow-ups of an agent, or of all runs; raise `ConfigError` if they lack a journal or a store that they need."""
+    bridge, own = services.knowledge, list[FollowUp]()
+    if bridge is not None and bridge.auto_persist:
+        own.append(AnswerGist())
+    planned = known.add(agent, given, services.redactor, own)
     journal: object = services.journal
     if planned and not isinstance(journal, FollowUpJournal):
         raise ConfigError(
             f"after: {type(journal).__name__} has no method `append_end`, which stores follow-ups with the end of a run; "
-            "leave follow-ups out, or use a journal that has it, such as SQLiteJournal"
+            "leave follow-ups and auto_persist out, or use a journal that has it, such as SQLiteJournal"
         )
+    if bridge is None:
+        known.check_store(agent, planned)
     return planned
 
 

@@ -38,9 +38,9 @@ class KnowledgeBridge:
         limit: the most items that a model reads before a call.
         threshold: the least score of such an item.
         kinds: the kinds of such items; empty for all.
-        timeout: seconds that a search or storing may take.
+        timeout: seconds that a search may take.
         required: whether a run fails where the store does not work; else it continues, and an entry says so.
-        auto_persist: whether the gist of each answer is stored at the end of its run.
+        auto_persist: whether the gist of each answer is stored after its run, as the follow-up `answer-gist`.
         tools: whether models may call `recall_knowledge` and `store_knowledge`.
         conventions: the rules of a project, which models get by `recall_knowledge(scope="conventions", directory=...)`.
     """

@@ -47,12 +47,12 @@ def _build_run(
     started = RunStarted(
         FOLLOW_UP, options, (), messages, to_jsonable_python(services.limits), version=__version__, created=now,
         boundary=delimiter_of(run_id, now), label=session.sensitivity.label, app_version=services.app_version,
-        tags=dict(session.tags), journal_id=session.journal_id, revision=REVISION,
+        tags=dict(session.tags), thread=session.thread, journal_id=session.journal_id, revision=REVISION,
         untrusted=session.sensitivity.untrusted, follows=follows,
     )  # fmt: skip
     header = RunHeader(
         run_id, FOLLOW_UP, to_json(options).decode(), __version__, str(session.owner), now,
-        app_version=services.app_version, tags=started.tags, follows=ended.run_id,
+        app_version=services.app_version, tags=started.tags, thread=session.thread, follows=ended.run_id,
     )  # fmt: skip
     events = (started, RunSuspended("released", released=True))
     return NewRun(header, _chain(run_id, now, events))

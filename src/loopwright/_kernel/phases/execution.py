@@ -28,7 +28,6 @@ from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
 from .due_runs import plan_due_runs
 from .human import permit_answer, take_follow_up
-from .knowledge import persist_answer
 from .output_type import OutputType
 from .reason import settle
 from .saga import (
@@ -83,11 +82,6 @@ class Execution:
                 outcome = await self._compensate(outcome)
             except asyncio.CancelledError as error:  # a resumed run continues it
                 await self._interrupt(error)
-        try:
-            task, services = self._cycle.conversation.task, self._cycle.services
-            await persist_answer(self._session, services, task, outcome)
-        except asyncio.CancelledError as error:  # a resumed run stores it
-            await self._interrupt(error)
         return await self._close(outcome, output)
 
     async def _solve_or_abort(self) -> tuple[RunOutcome, Any]:

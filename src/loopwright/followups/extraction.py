@@ -1,0 +1,119 @@
+"""Find in plain text what is worth remembering: preferences by explicit patterns, entities by capitals, a gist by length."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..knowledge.terms import STOP_WORDS, WORD
+
+MAX_PREFERENCE = 200
+"""Characters of a preference; a longer sentence says something else."""
+MAX_ENTITIES = 20
+MAX_NAME = 60
+SENTENCE = re.compile(r"[^.!?\n]{1,400}[.!?]?")
+_REPORTED = "said|say|told|asked|ask|meant|mean|had|got|thought|think|knew|saw|heard|did|was|been|wanted"
+"""Verbs that report something once."""
+_OFTEN = r"(?:(?:really|always|usually|generally|only|never|strongly|do not|don't|can't|cannot)\s+)?"
+PREFERENCES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"^i\s+{_OFTEN}(?:prefer|like|love|enjoy|hate|dislike|avoid)\s+\S",
+        rf"^i\s+(?:always|usually|generally|never)\s+(?!(?:{_REPORTED})\b)\S",
+        r"^i(?:'m| am)\s+(?:a\s+)?(?:vegan|vegetarian|allergic to\s+\S)",
+        r"^my\s+(?:favou?rite|preferred|usual)\s+\S.*\s(?:is|are)\s+\S",
+        r"^(?:please\s+)?(?:always|never)\s+(?!mind)\S",
+        r"^(?:please\s+)?call me\s+\S",
+        r"^my name is\s+\S",
+        r"^(?:please\s+)?remember that\s+\S",
+        r"^from now on\b.*\S",
+    )
+)
+"""How a sentence begins that says what its speaker always wants."""
+TOPICS = (
+    (re.compile(r"^my (?:favou?rite|preferred|usual) (.{1,60}?) (?:is|are) ", re.IGNORECASE), "favourite {}"),
+    (re.compile(r"^(?:please )?call me |^my name is ", re.IGNORECASE), "name"),
+)  # fmt: skip
+"""Preferences of which there is one at a time: a later one supersedes it."""
+VERBS = frozenset(
+    WORD.findall(
+        """add answer ask book buy call check compare compute cook create delete describe draw email explain find fix follow
+    get give help invite let list look mail make meet move note open order pay plan play please print put read remember
+    remind reply report ring say search see send set show start stop sum take talk tell thank translate try turn update
+    use visit wait wake watch write"""
+    )
+)
+"""What a request begins with, before a name."""
+_NAME = re.compile(r"[A-Z][\w&'-]*(?:[ ][A-Z][\w&'-]*){0,4}")
+_WORD = re.compile(r"[\w&'-]+")
+
+
+def find_preferences(texts: Sequence[str]) -> list[str]:
+    """Return the sentences that say what a person always wants, each once."""
+    found: dict[str, None] = {}
+    for sentence in _sentences(texts):
+        is_question = sentence.endswith("?")
+        is_short = len(sentence) <= MAX_PREFERENCE
+        if is_short and not is_question and _is_preference(sentence):
+            bare = sentence.rstrip(".! ")
+            found.setdefault(f"{bare[0].upper()}{bare[1:]}.")
+    return list(found)
+
+
+def _is_preference(sentence: str) -> bool:
+    return any(pattern.search(sentence) for pattern in PREFERENCES)
+
+
+def find_topic(preference: str) -> str:
+    """Return what a preference is about if there is one of it at a time; empty for any other."""
+    for pattern, topic in TOPICS:
+        match = pattern.search(preference)
+        if match is not None:
+            return topic.format(*match.groups()).casefold()
+    return ""
+
+
+def _sentences(texts: Sequence[str]) -> Iterator[str]:
+    for text in texts:
+        for match in SENTENCE.finditer(text):
+            sentence = " ".join(match[0].split())
+            if sentence:
+                yield sentence
+
+
+def find_entities(texts: Sequence[str]) -> list[str]:
+    """Return the names in texts, at most `MAX_ENTITIES`, the first ones.
+
+    A word that begins a sentence is a name only if it is written so in another place too, or has inner capitals or digits.
+    """
+    certain: dict[str, None] = {}
+    doubtful: dict[str, None] = {}
+    for sentence in _sentences(texts):
+        for match in _NAME.finditer(sentence):
+            name = _trim(match[0], is_first=match.start() == 0)
+            if not name or len(name) > MAX_NAME:
+                continue
+            begins = match.start() == 0 and sentence.startswith(name)
+            is_plain = name[1:].islower() and " " not in name
+            (doubtful if begins and is_plain else certain).setdefault(name)
+    return list(certain)[:MAX_ENTITIES]
+
+
+def _trim(name: str, *, is_first: bool) -> str:
+    """Return a name without the stop words at its beginning and end, and without the verb that begins a sentence."""
+    words = _WORD.findall(name)
+    if is_first and words and words[0].lower() in VERBS:
+        words.pop(0)
+    while words and _is_stop_word(words[0]):
+        words.pop(0)
+    while words and _is_stop_word(words[-1]):
+        words.pop()
+    return " ".join(words)
+
+
+def _is_stop_word(word: str) -> bool:
+    return word.lower() in STOP_WORDS or len(word) < 2
+
+
+def shorten(text: str, length: int) -> str:
+    """Return a text in one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"

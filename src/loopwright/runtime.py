@@ -46,8 +46,7 @@ from .labels import Classifier
 from .limits import Limits
 from .plugins import available_engines, build_provider, load_engine_class
 from .providers.base import Delta, Provider
-from .providers.context.base import ContextPolicy, FittingPolicy
-from .providers.context.choice import choose_policy
+from .providers.context.choice import Context, choose_policy
 from .providers.prices import Price, Prices
 from .resilience.circuit_breaker import CircuitBreakers
 from .resilience.timeouts import WorkerThreads
@@ -75,7 +74,7 @@ class Runtime(Services):
         limits: what a run may use.
         approver: answers a gate's `Ask`: `None` denies, a callback decides, `Suspend()` makes the run wait.
         breakers: circuit breakers, to share them between runtimes.
-        context: selects what of a long conversation a model reads.
+        context: selects what of a long conversation a model reads: "masking" (the default), "window", or a `ContextPolicy`.
         observers: called with every new journal entry.
         providers: more models by name, for `run.ask(provider=...)`.
         clock: the source of time, for tests.
@@ -114,7 +113,7 @@ class Runtime(Services):
         limits: Limits | None = None,
         approver: Approver | Suspend | None = None,
         breakers: CircuitBreakers | None = None,
-        context: ContextPolicy | FittingPolicy | None = None,
+        context: Context | None = None,
         observers: Iterable[Observer] = (),
         providers: Mapping[str, Provider] | None = None,
         clock: Clock | None = None,
@@ -161,6 +160,7 @@ class Runtime(Services):
         limits: Limits | None = ...,
         after: Iterable[FollowUp | str] | None = ...,
         handoffs: Handoffs = ...,
+        context: Context | None = ...,
     ) -> Agent[None]: ...
     @overload
     def agent(
@@ -175,6 +175,7 @@ class Runtime(Services):
         limits: Limits | None = ...,
         after: Iterable[FollowUp | str] | None = ...,
         handoffs: Handoffs = ...,
+        context: Context | None = ...,
     ) -> Agent[Model]: ...
     def agent(
         self,
@@ -188,6 +189,7 @@ class Runtime(Services):
         limits: Limits | None = None,
         after: Iterable[FollowUp | str] | None = None,
         handoffs: Handoffs = (),
+        context: Context | None = None,
     ) -> Agent[Any]:
         """Define an agent: an engine with instructions of its own, which runs are resumed by.
 
@@ -204,14 +206,13 @@ class Runtime(Services):
             limits: what its runs may use; `None` is the runtime's.
             after: the follow-ups of its runs; `None` is the runtime's.
             handoffs: the agents that it may hand a run off to, by name, which may be defined later, or as `Handoff`s.
+            context: selects what of a long conversation its model reads; `None` is the runtime's.
         """
         self.agents.check_name(name)
-        planned = None
-        if after is not None:
-            planned = plan_follow_ups(self.follow_ups, name, after, self)
+        planned = None if after is None else plan_follow_ups(self.follow_ups, name, after, self)  # fmt: skip
         definition = AgentDefinition(
-            name, instructions, tools, output, description, limits, planned, handoffs
-        )
+            name, instructions, tools, output, description, limits, planned, handoffs, context,
+        )  # fmt: skip
         return self.agents.add(define_agent(self, engine, definition, self.agents))
 
     @overload

@@ -179,7 +179,7 @@ def build(name: str, runtime: Runtime, options: dict[str, Any]) -> LoopEngine:
 async def test_a_call_after_a_shortened_context_is_given_back(journal: Journal) -> None:
     script = [call("look", what=str(number)) for number in range(9)]
     model = ScriptedProvider([*script, "Done."])
-    limits = Limits(context_tokens=600)
+    limits = Limits(context_tokens=1_000)
     runtime = Runtime(model, tools=[look], journal=journal, limits=limits)
     await ReActEngine(runtime).run("Look at all of them.", run_id="r")
     intents = [one.event for one in journal.read("r") if one.kind == "model_requested"]

@@ -25,6 +25,7 @@ from ..messages import Effect
 from ..plugins import load_engine_class
 from ..prompts import Template
 from ..providers.base import Delta
+from ..providers.context.choice import choose_policy
 from ..result import Result
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry, Tools
@@ -50,6 +51,7 @@ class AgentDefinition:
     limits: Limits | None = None
     after: tuple[PlannedFollowUp, ...] | None = None
     handoffs: Iterable["str | Agent[Any] | Handoff"] = ()
+    context: object = None
 
     def __post_init__(self) -> None:
         given: object = self.instructions
@@ -72,8 +74,14 @@ class AgentDefinition:
         if transfers:
             own = (own or runtime.tools).with_tools(*transfers)
         instructions = self.instructions or None
+        context = None if self.context is None else choose_policy(self.context)
         return runtime.with_agent(
-            self.name, instructions, tools=own, limits=limits, after=self.after
+            self.name,
+            instructions,
+            tools=own,
+            limits=limits,
+            after=self.after,
+            context=context,
         )
 
 

@@ -34,7 +34,7 @@ from .describe import (
     format_value,
     public,
 )
-from .request_records import RequestRecord, shorten_reply
+from .request_records import Excerpt, RequestRecord, shorten_reply
 from .run import ErrorRecord, Status, StopReason, level_of_status
 
 Failure: TypeAlias = Literal["", "told", "raised", "timed_out", "open", "elsewhere"]
@@ -53,10 +53,9 @@ class ModelRequested(DescribedEvent):
     `fingerprint` is what replay compares. `setup` is what may change between deployments without breaking a run: model,
     sampling, tools, limits. `delivered` are the messages that the runtime adds to the conversation with this call,
     `commands` the numbers of the commands that sent some of them. `purpose` says in a word what an engine makes the
-    call for: "plan", "judge". `label` is how sensitive the delivered texts of people are.
-    `about` says in a line what was asked, for the error of a replay whose code asks for something else. `untrusted`
-    says whether knowledge that is delivered came from outside. `request` is what was sent, for `Journal.request`.
-    `covers` is the number of messages that a context policy asks about, for a summary of them.
+    call for: "plan", "judge". `label` is how sensitive the delivered texts of people are. `about` says in a line what was
+    asked, for the error of a replay whose code asks for something else. `untrusted` says whether knowledge that is delivered
+    came from outside. `request` is what was sent, `covers` the number of messages that a context policy asks about.
     """
 
     verb: Annotated[str, public("loopwright.verb")]
@@ -314,10 +313,9 @@ class ToolFinished(DescribedEvent, heading="result"):
     """The outcome of a call, whether a tool ran or not: what the model reads.
 
     ``content`` is as it came, without secrets and hidden text; a model reads it delimited as text from outside if it is
-    `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `label` is how
-    sensitive it is. `waited` are the seconds in which the user was asked and nothing else was at work. `failure` is
-    the kind of failure, if it is one. `attachments` are the images and documents that it returned; the content names
-    each, so they are shown nowhere else.
+    `untrusted`, with a note if it was `cut` from so many characters, unless it is `marked` already. `waited` are the
+    seconds in which the user was asked and nothing else was at work. `attachments` are the images and documents that it
+    returned; the content names each. Of a content that is made of earlier texts only the `recalled` parts are stored.
     """
 
     tool: Annotated[str, PROPOSED_TOOL]
@@ -332,6 +330,7 @@ class ToolFinished(DescribedEvent, heading="result"):
     waited: float = 0.0
     failure: Failure = ""
     attachments: tuple[Attachment, ...] = ()
+    recalled: tuple[Excerpt, ...] = ()
 
     @property
     def level(self) -> Level:
@@ -339,7 +338,8 @@ class ToolFinished(DescribedEvent, heading="result"):
 
     def summary(self) -> str:
         status = "" if self.status == "ok" else f"{self.status}: "
-        return f"{status}{self.content}" or "(nothing)"
+        text = self.content or ", ".join(map(str, self.recalled))
+        return f"{status}{text}" or "(nothing)"
 
 
 # --- effects, children and facts of an engine ---

@@ -11,12 +11,30 @@ REPEATED = ("answer", "thought")
 
 
 @dataclasses.dataclass(frozen=True)
+class Excerpt:
+    """A part of an earlier text: characters `start` to `stop` of what a `code` names, by the handle that it was read with.
+
+    The code is the key of an entry of the run, or `@n` for message `n` of those that the run began with.
+    """
+
+    handle: str
+    code: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"{self.handle}, characters {self.start} to {self.stop}"
+
+
+@dataclasses.dataclass(frozen=True)
 class ViewRecord:
     """What of a conversation a model call sent, where something was left out; later calls of its scope only add to it.
 
     Args:
         length: the number of messages of the conversation; `digest` (hex) is that of these.
         spans: the rows of messages that were sent: the index of the first, and that after the last.
+        masked: the indexes of results in whose place the model read how to read them again.
+        shortened: indexes of results that were cut to a number of characters, with these numbers.
         notes: the codes of the messages that stand in the place of those left out.
         summary_key: the key of the model call that wrote a summary among them; empty for none.
         summarized: how many messages it stands for.
@@ -25,6 +43,8 @@ class ViewRecord:
     length: int
     digest: str
     spans: tuple[tuple[int, int], ...]
+    masked: tuple[int, ...] = ()
+    shortened: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
     summary_key: str = ""
     summarized: int = 0

@@ -112,9 +112,10 @@ class Question:
 
 STORED_ALWAYS = ("role", "content", "origin")
 """Fields of a message that its entry has, be they the default or not."""
-REVISION = 2
+REVISION = 3
 """The rules by which the phases of a new run work.
 
+3: a conversation without room is cut in jumps by default, and what is left out can be read again.
 2: what engines write for a model has no secrets when it is compared with what was recorded.
 1: requests have the schema of `output` from the first on; a promise without a call, and a blank or cut text, is asked
 once again.
@@ -125,7 +126,8 @@ once again.
 class Follows:
     """The conversation of an earlier run that a run continues: as it was when entry `seq` of that run had this `hash`.
 
-    `digest` (hex) and `size` are those of the conversation, `messages` is the number of its messages.
+    `digest` (hex) and `size` are those of the conversation, `messages` is the number of its messages. `turn` is the number
+    of runs that continue each other, up to that one; 0 in entries of early versions.
     """
 
     run_id: str
@@ -134,6 +136,7 @@ class Follows:
     digest: str
     size: int
     messages: int
+    turn: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

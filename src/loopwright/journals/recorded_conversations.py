@@ -32,7 +32,7 @@ def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
     if last.kept != len(start):
         kept = Conversation().add(*start.messages[: last.kept])
     delimiter = first.boundary or delimiter_of(entries[0].run_id)
-    recorded = RecordedMessages(entries, delimiter)
+    recorded = RecordedMessages(entries, delimiter, lambda: start)
     for one in last.added:
         message = recorded.find(one) if isinstance(one, str) else one
         if isinstance(one, str) and message.origin == "model":

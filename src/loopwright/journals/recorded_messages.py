@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import JournalError
@@ -15,8 +15,10 @@ from ..events.effects import (
     ToolFinished,
 )
 from ..events.entry import Entry
+from ..events.request_records import Excerpt
 from ..events.run import RunFinished
-from ..messages import Completion, Message, ToolCall
+from ..labels import Label
+from ..messages import Completion, Conversation, Message, ToolCall, is_untrusted
 from ..parsing.spotlighting import spotlight
 
 RENDERER = 1
@@ -88,16 +90,45 @@ def add_cut_note(shown: str, text: str, cut: int) -> str:
     return f"{shown}\n[cut: {cut} characters, the first {len(text)} shown]"
 
 
+@dataclasses.dataclass(frozen=True)
+class RecordedText:
+    """A text that a journal holds, as it was recorded; how sensitive it is and whether it came from outside."""
+
+    text: str
+    label: Label
+    untrusted: bool
+
+    @classmethod
+    def of(cls, message: Message) -> "RecordedText":
+        """Return the text of a message."""
+        return cls(message.content, message.label, is_untrusted(message))
+
+
+def render_excerpts(parts: Iterable[tuple[Excerpt, str]]) -> str:
+    """Return parts of texts as a model reads them: each below its handle and place."""
+    blocks: list[str] = []
+    for one, text in parts:
+        end = f"; read on with offset={one.stop}" if one.stop < len(text) else ""
+        blocks.append(f"[{one} of {len(text)}{end}]\n{text[one.start : one.stop]}")
+    return "\n".join(blocks)
+
+
 class RecordedMessages:
     """The messages that are made of the entries of one run.
 
     Args:
         entries: what of the run is read.
         delimiter: what encloses text from outside, in this run.
+        given: returns the conversation that the run began with.
     """
 
-    def __init__(self, entries: Iterable[Entry], delimiter: str) -> None:
-        self._delimiter = delimiter
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        delimiter: str,
+        given: Callable[[], Conversation] = Conversation,
+    ) -> None:
+        self._delimiter, self._given = delimiter, given
         self._events: dict[tuple[str, type[Any]], Any] = {}
         for entry in entries:
             if isinstance(entry.event, _SOURCES):
@@ -113,8 +144,41 @@ class RecordedMessages:
         for event_type, render in _RENDERERS[sign].items():
             event = self._events.get((key, event_type))
             if event is not None:
-                return render(event, key, index, self._delimiter)
+                whole = self.restore(event)
+                return render(whole, key, index, self._delimiter)
         raise JournalError(f"the message {code!r} is made of an entry that is gone")
+
+    def restore(self, event: Any) -> Any:
+        """Return the event of a result that is made of earlier texts with its content; others as they are."""
+        if not isinstance(event, ToolFinished) or not event.recalled:
+            return event
+        parts = [(one, self.find_text(one.code).text) for one in event.recalled]
+        return dataclasses.replace(event, content=render_excerpts(parts))
+
+    def find_text(self, code: str) -> RecordedText:
+        """Return the text that a code names; raise `JournalError` if it is not there.
+
+        That of a result is as the tool returned it, without a fence.
+        """
+        if code.startswith("@"):
+            messages = self._given().messages
+            place = int(code[1:]) if code[1:].isdecimal() else len(messages)
+            if place >= len(messages):
+                raise JournalError(f"the run did not begin with a message {code!r}")
+            return RecordedText.of(messages[place])
+        finished = self.restore(self._events.get((code, ToolFinished)))
+        if finished is not None:
+            return RecordedText(finished.content, finished.label, finished.untrusted)
+        return RecordedText.of(self.find(code))
+
+    def list_texts(self) -> Iterator[tuple[str, RecordedText]]:
+        """Yield the texts of the run by their codes: what it began with, then replies and results as they came."""
+        for place, message in enumerate(self._given().messages):
+            yield f"@{place}", RecordedText.of(message)
+        for (key, kind), event in self._events.items():
+            is_searched = kind in (ModelReplied, ToolFinished, FollowedUp)
+            if is_searched and not getattr(event, "recalled", ()):
+                yield key, self.find_text(key)
 
 
 def _parse_code(code: str) -> tuple[str, str, int]:

@@ -96,7 +96,7 @@ class _Requests:
         self._started = read_start(run_id, entries)
         self._entries = {entry.seq: entry for entry in entries}
         delimiter = self._started.boundary or delimiter_of(run_id)
-        self._recorded = RecordedMessages(entries, delimiter)
+        self._recorded = RecordedMessages(entries, delimiter, self._read_given)
         self._given: Conversation | None = None
 
     def build(self, intent: ModelRequested, record: RequestRecord) -> Request:
@@ -151,9 +151,12 @@ class _Requests:
         return self._recorded.find(code)
 
     def _find_given(self, place: int) -> Message:
+        return self._read_given().messages[place]
+
+    def _read_given(self) -> Conversation:
         if self._given is None:
             self._given = read_given(self._journal, self._started)
-        return self._given.messages[place]
+        return self._given
 
     def _find_content(self, code: str) -> Any:
         if not code:

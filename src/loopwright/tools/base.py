@@ -127,6 +127,7 @@ class Tool:
         engine: the engine that answers its calls as a child of the run; see `LoopEngine.as_tool`.
         child: what that engine is given for a call, and how its answer is read.
         asks_user: its calls are answered by the user of the run; see `ask_user`.
+        recalls: its calls are answered from the journal of the run; see `recall`.
         third_party: its schema is not the application's own, but an MCP server's, say: a check of
             arguments by it may take less time.
         handoff: the agent that a call hands the run off to; `runtime.agent(handoffs=...)` makes such tools.
@@ -155,6 +156,7 @@ class Tool:
     engine: Any = dataclasses.field(default=None, repr=False)
     child: ChildCall = dataclasses.field(default=TASK, repr=False)
     asks_user: bool = False
+    recalls: bool = False
     third_party: bool = False
     handoff: HandoffTarget | None = dataclasses.field(default=None, repr=False)
 

@@ -12,6 +12,7 @@ from ..messages import Json, JsonObject, ToolSpec
 from ..providers.provider_tools import ProviderTool
 from ..resilience.timeouts import CodeOutcome, run_with_timeout
 from .base import Tool, ToolSource, tool_from_function
+from .recall import recall
 from .recovery import Fallback
 from .schema import ArgumentSchema, shorten
 
@@ -22,6 +23,17 @@ Tools: TypeAlias = (
     Iterable[Tool | Callable[..., Any] | ToolSource | ProviderTool] | ToolSource
 )
 ToolSelector: TypeAlias = Callable[[Iterable[Tool]], Iterable[Tool]]
+
+
+BUILT_IN = {recall.name: recall}
+"""Tools that every runtime has, unless one of its own has the name."""
+
+
+@functools.cache
+def _build_schema(name: str) -> ArgumentSchema:
+    """Return the compiled schema of a built-in tool, at its first call."""
+    schema = BUILT_IN[name].schema
+    return ArgumentSchema(name, schema, is_generated=False, third_party=False)
 
 
 class ToolRegistry:
@@ -137,8 +149,8 @@ class ToolRegistry:
         return tuple(secret for each in self for secret in each.secrets)
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of that name."""
-        return self._tools.get(name)
+        """Return the tool of that name, also one that is offered only where there is something for it to do."""
+        return self._tools.get(name) or BUILT_IN.get(name)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -148,9 +160,9 @@ class ToolRegistry:
 
     def find_problem(self, name: str, arguments: Json | JsonObject) -> str | None:
         """Return the problem of a call, in words that help a model correct it; `None` without one."""
-        if name not in self._tools:
+        if self.get(name) is None:
             return self._describe_unknown(name)
-        schema = self._schemas[name]
+        schema = self._schemas.get(name) or _build_schema(name)
         if schema.fits_plainly(arguments):
             return None
         return schema.find_problem(arguments) or self._find_type_problem(
@@ -165,7 +177,7 @@ class ToolRegistry:
     def _find_type_problem(self, name: str, arguments: JsonObject) -> str | None:
         """Return a problem that a schema cannot express, such as the form of a date."""
         try:
-            self._tools[name].bind_arguments(arguments)
+            (self._tools.get(name) or BUILT_IN[name]).bind_arguments(arguments)
         except RecursionError:
             return f"The arguments of {name} are nested too deeply."
         except ValueError as error:

@@ -190,7 +190,8 @@ async def look(n: int) -> str:
 
 async def run(*script: Any, **options: Any) -> tuple[Result, ScriptedProvider, Runtime]:
     provider = ScriptedProvider(script)
-    runtime = Runtime(provider, tools=[look], **options)
+    policy = options.pop("context", SlidingContext())
+    runtime = Runtime(provider, tools=[look], context=policy, **options)
     return await ReActEngine(runtime).run("The task."), provider, runtime
 
 
@@ -284,8 +285,8 @@ async def test_compacted_run_resumes_after_a_crash_and_sees_the_same() -> None:
     after = ScriptedProvider(script[6:])
     journal = crashed(entries, cut_after(entries, "tool_finished", 6))
     resumed = Runtime(
-        after, tools=[look], limits=Limits(context_tokens=500), journal=journal
-    )
+        after, tools=[look], limits=Limits(context_tokens=500), journal=journal, context=SlidingContext()
+    )  # fmt: skip
     again = await ReActEngine(resumed).resume(result.run_id)
 
     assert (again.answer, again.conversation) == ("done", result.conversation)

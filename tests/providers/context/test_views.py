@@ -42,7 +42,7 @@ class Newest:
         start = max(length - 2 * self.turns, 1)
         if start == 1:
             return View.whole(at.conversation)
-        return View(length, ((0, 1), (start, length)), (NOTE,))
+        return View(length, ((0, 1), (start, length)), notes=(NOTE,))
 
 
 @dataclasses.dataclass
@@ -59,7 +59,7 @@ class Keeping:
         gist = await at.ask("Say it in a word.", Gist, covers=5)
         note = Message("user", gist.value.text, origin="memory")
         spans = ((0, 1), (gist.covers, view.length))
-        return View(view.length, spans, (note,), gist.key, gist.covers, at.conversation.size)  # fmt: skip
+        return View(view.length, spans, notes=(note,), summary_key=gist.key, summarized=gist.covers)  # fmt: skip
 
 
 async def run(*script: Any, **options: Any) -> tuple[Result, ScriptedProvider, Runtime]:
@@ -174,7 +174,7 @@ async def test_resumed_run_continues_the_view_that_is_recorded() -> None:
 
     [view] = policy.previous
     assert view is not None
-    assert view.spans == ((0, 1), (5, 13))
+    assert view.spans == ((0, 1), (5, 11))
     assert (view.summary_key, view.summarized) == ("5~c0", 5)
     assert [note.content for note in view.notes] == ["early looks"]
 

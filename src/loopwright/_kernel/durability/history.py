@@ -223,14 +223,22 @@ def open_conversation(journal: Journal, started: RunStarted) -> Conversation:
     return given.with_provenance(started.label, untrusted=started.untrusted)
 
 
+def turn_of(given: Conversation) -> int:
+    """Return the number of a run among those that continue each other, by the conversation that it began with."""
+    if isinstance(given, ContinuedConversation):
+        return given.history.follows.turn + 1
+    return 1
+
+
 def offer_conversation(
     journal: Journal, last: Entry, conversation: Conversation
 ) -> Conversation:
     """Return the conversation of a run that has ended, as one that a new run can continue; `last` is its last entry."""
     digest = conversation.digest.hex()
     follows = Follows(
-        last.run_id, last.seq, last.hash, digest, conversation.size, len(conversation)
-    )
+        last.run_id, last.seq, last.hash, digest, conversation.size, len(conversation),
+        turn_of(conversation),
+    )  # fmt: skip
     return ContinuedConversation.begin(History(journal, follows, conversation))
 
 

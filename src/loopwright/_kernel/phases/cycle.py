@@ -42,6 +42,7 @@ from .handoff_rules import check_handoff, refuse_handoffs
 from .inference import Inference, Question, Reply
 from .offers import Offers
 from .proposals import ACTED_ALREADY, GATED_ALREADY, Proposals
+from .recall import RecallInvoker
 from .succession import Succession
 from .tool_call import ToolCalls, ToolPermit, check_permit
 from .tool_invoker import (
@@ -134,6 +135,7 @@ class Cycle:
         self._users = UserInvoker(runtime_calls)
         check = functools.partial(check_handoff, self.scope, services)
         self._handoffs = HandoffInvoker(runtime_calls, check)
+        self._recalls = RecallInvoker(runtime_calls)
 
     async def renew_tools(self) -> None:
         """Renew the list of tools; it changes only here, so that a call's tool is the proposed one."""
@@ -315,6 +317,8 @@ class Cycle:
             return self._engines
         if tool.handoff is not None:
             return self._handoffs
+        if tool.recalls:
+            return self._recalls
         return self._users if tool.asks_user else self._functions
 
     async def _settle_one(

@@ -26,6 +26,7 @@ from ...providers.unseen_attachments import (
 )
 from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
+from ...tools.recall import recall
 from ..session.recent_views import Shown
 from ..session.services import Services
 from ..session.session import Session
@@ -102,7 +103,7 @@ class FittedCall:
             if smaller == request.conversation:
                 raise
             self._record_failed(error)
-        return await self._ask(self._prepare(smaller))
+        return await self._ask(self._offer_recall(self._prepare(smaller)))
 
     def _prepare(self, conversation: Conversation) -> Request:
         request = dataclasses.replace(self._request, conversation=conversation)
@@ -141,9 +142,18 @@ class FittedCall:
             services.limits.context_tokens is None
         ):  # then the limit is that of all that is sent
             size -= measure_request(request) - asked.size
-        size = max(size, BYTES_PER_TOKEN)
+        # Whole tokens of 4 bytes, as the policies of the first kind count.
+        size = max(size // BYTES_PER_TOKEN, 1) * BYTES_PER_TOKEN + BYTES_PER_TOKEN - 1
         fitted = await self._select(asked, Room(size, size // 2))
-        return dataclasses.replace(request, conversation=fitted)
+        return self._offer_recall(dataclasses.replace(request, conversation=fitted))
+
+    def _offer_recall(self, request: Request) -> Request:
+        """Return a request with the tool that reads again, where something is left out that it may read."""
+        if not self._shown.view.is_cut or not self._views.can_recall:
+            return request
+        if recall.spec in request.tools or request.tool_choice != "auto":
+            return request
+        return dataclasses.replace(request, tools=(*request.tools, recall.spec))
 
     async def _select(
         self, asked: Conversation, room: Room, refused: Shown | None = None

@@ -34,8 +34,7 @@ from ...providers.base import (
     Sampling,
     SamplingProvider,
 )
-from ...providers.context.fitting_policy import FittedContext
-from ...providers.context.sliding_context import SlidingContext
+from ...providers.context.choice import DEFAULT_POLICY, EARLIER_DEFAULT
 from ...providers.context.tokens import is_about_samples
 from ...providers.provider_tools import ProviderTool
 from ...providers.settings import SAMPLES_HINT
@@ -52,9 +51,6 @@ from .fitted_call import FittedCall
 from .knowledge import Recalled, recall
 from .offers import Offers
 from .sent_request import SentRequest
-
-FOR_CONTEXT = FittedContext(SlidingContext())
-"""The policy for the calls of a policy, which asks no model itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,10 +396,16 @@ class Inference:
             max_provider_calls=self._session.budget.tool_calls_left,
             system=self._usage.instructed.text,
         )
-        policy = FOR_CONTEXT if is_context(keys[0]) else self._services.context
+        policy = self._services.context
+        is_early = self._session.revision < 3 and policy is DEFAULT_POLICY
+        # What a policy asks itself is cut without asking.
+        if is_early or is_context(keys[0]):
+            policy = EARLIER_DEFAULT
         meter = self._services.token_meter(provider)
         ask = self._questions(self.settle_for_context, keys[0], provider)
-        views = ContextViews(self._session, policy, keys[0], meter, ask)
+        views = ContextViews(
+            self._session, self._services.tools, policy, keys[0], meter, ask
+        )
         return FittedCall(
             self._session, self._services, keys[0], provider, request, sent, views
         )

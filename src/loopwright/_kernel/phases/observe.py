@@ -61,6 +61,7 @@ def observation_of(
     session: Session, call: ToolCall, finished: ToolFinished, key: str
 ) -> Observation:
     """Return the outcome of a call as engines and models see it; `key` is that of its entry."""
+    session.failures.note(key, finished)
     content = render_result(finished, session.delimiter)
     if not finished.untrusted or finished.marked:
         observation = Observation(

@@ -19,6 +19,7 @@ from ...errors import (
 )
 from ...events.effect_key import is_substitute
 from ...events.effects import Failure, ToolFinished, ToolStarted
+from ...events.request_records import Excerpt
 from ...gates.base import PERMIT_SECONDS, Denial, Permit
 from ...labels import Label, highest
 from ...messages import Observation, ObservationStatus, ToolCall, hash_arguments
@@ -52,6 +53,7 @@ class ToolOutcome:
         marked: whether what is from outside in the content is enclosed already, beside text of the runtime.
         untrusted: whether any of the content is from outside.
         attachments: the images and documents of the result, which the content names.
+        recalled: the parts of earlier texts that the content is made of.
     """
 
     status: ObservationStatus
@@ -63,6 +65,12 @@ class ToolOutcome:
     marked: bool = False
     untrusted: bool = False
     attachments: tuple[Attachment, ...] = ()
+    recalled: tuple[Excerpt, ...] = ()
+
+
+def _without_recalled(finished: ToolFinished) -> ToolFinished:
+    """Return what is stored of an outcome: which parts of earlier texts it is made of, and not these texts again."""
+    return dataclasses.replace(finished, content="") if finished.recalled else finished
 
 
 class ToolPermit(Permit):
@@ -209,10 +217,10 @@ class ToolCalls:
         finished = ToolFinished(
             call.name, call.id, outcome.status, outcome.content, round(outcome.seconds, 6), label,
             outcome.untrusted, outcome.cut, outcome.marked, session.active.take_waited(), outcome.failure,
-            outcome.attachments,
+            outcome.attachments, outcome.recalled,
         )  # fmt: skip
         session.sensitivity.observe(label, outcome.untrusted)
-        entry = session.writer.record(decision.key, finished)
+        entry = session.writer.record(decision.key, _without_recalled(finished))
         if is_substitute(decision.key):
             self._substitutes[decision.key] = finished
         observation = observation_of(session, call, finished, decision.key)

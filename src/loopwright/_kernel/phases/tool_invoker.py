@@ -13,7 +13,7 @@ from ...messages import JsonObject, Observation, ObservationStatus
 from ...result import RunOutcome
 from ...tools.base import Tool
 from .ask_user import await_answer
-from .tool_call import ToolCalls, check_permit
+from .tool_call import ToolCalls, ToolOutcome, check_permit
 
 
 class ToolInvoker(Protocol):
@@ -73,6 +73,14 @@ class RuntimeCalls:
         self._calls.intend(permit, tool, self.session.active.seconds())
         await self.session.writer.barrier()
         check_permit(permit, self.session, self._calls.policy())
+
+    def finish(self, permit: Permit, outcome: ToolOutcome) -> Observation:
+        """Record the outcome of a call, and return it as an observation."""
+        return self._calls.finish(permit, outcome)
+
+    def replay(self, permit: Permit, recorded: ToolFinished) -> Observation:
+        """Return the observation of a call whose outcome is recorded."""
+        return self._calls.replay(permit, recorded)
 
     def end(
         self, permit: Permit, tool: Tool, status: ObservationStatus, content: str

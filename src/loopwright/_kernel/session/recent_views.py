@@ -10,7 +10,6 @@ from ...messages import (
     Conversation,
     Message,
     encode_message,
-    estimate_size,
     has_grown_from,
 )
 from ...providers.context.base import View
@@ -50,7 +49,10 @@ class RecentViews:
         self._shown[path] = [*self._shown.get(path, [])[1 - MAX_KEPT :], shown]
 
     def restore(self, path: str, conversation: Conversation) -> View | None:
-        """Return the view that an earlier process recorded last in a scope, if the conversation continues that; once."""
+        """Return the view that an earlier process recorded last in a scope, if the conversation continues that; once.
+
+        Its size is not known.
+        """
         record = self._recorded.views.get(path)
         if record is None or path in self._restored:
             return None
@@ -62,13 +64,12 @@ class RecentViews:
             digest = hashlib.sha256(digest + encoded).digest()
         if len(messages) < record.length or digest.hex() != record.digest:
             return None
-        return self._build(record, messages).extend(conversation)
+        return self._build(record)
 
-    def _build(self, record: ViewRecord, messages: tuple[Message, ...]) -> View:
+    def _build(self, record: ViewRecord) -> View:
         contents = (self._recorded.contents[code] for code in record.notes)
         notes = tuple(map(_MESSAGE.validate_python, contents))
-        view = View(
-            record.length, record.spans, notes, record.summary_key, record.summarized
-        )
-        sent = [*notes, *(messages[index] for index in view.indexes)]
-        return dataclasses.replace(view, size=sum(map(estimate_size, sent)))
+        return View(
+            record.length, record.spans, masked=record.masked, shortened=record.shortened, notes=notes,
+            summary_key=record.summary_key, summarized=record.summarized,
+        )  # fmt: skip

@@ -83,9 +83,9 @@ class RequestLog:
         self._keep_apart("schema", schema)
         codes = [self._name(message) for message in messages[kept:]]
         view = shown.view
-        masked = 0
+        masked = len(view.masked) + len(view.shortened)
         if not view.is_whole:
-            masked = sum(1 for one in messages if one.content == MASK)
+            masked += sum(1 for one in messages if one.content == MASK)
             self.trimmed.add(key)
         record = RequestRecord(
             base, kept, tuple(_join_places(codes)), (), self._store(tools), self._store(schema),
@@ -104,7 +104,8 @@ class RequestLog:
             return None
         notes = tuple(self._name(note) for note in view.notes)
         record = ViewRecord(
-            view.length, shown.digest.hex(), view.spans, notes, view.summary_key, view.summarized
+            view.length, shown.digest.hex(), view.spans, view.masked, view.shortened, notes,
+            view.summary_key, view.summarized,
         )  # fmt: skip
         self._views[path] = record
         is_same = known is not None and _cut_of(known) == _cut_of(record)
@@ -135,8 +136,12 @@ class RequestLog:
             record, base=0, kept=0, added=tuple(codes), contents=(), view=None
         )
 
-    def _name(self, message: Message) -> str:
-        """Return the code of a message."""
+    def get_given(self) -> Conversation:
+        """Return the conversation that the run began with."""
+        return self._given or Conversation()
+
+    def find_code(self, message: Message) -> str:
+        """Return the code of a message that the run began with, or that an entry holds; empty for another one."""
         entry = message.entry
         if entry is not None and entry[0] == self._run_id:
             return entry[1]
@@ -144,8 +149,13 @@ class RequestLog:
             given = enumerate(self._given.messages)
             self._places = {id(one): place for place, one in given}
         place = self._places.get(id(message))
-        if place is not None:
-            return f"@{place}"
+        return "" if place is None else f"@{place}"
+
+    def _name(self, message: Message) -> str:
+        """Return the code of a message."""
+        code = self.find_code(message)
+        if code:
+            return code
         [plain] = compact_messages((message,))
         clean = to_jsonable_python(plain)
         if self._secrets.redactor is not self._redactor:
@@ -191,7 +201,7 @@ class RequestLog:
 def _cut_of(record: ViewRecord) -> tuple[object, ...]:
     """Return what stays of a view while it only grows."""
     *spans, (last, _) = record.spans or ((0, 0),)
-    return spans, last, record.notes, record.summary_key
+    return spans, last, record.masked, record.shortened, record.notes
 
 
 def _count_common(before: tuple[Message, ...], messages: tuple[Message, ...]) -> int:

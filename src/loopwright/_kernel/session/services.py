@@ -120,11 +120,13 @@ class Services:
         tools: ToolRegistry | None,
         limits: Limits,
         after: tuple[PlannedFollowUp, ...] | None = None,
+        context: ContextPolicy | None = None,
     ) -> Self:
-        """Return the services of an agent: the same but for its limits, and for the tools and follow-ups that it has."""
+        """Return the services of an agent: the same but for what it has of its own."""
         other = self.with_tools(self.tools if tools is None else tools)
         vars(other).update(agent_name=agent, instructions=instructions, limits=limits)
         vars(other).update(after=self.after if after is None else after)
+        vars(other).update(context=context or self.context)
         return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

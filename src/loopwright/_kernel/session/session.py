@@ -20,9 +20,11 @@ from ...limits import Budget
 from ...messages import Conversation, Observation
 from ...providers.base import OutputSchema, Sampling
 from ...tools.base import Tool
+from ..durability.history import turn_of
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .command_intake import CommandIntake
+from .failures import Failures
 from .journal_writer import JournalWriter
 from .prompts import Prompts
 from .recent_views import RecentViews
@@ -55,6 +57,8 @@ class Session:
     thread = ""
     streams = False
     """Whether models are asked to stream, also without a watcher."""
+    turn = 1
+    """The number of the run among those that continue each other."""
     answer_schema: OutputSchema | None = None
     """What the run's answer must fit, where its requests have that from the first on."""
 
@@ -113,6 +117,7 @@ class Session:
         self.prompts = Prompts()
         self.requests = RequestLog(self.writer, services.redactor, self.secrets, replay)
         self.views = RecentViews(replay.requests)
+        self.failures = Failures()
         self.replay_end = ReplayEnd(replay, self.signals, self.writer)
         self.intake = CommandIntake(
             services, replay, self.writer, self.signals, self.secrets,
@@ -130,6 +135,7 @@ class Session:
         """Know the conversation that the run began with."""
         self.prompts.begin(given)
         self.requests.begin(given)
+        self.turn = turn_of(given)
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

@@ -6,8 +6,7 @@ from ...events.agents import InstructionsSet
 from ...events.effects import DriftNoticed
 from ...messages import Json, JsonObject, canonical_json
 from ...prompts import Template
-from ...providers.context.fitting_policy import FittedContext
-from ...providers.context.sliding_context import SlidingContext
+from ...providers.context.choice import DEFAULT_POLICY, name_policy
 from .services import Services
 from .session import Session
 
@@ -53,9 +52,7 @@ def _shorten(names: list[str]) -> Json:
 
 
 def _name_context(services: Services) -> str:
-    given = services.context
-    policy = given.policy if isinstance(given, FittedContext) else given
-    return "" if isinstance(policy, SlidingContext) else type(policy).__name__
+    return "" if services.context is DEFAULT_POLICY else name_policy(services.context)
 
 
 def _name_knowledge(services: Services) -> str:

@@ -6,6 +6,10 @@ from .base import ContextView as ContextView
 from .base import FittingPolicy as FittingPolicy
 from .base import View as View
 from .fitting_policy import FittedContext as FittedContext
+from .stages import Masking as Masking
+from .stages import Stage as Stage
+from .stages import Stages as Stages
+from .stages import Window as Window
 
 __all__ = (
     "ContextAnswer",
@@ -13,5 +17,9 @@ __all__ = (
     "ContextView",
     "FittedContext",
     "FittingPolicy",
+    "Masking",
+    "Stage",
+    "Stages",
     "View",
+    "Window",
 )

@@ -22,6 +22,8 @@ class View:
     Args:
         length: the number of messages of the conversation that it is a view of.
         spans: the rows of messages that are sent, in their order; one that ends with the conversation grows with it.
+        masked: the indexes of results in whose place the model reads what they were and how to read them again.
+        shortened: indexes of results that are cut to a number of characters, with these numbers.
         notes: messages that stand in the place of the first ones that are left out, such as a summary.
         summary_key: the key of the model call that wrote the summary among the notes; empty for none.
         summarized: the number of messages that the summary stands for, counted from the first.
@@ -31,6 +33,9 @@ class View:
 
     length: int
     spans: tuple[Span, ...]
+    _: dataclasses.KW_ONLY
+    masked: tuple[int, ...] = ()
+    shortened: tuple[tuple[int, int], ...] = ()
     notes: tuple[Message, ...] = ()
     summary_key: str = ""
     summarized: int = 0
@@ -54,11 +59,17 @@ class View:
     @property
     def is_whole(self) -> bool:
         """Whether all of the conversation is sent as it is."""
-        return self.replacement is None and not self.notes and self.left_out == 0
+        changed = self.masked or self.shortened or self.notes
+        return self.replacement is None and not changed and self.left_out == 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something is left out that a policy with views can name."""
+        return self.replacement is None and not self.is_whole
 
     @property
     def indexes(self) -> Iterable[int]:
-        """The indexes of the messages that are sent."""
+        """The indexes of the messages that are sent, some of them masked or cut."""
         return (index for start, stop in self.spans for index in range(start, stop))
 
     def extend(self, conversation: Conversation) -> "View":
@@ -117,8 +128,21 @@ class ContextView(Protocol):
         """The view of the last call whose conversation this one continues; `None` without one."""
         ...
 
+    @property
+    def can_recall(self) -> bool:
+        """Whether the model can read again what is left out, by the tool `recall`."""
+        ...
+
     def count(self, what: View | Iterable[Message]) -> int:
         """Return about how many tokens a view or messages have, by what the model's replies reported."""
+        ...
+
+    def mask(self, index: int) -> Message:
+        """Return the message in whose place the model reads what the result at an index was."""
+        ...
+
+    def is_failure(self, index: int) -> bool:
+        """Whether the message at an index is the result of a call of this run that did not succeed."""
         ...
 
     async def ask(

@@ -1,0 +1,108 @@
+"""The texts of a run by the handles that stand for them in its conversation, for a model that reads them again."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from ..errors import ToolError
+from ..events.entry import Entry
+from ..events.lifecycle import read_start
+from ..events.request_records import Excerpt
+from ..events.run import RunFinished
+from ..messages import Conversation, JsonObject
+from ..parsing.excerpts import ALL, MAX_CHARACTERS, MAX_MATCHES, select_excerpts
+from .recorded_conversations import ReadableJournal
+from .recorded_messages import RecordedMessages, RecordedText, delimiter_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A part of an earlier text, with the whole."""
+
+    excerpt: Excerpt
+    source: RecordedText
+
+
+class RecalledTexts:
+    """The texts of a run, and of the runs that it continues; it reads the journal, so it belongs into a thread.
+
+    Args:
+        journal: holds the run.
+        run_id: the run.
+        given: the conversation that it began with.
+        turn: its number among the runs that continue each other.
+    """
+
+    def __init__(
+        self, journal: ReadableJournal, run_id: str, given: Conversation, turn: int
+    ) -> None:
+        self._journal, self._turn = journal, turn
+        entries = journal.read(run_id)
+        started = read_start(run_id, entries)
+        self._follows = started.follows
+        delimiter = started.boundary or delimiter_of(run_id)
+        self.messages = RecordedMessages(entries, delimiter, lambda: given)
+
+    def select(self, arguments: JsonObject) -> list[Found]:
+        """Return the parts that a call asks for; raise `ToolError` or `JournalError`."""
+        handle, find = str(arguments["handle"]).strip(), str(arguments.get("find", ""))
+        if handle == ALL:
+            if not find:
+                raise ToolError('find: is needed with the handle "all"; say what to look for')  # fmt: skip
+            return self._search(find)
+        code = self._resolve(handle)
+        source = self.messages.find_text(code)
+        offset = arguments.get("offset", 0)
+        parts = select_excerpts(
+            source.text, str(arguments.get("lines", "")), find,
+            int(offset) if isinstance(offset, (int, float)) else 0,
+        )  # fmt: skip
+        if find and not parts:
+            raise ToolError(f"find: {handle} does not have {find!r:.80}")
+        return [
+            Found(Excerpt(handle, code, start, stop), source) for start, stop in parts
+        ]
+
+    def _search(self, find: str) -> list[Found]:
+        """Return the first places of all texts that have what is looked for."""
+        found: list[Found] = []
+        size = 0
+        for code, source in self.messages.list_texts():
+            handle = f"{self._turn}/{code}"
+            for start, stop in select_excerpts(source.text, find=find):
+                size += stop - start
+                if len(found) == MAX_MATCHES or size > MAX_CHARACTERS:
+                    return found
+                found.append(Found(Excerpt(handle, code, start, stop), source))
+        return found
+
+    def _resolve(self, handle: str) -> str:
+        """Return the code by which this run knows what a handle stands for."""
+        turn, sign, code = handle.partition("/")
+        if not sign or not turn.isdecimal() or not code:
+            raise ToolError(
+                f'handle: must be one such as "1/12#0", or "all", got {handle!r:.80}'
+            )
+        if int(turn) == self._turn or code.startswith("@"):
+            return code  # what an earlier run began with, this one begins with, too
+        for number, entries in self._iterate_earlier():
+            if number == int(turn):
+                return _find_place(handle, code, entries[-1].event)
+        raise ToolError(f"handle: {handle!r:.80} is of another conversation, or of a run that was deleted")  # fmt: skip
+
+    def _iterate_earlier(self) -> Iterator[tuple[int, list[Entry]]]:
+        """Yield the runs that this one continues, the last one first, with their numbers."""
+        follows, number = self._follows, self._turn
+        while follows is not None:
+            number -= 1
+            entries = self._journal.read(follows.run_id)[: follows.seq]
+            yield number, entries
+            follows = read_start(follows.run_id, entries).follows
+
+
+def _find_place(handle: str, code: str, ended: object) -> str:
+    """Return the place that a message of an earlier run has in the conversations that continue it."""
+    if isinstance(ended, RunFinished) and ended.added is not None:
+        names = [one if isinstance(one, str) else "" for one in ended.added]
+        if code in names:
+            return f"@{ended.kept + names.index(code)}"
+    raise ToolError(f"handle: {handle!r:.80} is not part of the conversation any more")

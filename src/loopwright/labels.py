@@ -90,6 +90,13 @@ def find_provenance(value: object) -> tuple[Label, bool]:
     return highest(label for label, _ in found), any(outside for _, outside in found)
 
 
+def read_provenance(body: Mapping[str, object]) -> tuple[Label, bool]:
+    """Return the label that stored data names, the lowest if it names none, and whether it says that it is untrusted."""
+    named = body.get("label")
+    label: Label = LABELS[LABELS.index(named)] if named in LABELS else "public"
+    return label, body.get("untrusted") is True
+
+
 class Classifier(Protocol):
     """Says how sensitive a text is."""
 

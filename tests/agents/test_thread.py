@@ -9,6 +9,7 @@ import pytest
 from loopwright import (
     ConfigError,
     MemoryJournal,
+    Message,
     ReActEngine,
     Runtime,
     Suspend,
@@ -16,13 +17,14 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.durability.history import TurnStart
+from loopwright._kernel.durability.replay import Replay
 from loopwright.agents import Agent, InstructionContext
 from loopwright.agents.thread_record import ThreadRecord
 from loopwright.errors import ProviderError, ThreadBusy
 from loopwright.events import RunFinished
 from loopwright.journals import SQLiteJournal
 from loopwright.journals.base import EarlierRunGone
-from loopwright.labels import Untrusted
+from loopwright.labels import LabelledText, Untrusted
 from loopwright.testing import ScriptedProvider, call, crashed
 
 
@@ -266,8 +268,8 @@ async def test_thread_uses_the_answer_of_a_process_that_is_gone(path: Path) -> N
     record = ThreadRecord(desk.runtime, "user-42", "support")
     last = await record.find_last()
     assert last is not None
-    assert await record.answer(last, "Card 7.")
-    assert not await record.answer(last, "Card 8.")
+    assert await record.answer(last, Message("user", "Card 7."))
+    assert not await record.answer(last, Message("user", "Card 8."))
 
     assert (await thread.run("Thanks.")).answer == "Ok."
     said = [one.content for one in await thread.history()]
@@ -322,6 +324,21 @@ async def test_thread_goes_on_with_the_provenance_of_the_turn_before(
     second = await later.agent.thread("user-42").run("Go on.")
     assert second.untrusted
     assert (await later.agent.thread("user-42").history()).untrusted
+
+
+async def test_answer_that_comes_from_outside_makes_the_turn_untrusted(
+    path: Path,
+) -> None:
+    desk = Desk(path, call("ask_user", question="Which card?"), "It is done.", "Ok.")
+    thread = desk.agent.thread("user-42")
+    assert not (await thread.run("My card is gone.")).untrusted
+    mail = LabelledText("Card 7.", label="sensitive", untrusted=True)
+    answered = await thread.run(mail)
+    assert (answered.answer, answered.untrusted) == ("It is done.", True)
+    assert answered.label == "sensitive"
+    totals = Replay(desk.journal.read(answered.run_id)[:-1]).totals
+    assert (totals.label, totals.is_untrusted) == ("sensitive", True)
+    assert (await thread.run("Thanks.")).untrusted
 
 
 @pytest.mark.parametrize("keep", range(1, 9))

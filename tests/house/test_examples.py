@@ -147,6 +147,15 @@ SHOWN = {
         "preference: I always take window seats.",
         "1. Call `find_trains` with town={town}.",
     ],
+    "threads.py": [
+        "at once: That was message 1. That was message 2.",
+        "waiting: Which card?",
+        "Card 7788 is blocked.",
+        "in the fork: That was message 2.",
+        "  3 Please block my card. -> Card 7788 is blocked.",
+        "deleted 5 runs, the fork user-42/other too",
+        "7788 is in a file: False",
+    ],
     "agents.py": [
         "You help Ada, a customer of the bank.                      2 messages",
         "You look cards up. Say what you found, nothing else.       4 messages",

@@ -28,7 +28,10 @@ class ThreadMessage(NextTurn[AnyResult]):
         """Answer the question of a turn that waits, guide one at work, or wait for its end."""
         if await self.record.asks(last):
             return await self._answer(last)
-        if self.busy == "steer" and last.info.status == "running":
+        # Guidance counts as trusted, so a message from outside, or with a label, waits.
+        is_guidance = not self._message.untrusted and self._message.label == "public"
+        is_working = last.info.status == "running"
+        if self.busy == "steer" and is_working and is_guidance:
             return await self._steer(last)
         await self.wait(last)
         return None
@@ -36,7 +39,7 @@ class ThreadMessage(NextTurn[AnyResult]):
     async def _answer(self, last: LastTurn) -> AnyResult | None:
         """Answer the question of a turn; return `None` if another message did so before."""
         try:
-            is_taken = await self.record.answer(last, self._message.content)
+            is_taken = await self.record.answer(last, self._message)
         except RunBusy:
             is_taken = False
         if not is_taken:

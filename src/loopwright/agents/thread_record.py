@@ -22,6 +22,7 @@ from ..journals.capabilities import list_page
 from ..journals.claims import get_watch, is_orphaned
 from ..journals.listing import RunFilter
 from ..journals.recorded_conversations import build_end
+from ..labels import LabelledText
 from ..messages import Conversation, Message
 from .turn import Turn, TurnName, read_turn
 
@@ -242,7 +243,7 @@ class ThreadRecord:
         entries = await self.read_entries(last.info.run_id)
         return _find_question(entries) is not None
 
-    async def answer(self, last: LastTurn, text: str) -> bool:
+    async def answer(self, last: LastTurn, message: Message) -> bool:
         """Answer the question of a turn that waits; return whether it asks one that has no answer yet.
 
         Of two that do so at once, the one that claims the turn is received. Raises `RunBusy` for the other.
@@ -254,6 +255,10 @@ class ThreadRecord:
             is_open = not _has_answer(claimed.commands, claimed.entries)
             if question is not None and is_open:
                 control = RunControl(self._journal, services.redactor, run_id)
+                untrusted = bool(message.untrusted)
+                text = LabelledText(
+                    message.content, label=message.label, untrusted=untrusted
+                )
                 await control.answer(text, question=question.key)
             await claimed.release()
         return question is not None and is_open

@@ -107,6 +107,7 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
 }
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     STEER: {"message": _is_flag},
+    ANSWER: {"label": _is_label, "untrusted": _is_flag},
     APPROVE: {"arguments": _is_arguments, "seconds": _is_duration, "by": _is_text},
     DENY: {"reason": _is_text, "by": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},

@@ -10,7 +10,7 @@ from ...errors import ConfigError, JournalError
 from ...events.entry import Entry
 from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
-from ...labels import Label, check_label
+from ...labels import Label, LabelledText, check_label
 from ...messages import Json, JsonObject, hash_arguments
 from ...security.redaction import Redactor
 from ...tools.resolution import (
@@ -129,17 +129,20 @@ class Control(ABC):
         )
 
     async def answer(self, text: str, *, question: str | None = None) -> None:
-        """Answer what the run asks its user; `question` is the key of one of several."""
+        """Answer what the run asks its user; `question` is the key of one of several.
+
+        An answer that is `Untrusted`, or labelled, makes the run so.
+        """
         entries = await self._entries()
         key = choose_question(_about(entries, "question"), question, self.run_id).key
-        await self._send(
-            ANSWER,
-            {
-                "key": key,
-                "question": Replay(entries).approvals.question_entries[key],
-                "text": self._text("text", text),
-            },
-        )
+        body: dict[str, Json] = {
+            "key": key,
+            "question": Replay(entries).approvals.question_entries[key],
+            "text": self._text("text", text),
+        }
+        if isinstance(text, LabelledText):
+            body |= {"label": text.label, "untrusted": text.untrusted}
+        await self._send(ANSWER, body)
 
     async def approve(
         self,

@@ -4,7 +4,7 @@ from typing import Any
 
 from ...events.agents import InstructionsSet
 from ...events.branches import BranchesClosed, TimeoutFired
-from ...events.control import Declassified, FollowedUp
+from ...events.control import CommandReceived, Declassified, FollowedUp
 from ...events.effect_key import EffectKey
 from ...events.effects import (
     EffectFinished,
@@ -17,7 +17,7 @@ from ...events.effects import (
 from ...events.entry import Entry
 from ...events.recovery import RecoveryTriggered
 from ...events.run import RunForked, RunResumed, RunStarted
-from ...labels import Label, highest
+from ...labels import Label, highest, read_provenance
 from ...messages import Usage
 from ...tools.recovery import ASKS_NO_MODEL, Retry
 from .effects import Readers
@@ -49,6 +49,7 @@ class Totals:
             EffectFinished: self._read_result,
             InstructionsSet: self._read_result,
             FollowedUp: self._read_text,
+            CommandReceived: self._read_command,
             RecoveryTriggered: self._read_recovery,
             Declassified: self._read_declassification,
             LimitHit: self._read_limit,
@@ -102,6 +103,13 @@ class Totals:
     def _read_text(self, entry: Entry, event: Any) -> None:
         """Raise the label to that of a text that the run has read."""
         self.label = highest((self.label, event.label))
+
+    def _read_command(self, entry: Entry, event: CommandReceived) -> None:
+        """Raise the label to that of what a person answered, which may come from outside."""
+        label, untrusted = read_provenance(event.body)
+        if not event.refused:
+            self.label = highest((self.label, label))
+            self.is_untrusted |= untrusted
 
     def _read_declassification(self, entry: Entry, event: Declassified) -> None:
         self.label = event.label

@@ -8,8 +8,10 @@ from ..._internal.log import logger
 from ...errors import Aborted, LoopwrightError
 from ...events.control import CommandReceived, Declassified, RunContinued, RunPaused
 from ...journals.base import Command
+from ...labels import read_provenance
 from ..control.command_log import CommandLog, HumanDecision
 from ..control.commands import (
+    ANSWER,
     APPROVE,
     DECLASSIFY,
     find_problem,
@@ -135,6 +137,9 @@ class CommandIntake:
             self.log.refuse(command)
             return
         self.log.accept(command)
+        if known is None and command.kind == ANSWER:
+            label, untrusted = read_provenance(command.body)
+            self._sensitivity.observe(label, untrusted)
         if (
             command.kind == DECLASSIFY
             and command.number not in self._replay.approvals.used

@@ -221,6 +221,8 @@ class Permit(IssuedByRun):
     """When the approval that it rests on expires, in wall clock seconds; 0 without one."""
     approval: int = 0
     """The number of the command by which a person approved it; 0 without one."""
+    tool_name: str = ""
+    """The tool that policy decided about."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,11 @@ from typing import TypeAlias
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from ..errors import ConfigError
+from .expression_size import measure_expression
 
 MAX_PATTERN = 1000  # characters
+MAX_WORK = 750_000
+"""The weight of an expression times the bytes of a text; beyond it, nothing is decided about the text."""
 Matcher: TypeAlias = Callable[[str], bool]
 TextMatcher: TypeAlias = Callable[[str], bool | None]
 """Whether a text matches; `None` if it matches only where a wildcard may be a line break."""
@@ -20,8 +23,13 @@ def compile_globs(patterns: Iterable[str]) -> Matcher:
 
 
 def compile_text_globs(patterns: Iterable[str]) -> TextMatcher:
-    """Return the same for texts, which is undecided where a `*` or `?` would be a line break."""
+    """Return the same for texts, which is undecided where a `*` or `?` would be a line break.
+
+    Raises `ConfigError` for a glob of more than `MAX_PATTERN` characters.
+    """
     patterns = tuple(patterns)
+    for pattern in patterns:
+        _check_length("glob", pattern)
     return _match_lines(_match_any(patterns, "."), _match_any(patterns, r"[^\r\n]"))
 
 
@@ -30,12 +38,11 @@ def compile_expression(pattern: str) -> TextMatcher:
 
     The syntax is that of Rust's `regex` crate, without look-around and back-references. That engine
     (the one that pydantic uses) is linear in the text for every pattern, which Python's is not, and
-    a text may be written to make a rule hang. A text that is not valid Unicode is undecided.
+    a text may be written to make a rule hang. What it takes also grows with the size of the pattern:
+    a counted repeat inside another one is refused, and a text that is too long for the wildcards and
+    counts of the pattern (`MAX_WORK`) is undecided, as one that is not valid Unicode.
     """
-    if len(pattern) > MAX_PATTERN:
-        raise ConfigError(
-            f"the expression has {len(pattern)} characters; use at most {MAX_PATTERN}"
-        )
+    _check_length("expression", pattern)
     if not _is_valid_unicode(pattern):
         raise ConfigError(
             f"{pattern!r} contains half a surrogate pair, which is not a character"
@@ -44,7 +51,23 @@ def compile_expression(pattern: str) -> TextMatcher:
     matches = _match_lines(
         _compile(rf"\A(?s:{pattern})\z"), _compile(rf"\A(?R:{pattern})\z")
     )
-    return lambda text: matches(text) if _is_valid_unicode(text) else None
+    max_bytes = MAX_WORK // max(measure_expression(pattern), 1)
+    return lambda text: matches(text) if _has_size(text, max_bytes) else None
+
+
+def _check_length(what: str, pattern: str) -> None:
+    if len(pattern) > MAX_PATTERN:
+        raise ConfigError(
+            f"the {what} has {len(pattern)} characters; use at most {MAX_PATTERN}"
+        )
+
+
+def _has_size(text: str, max_bytes: int) -> bool:
+    """Whether a text is valid Unicode of so many bytes at most."""
+    try:
+        return len(text.encode()) <= max_bytes
+    except UnicodeEncodeError:
+        return False
 
 
 def _match_lines(loose: Matcher, strict: Matcher) -> TextMatcher:

@@ -30,7 +30,10 @@ def write_export(path: str | os.PathLike[str], runs: Iterable[ExportedRun]) -> i
     target = check_new_path(path)
     draft = target.with_name(f"{target.name}.part")
     digest, count = hashlib.sha256(), 0
-    descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    draft.unlink(
+        missing_ok=True
+    )  # one of a process that died, or a link that another user made
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             _write_line(file, digest, {"loopwright_export": EXPORT_VERSION})

@@ -30,6 +30,7 @@ from .base import (
 from .claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from .leases import Lease
 from .listing import RunFilter, check_page, check_range, take_page
+from .policy_check import check_policy
 from .recorded_requests import RequestReader
 from .retention import format_followed
 
@@ -263,8 +264,10 @@ class MemoryJournal(RequestReader):
         }
         return self._appended, frozenset(changed)
 
-    def verify(self, run_id: str, head: str | None = None) -> Verification:
-        """Check a run's chain."""
+    def verify(
+        self, run_id: str, head: str | None = None, *, policy: bool = False
+    ) -> Verification:
+        """Check a run's chain; with `policy`, also that each call that was started was allowed as it is."""
         record = self._find(run_id)
         found = verify_chain(run_id, record.entries, record.info, head)
 
@@ -272,7 +275,8 @@ class MemoryJournal(RequestReader):
             known = self._runs.get(earlier)
             return [] if known is None else known.entries
 
-        return found.with_history(check_history(record.entries, read))
+        found = found.with_history(check_history(record.entries, read))
+        return check_policy(found, record.entries) if policy else found
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox."""

@@ -219,7 +219,7 @@ async def test_what_the_gate_gives_back_tells_what_may_run_from_what_may_not() -
         "call": permit.call, "arguments_hash": hash_arguments({"what": "sky"}), "policy_version": "default-1",
         "run_id": "r", "key": "0#0", "expires": 60.0, "unredacted": None,
         "unredacted_hash": "", "approved_until": 0.0, "approval": 0,
-        "tool": engine.runtime.tools.get("look"),
+        "tool": engine.runtime.tools.get("look"), "tool_name": "look",
     }  # fmt: skip
     hashed = hash_arguments({"what": "disk"})
     assert denial == Denial(denial.call, hashed, "0#1", "denied", "a person refused it")

@@ -7,8 +7,9 @@ from ...messages import Observation
 from ...tools.base import Tool
 from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
+from .permits import tool_of
 from .recovery import Asked, CallRecovery, Decide
-from .tool_call import Attempt, ToolCalls, ToolOutcome, tool_of
+from .tool_call import Attempt, ToolCalls, ToolOutcome
 from .unknown_outcome import OutcomeResolver, build_outcome
 
 REPEATED_AFTER_CRASH = ("read", "idempotent")

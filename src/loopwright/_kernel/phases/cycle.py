@@ -41,10 +41,11 @@ from .gate import Clearance
 from .handoff_rules import check_handoff, refuse_handoffs
 from .inference import Inference, Question, Reply
 from .offers import Offers
+from .permits import ToolPermit, check_permit
 from .proposals import ACTED_ALREADY, GATED_ALREADY, Proposals
 from .recall import RecallInvoker
 from .succession import Succession
-from .tool_call import ToolCalls, ToolPermit, check_permit
+from .tool_call import ToolCalls
 from .tool_invoker import (
     EngineInvoker,
     HandoffInvoker,

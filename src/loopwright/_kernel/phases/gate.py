@@ -39,8 +39,8 @@ from ..session.services import Services
 from ..session.session import Session
 from .approvals import ApprovalRequest, Guard, Ruling, ask_people, normalize_change
 from .gated_call import GatedCall, check_same_call, counts
+from .permits import ToolPermit
 from .provider_wait import ProviderWait
-from .tool_call import ToolPermit
 
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
 REFUSALS: dict[GateVerdict, ObservationStatus] = {
@@ -383,6 +383,7 @@ class Clearance:
         permit = ToolPermit.issue(
             call=gated.call,
             tool=gated.tool,
+            tool_name=gated.call.name,
             arguments_hash=gated.arguments_hash,
             policy_version=decided.policy_version,
             run_id=self.session.run_id,

@@ -9,7 +9,7 @@ from ...tools.base import Tool
 from ..session.scope import Scope
 from ..session.services import Services
 from .delegation import find_agent
-from .tool_call import ToolPermit
+from .permits import ToolPermit
 
 ONE_HANDOFF = "Not done: another call of this turn hands the run off."
 

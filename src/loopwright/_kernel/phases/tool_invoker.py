@@ -13,7 +13,8 @@ from ...messages import JsonObject, Observation, ObservationStatus
 from ...result import RunOutcome
 from ...tools.base import Tool
 from .ask_user import await_answer
-from .tool_call import ToolCalls, ToolOutcome, check_permit
+from .permits import check_permit
+from .tool_call import ToolCalls, ToolOutcome
 
 
 class ToolInvoker(Protocol):

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from ...errors import ConfigError, JournalError
 from .formats import RUNS, Format
+from .ownership import check_folder, check_links, check_owner, check_state
 
 try:
     import fcntl
@@ -28,6 +29,8 @@ Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 # grow; flushing a file that grows takes half as long again.
 CHECKPOINT_PAGES = 256
 LOCK_POLL = 0.001  # seconds
+BESIDE = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite makes beside a file."""
 
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 """What SQLite says when another connection holds the file for the moment."""
@@ -74,6 +77,7 @@ def resolve_path(path: str | os.PathLike[str]) -> Path:
             f"SQLiteJournal: path must name a file, got {text!r}: use MemoryJournal() to keep nothing"
         )
     try:
+        check_links(text)
         found = Path(text).resolve()
         problem = _find_path_problem(text, found)
     except (OSError, RuntimeError, ValueError) as error:
@@ -138,6 +142,7 @@ class JournalFile:
             yield None
             return
         try:
+            self._check_owner()
             self._roll_back_creation()
             with contextlib.closing(self._connect("ro")) as connection:
                 connection.execute("BEGIN")
@@ -153,6 +158,7 @@ class JournalFile:
         with self._lock() as lock:
             with lock.held():
                 self._create()
+                self._check_owner()
                 connection = WritingConnection(self._open, lock, self.path, self._log)
             try:
                 yield connection
@@ -167,10 +173,16 @@ class JournalFile:
         connection = self._connect("rw")
         try:
             self._prepare(connection)
+            self._check_owner()  # of the log, too, which now exists
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _check_owner(self) -> None:
+        """Raise `JournalError` if another user made the file or one beside it, or may replace it."""
+        check_folder(self.path.parent)
+        check_owner([self.path, *(add_suffix(self.path, one) for one in BESIDE)])
 
     def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
         uri = f"{self.path.as_uri()}?mode={mode}"
@@ -257,7 +269,14 @@ class ProcessLock:
         self._descriptor = -1
 
     def __enter__(self) -> "ProcessLock":
-        self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+        check_owner([self._path])
+        flags = os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+        self._descriptor = os.open(self._path, flags, 0o600)
+        try:
+            check_state(self._path, os.fstat(self._descriptor))
+        except JournalError:
+            os.close(self._descriptor)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -239,10 +239,18 @@ class SQLiteJournal(RequestReader):
             found = None if connection is None else read_news(connection, after)
         return found or (0, frozenset())
 
-    def verify(self, run_id: str, head: str | None = None) -> Verification:
-        """Check every field of a run's entries, that none is missing, and that the chain ends in its head."""
+    def verify(
+        self, run_id: str, head: str | None = None, *, policy: bool = False
+    ) -> Verification:
+        """Check every field of a run's entries, that none is missing, and that the chain ends in its head.
+
+        With `policy`, also that the last decision about each call that was started allows it: the same tool with the
+        same arguments.
+        """
         with self._file.reading() as connection:
-            found = None if connection is None else verify_run(connection, run_id, head)
+            found = None
+            if connection is not None:
+                found = verify_run(connection, run_id, head, policy=policy)
         if found is None:
             raise build_unknown_run(self._file, run_id)
         return found

@@ -14,6 +14,7 @@ from ...errors import JournalError
 from ...events.entry import Entry
 from ...events.lifecycle import restore_answer
 from ..base import RunInfo, Verification, check_history, follow_range, verify_chain
+from ..policy_check import check_policy
 
 REFERENCE = "sha256:"
 """Prefix of the text in `events.body` for a body that is stored in `blobs`."""
@@ -184,9 +185,13 @@ def _read_blob(connection: sqlite3.Connection, reference: str) -> bytes:
 
 
 def verify_run(
-    connection: sqlite3.Connection, run_id: str, head: str | None
+    connection: sqlite3.Connection,
+    run_id: str,
+    head: str | None,
+    *,
+    policy: bool = False,
 ) -> Verification | None:
-    """Check a run's chain, rows and head; return `None` if the journal has nothing of it."""
+    """Check a run's chain, rows, head and policy; return `None` if the journal has nothing of it."""
     entries, damage = read_entries(connection, run_id)
     last = entries[-1].hash if entries else ""
     try:
@@ -201,6 +206,7 @@ def verify_run(
     # Report a change before the damage; otherwise the damage is why the chain ends early.
     if damage and found.head_hash == last:
         return Verification(run_id, len(entries), last, damage, len(entries) + 1)
-    return found.with_history(
+    found = found.with_history(
         check_history(entries, lambda earlier: read_entries(connection, earlier)[0])
     )
+    return check_policy(found, entries) if policy else found

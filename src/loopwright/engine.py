@@ -117,6 +117,8 @@ class LoopEngine(Options):
     name: ClassVar[str] = ""
     offers_tools: ClassVar[bool] = True
     """Whether its models are offered the tools; without that, they are asked first whether to hand the run off."""
+    decides_plan: ClassVar[bool] = False
+    """Whether it notes a `Plan` before it calls a tool, so that the runtime asks for none."""
     runtime: Services = dataclasses.field(kw_only=False)
     sampling: Sampling = Sampling()
 
@@ -361,7 +363,7 @@ class LoopEngine(Options):
             "type": "object", "properties": {"task": TASK}, "required": ["task"], "additionalProperties": False,
         }  # fmt: skip
         name, about = name or self.name, description or about
-        return Tool(name, about, schema, answer, effect, engine=self)
+        return Tool(name, about, schema, answer, effect, engine=self, source="engine")
 
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
         """The options as JSON, nested engines too, and the names of those that are code or live objects."""

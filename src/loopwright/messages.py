@@ -172,7 +172,7 @@ class Proposal(IssuedByRun):
     model's reply (nudges, guidance); `Conversation.observe` keeps them in the history, and the
     model's `reasoning` with its text. `sources` are what tools of the provider found.
     `key` is the position of the effect in the run; `issuer` is
-    the scope that made it.
+    the scope that made it; `author` says whether the model or the engine wrote the calls.
     """
 
     cure = "use `await run.reason(conversation)`, or `run.propose(*calls)` for calls that the engine writes itself"
@@ -185,6 +185,7 @@ class Proposal(IssuedByRun):
     key: str
     issuer: object
     entry: EntryMark | None = None
+    author: Literal["model", "engine"] = "model"
 
 
 def is_untrusted(message: Message) -> bool:

@@ -84,6 +84,7 @@ def _build_tool(handoff: Handoff, agents: Mapping[str, Any]) -> Tool:
         NO_ARGUMENTS,
         transfer,
         trusted=True,
+        source="engine",
         handoff=HandoffTarget(handoff.agent, select, describe),
     )
 

@@ -133,6 +133,7 @@ class PlanExecuteEngine(LoopEngine):
     """
 
     name = "plan-execute"
+    decides_plan = True
     max_steps: int = Field(default=10, ge=1)
     max_step_iterations: int = Field(default=5, ge=1)
     max_replans: int = Field(default=1, ge=0)

@@ -1,4 +1,4 @@
-"""Policy gates: the port, and rules, Cedar, OPA, approval, an LLM supervisor, and several gates as one."""
+"""Policy gates: the port, rules, Cedar, OPA, information flow, approval, an LLM supervisor, and several gates as one."""
 
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,18 @@ if TYPE_CHECKING:
     from .base import PolicyState as PolicyState
     from .base import Suspend as Suspend
     from .cedar.gate import CedarGate as CedarGate
+    from .flow.gate import FlowGate as FlowGate
     from .opa import OpaGate as OpaGate
+    from .provenance import ArgumentProvenance as ArgumentProvenance
+    from .provenance import CallProvenance as CallProvenance
+    from .provenance import ValueProvenance as ValueProvenance
+    from .provenance import ValueSource as ValueSource
+    from .provenance import ValueTracer as ValueTracer
     from .rules.conditions import Condition as Condition
     from .rules.gate import RuleGate as RuleGate
     from .rules.rule import Rule as Rule
+    from .run_facts import PastCall as PastCall
+    from .run_facts import RunFacts as RunFacts
     from .supervisor import SupervisorGate as SupervisorGate
     from .time_window import Hours as Hours
 
@@ -60,10 +68,19 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Suspend",
             ),
             ".cedar.gate": ("CedarGate",),
+            ".flow.gate": ("FlowGate",),
             ".opa": ("OpaGate",),
+            ".provenance": (
+                "ArgumentProvenance",
+                "CallProvenance",
+                "ValueProvenance",
+                "ValueSource",
+                "ValueTracer",
+            ),
             ".rules.conditions": ("Condition",),
             ".rules.gate": ("RuleGate",),
             ".rules.rule": ("Rule",),
+            ".run_facts": ("PastCall", "RunFacts"),
             ".supervisor": ("SupervisorGate",),
             ".time_window": ("Hours",),
         },

@@ -70,6 +70,11 @@ class AllOf:
         return any(getattr(gate, "answers", False) for gate in self._gates)
 
     @property
+    def plans(self) -> bool:
+        """Whether one of the gates wants a plan before the engine begins."""
+        return any(getattr(gate, "plans", False) for gate in self._gates)
+
+    @property
     def timeout(self) -> float:
         """Return the seconds that all gates together may take."""
         return sum(map(_seconds, self._gates)) + MARGIN * len(self._gates)

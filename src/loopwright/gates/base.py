@@ -1,6 +1,7 @@
 """The policy gate: the actions it decides about, its decisions, and the permits that result."""
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeGuard
@@ -16,6 +17,8 @@ from ..messages import (
     ObservationStatus,
     ToolCall,
 )
+from .provenance import UNKNOWN, CallProvenance, ValueTracer
+from .run_facts import Author, PastCall, RunFacts
 
 PERMIT_SECONDS = 60.0
 """Lifetime of a permit, in active seconds of the run."""
@@ -31,8 +34,10 @@ class Action:
     answer, `<tool>:undo` for undoing a call of a saga, and the name of an engine's own effect.
     `labels` says what the run has read and may therefore disclose: "sensitive" or "secret" data, and
     "untrusted" for text from outside.
-    `outbound` says that data leaves by it: by what a provider's own tool (`provider:web_search`) looks for.
-    `defaults` are the values of the tool's schema for arguments that the call leaves out; `filled`
+    `outbound` says that data leaves by it: to a recipient, in an address that is fetched, by what a
+    provider's own tool (`provider:web_search`) looks for. `destinations` are the arguments that decide
+    where it goes; `source` is "own", or the server or file that declares the tool, or "engine" for
+    what no tool does. `defaults` are the values of the tool's schema for arguments that the call leaves out; `filled`
     has both.
     """
 
@@ -45,6 +50,14 @@ class Action:
         default_factory=dict[str, Json], compare=False, repr=False
     )
     outbound: bool = False
+    destinations: tuple[str, ...] = ()
+    source: str = "own"
+    tracer: ValueTracer = dataclasses.field(default=UNKNOWN, compare=False, repr=False)
+
+    @functools.cached_property
+    def provenance(self) -> CallProvenance:
+        """Where each argument comes from, computed when a gate looks: `action.provenance["to"].trusted`."""
+        return CallProvenance(self.arguments, self.tracer)
 
     @property
     def filled(self) -> JsonObject:
@@ -58,7 +71,8 @@ class PolicyState:
 
     `key` is the place of the call, `tool_calls` counts those that were permitted. `label` is the
     highest label of the data that the run has read so far, `untrusted` whether any of it came from
-    outside (see `Action.labels`). `at` is wall clock, seconds since the Unix epoch.
+    outside (see `Action.labels`). `at` is wall clock, seconds since the Unix epoch. `author` says who
+    wrote the call. `facts` returns what takes time to put together; the properties read it.
     """
 
     run_id: str
@@ -70,6 +84,34 @@ class PolicyState:
     label: Label = "normal"
     untrusted: bool = False
     at: float = dataclasses.field(default=0.0, compare=False)
+    author: Author = "model"
+    facts: Callable[[], RunFacts] = dataclasses.field(
+        default=RunFacts, compare=False, repr=False
+    )
+
+    @property
+    def task(self) -> str:
+        """The latest text that the caller gave the run."""
+        return self.facts().task
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent; empty without one."""
+        return self.facts().agent
+
+    @property
+    def plan(self) -> tuple[str, ...] | None:
+        """The tools of the plan that was decided before the run read text from outside; `None` without one."""
+        return self.facts().plan
+
+    @property
+    def history(self) -> tuple[PastCall, ...]:
+        """The calls that were decided about before, in order."""
+        return self.facts().history
+
+    def is_planned(self, tool: str) -> bool:
+        """Return whether this call is a step of the plan: of a tool with a step that is not used yet."""
+        return self.facts().is_planned(tool, self.key)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,8 @@ MAX_BYTES = 65_536  # of an answer
 REFUSED = "policy refused it"
 ANSWER = "respond"
 """The name that OPA reads for the action `RESPOND`."""
+LEFT_OUT = ("tracer", "facts", "author", "source", "destinations")
+"""Fields that are left out."""
 
 
 class _Answer(BaseModel):
@@ -276,7 +278,9 @@ def _question(action: Action, state: PolicyState) -> bytes:
 
 def _fields(value: Action | PolicyState) -> dict[str, object]:
     return {
-        field.name: getattr(value, field.name) for field in dataclasses.fields(value)
+        field.name: getattr(value, field.name)
+        for field in dataclasses.fields(value)
+        if field.name not in LEFT_OUT
     }
 
 

@@ -89,7 +89,7 @@ def _build_reader(files: SandboxRoot, max_bytes: int) -> Tool:
 
 
 def _build_lister(files: SandboxRoot, max_results: int, max_visits: int) -> Tool:
-    @tool(effect="read")
+    @tool(effect="read", directory=True)
     def list_files(path: str = ".", glob: str = "*") -> str:
         """List files and folders; the names of folders end with "/".
 
@@ -177,7 +177,7 @@ def _find_lines(name: str, content: str, text: str) -> Iterator[str]:
 
 def _build_writer(files: SandboxRoot, max_bytes: int) -> Tool:
     # Not "idempotent": repeated after a crash, it would undo later changes of others.
-    @tool(effect="write")
+    @tool(effect="write", content=("text",))
     def write_file(path: str, text: str) -> str:
         """Write a text file, in place of what it contained; folders on the way to it are made.
 
@@ -194,7 +194,7 @@ def _build_editor(files: SandboxRoot, max_bytes: int) -> Tool:
     # Two edits in one turn must not both begin with the same text.
     lock = threading.Lock()
 
-    @tool(effect="write")
+    @tool(effect="write", content=("old", "new"))
     def edit_file(path: str, old: Annotated[str, Field(min_length=1)], new: str) -> str:
         """Replace one place in a text file.
 

@@ -64,7 +64,7 @@ def _build_recall(
 
 
 def _build_store(store: Knowledge) -> Tool:
-    @tool(effect="idempotent", trusted=True, label="public")
+    @tool(effect="idempotent", trusted=True, label="public", destinations=())
     async def store_knowledge(
         ctx: ToolContext[Any],
         subject: Name,

@@ -69,6 +69,10 @@ class _Declared(Strict):
     max_output_chars: Annotated[int, Field(ge=1)] | None = None
     folder: str = "."
     environment: list[str] = Field(default_factory=list[str])
+    outbound: bool = True
+    destinations: tuple[str, ...] | None = None
+    content: tuple[str, ...] = ()
+    directory: bool = False
     arguments: dict[str, Arguments] = Field(default_factory=dict[str, Arguments])
 
 
@@ -176,6 +180,11 @@ def _build_tool(declared: _Declared, folder: Path) -> Tool:
         trusted=declared.trusted,
         verified=declared.verified,
         arguments_model=model,
+        outbound=declared.outbound,
+        destinations=declared.destinations,
+        content=declared.content,
+        directory=declared.directory,
+        source="manifest",
     )
 
 

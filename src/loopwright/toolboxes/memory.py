@@ -42,7 +42,11 @@ def memory(
     check_counts(max_bytes=max_bytes)
     check_label(label)
     notes = _Notes(SandboxRoot(root), max_bytes, label)
-    return [tool(effect="write", label=label, name="memory")(notes.use_memory)]
+    return [
+        tool(effect="write", label=label, name="memory", destinations=())(
+            notes.use_memory
+        )
+    ]
 
 
 def _need(value: str | None, name: str) -> str:

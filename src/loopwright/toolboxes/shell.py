@@ -220,7 +220,12 @@ def _build_tool(command: Command, settings: _Settings) -> Tool:
         "with '-'.\n\nArgs:\n    arguments: Its arguments, each as a text of its own, without the program."
     )
     name = command.name or f"run_{re.sub('[^A-Za-z0-9_-]', '_', program.name)}"
-    return tool(name=name, effect=command.effect, timeout=settings.timeout + SPARE)(run)
+    return tool(
+        name=name,
+        effect=command.effect,
+        timeout=settings.timeout + SPARE,
+        outbound=True,  # most programs can send what they are given
+    )(run)
 
 
 def _check_arguments(

@@ -102,7 +102,12 @@ def web(
 
 
 def _build_fetch_page(reader: "_Reader", timeout: float) -> Tool:
-    @tool(effect="read", description=reader.description, timeout=timeout + SLACK)
+    @tool(
+        effect="read",
+        description=reader.description,
+        timeout=timeout + SLACK,
+        outbound=True,
+    )
     async def fetch_page(
         url: Annotated[str, Field(min_length=1, max_length=MAX_URL)],
     ) -> str:

@@ -33,6 +33,7 @@ from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
 from .child_call import TASK, ChildCall
+from .data_flow import check_parameters, list_names
 from .handoff import HandoffTarget
 from .recovery import RecoveryStrategy, check_strategy
 from .schema import without_titles
@@ -131,6 +132,15 @@ class Tool:
         third_party: its schema is not the application's own, but an MCP server's, say: a check of
             arguments by it may take less time.
         handoff: the agent that a call hands the run off to; `runtime.agent(handoffs=...)` makes such tools.
+        outbound: data leaves the house by a call of it: to a recipient, in an address that is
+            fetched, in words that are searched for.
+        destinations: the parameters that decide where a call sends or changes something; `None` is
+            every one that is not `content`.
+        content: the parameters that are only passed on: a subject, a body.
+        directory: whatever stands in its results may be a destination: outsiders cannot write them
+            (a list of channels, the hotels of a catalogue).
+        addresses: the fields of its results that may be a destination, such as "sender".
+        source: where it is from: "own", or the name of the server or file that declares it.
     """
 
     name: str
@@ -159,6 +169,12 @@ class Tool:
     recalls: bool = False
     third_party: bool = False
     handoff: HandoffTarget | None = dataclasses.field(default=None, repr=False)
+    outbound: bool = False
+    destinations: tuple[str, ...] | None = None
+    content: tuple[str, ...] = ()
+    directory: bool = False
+    addresses: tuple[str, ...] = ()
+    source: str = "own"
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -174,6 +190,16 @@ class Tool:
             self._check_function(field, getattr(self, field))
         self._list_recovery()
         self._list_secrets()
+        self._list_data_flow()
+
+    def _list_data_flow(self) -> None:
+        for field in ("destinations", "content", "addresses"):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, list_names(self.name, field, given))
+        check_parameters(self.name, "content", self.content, self.schema)
+        if self.destinations is not None:
+            check_parameters(self.name, "destinations", self.destinations, self.schema)
 
     def _check_choice(self, field: str, choices: Collection[str]) -> None:
         value = getattr(self, field)
@@ -306,6 +332,11 @@ def tool(
     trusted: bool = False,
     verified: bool = False,
     secrets: Iterable[str] = (),
+    outbound: bool = False,
+    destinations: Iterable[str] | None = None,
+    content: Iterable[str] = (),
+    directory: bool = False,
+    addresses: Iterable[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Any

@@ -1,4 +1,4 @@
-"""What a journal answers when the code of its run is executed again: four folds of its entries."""
+"""What a journal answers when the code of its run is executed again: folds of its entries."""
 
 import dataclasses
 import itertools
@@ -14,6 +14,7 @@ from ...events.run import RunForked, RunRetried, RunStarted
 from ...messages import ToolCall
 from .approvals import Approvals
 from .effects import Effects, Outcome
+from .flow_record import FlowRecord
 from .recoveries import Recoveries
 from .requests import RecordedRequests
 from .scopes import Scopes
@@ -40,6 +41,7 @@ class Replay:
         self.recoveries = Recoveries(self.effects)
         self.totals = Totals()
         self.requests = RecordedRequests()
+        self.flow = FlowRecord()
         if entries:
             self._read(entries)
 
@@ -47,6 +49,7 @@ class Replay:
         readers: dict[type[Any], list[Callable[[Entry, Any], None]]] = defaultdict(list)
         folds = (
             self.effects, self.approvals, self.recoveries, self.totals, self.scopes.branches, self.requests,
+            self.flow,
         )  # fmt: skip
         for fold in folds:
             for event_type, reader in fold.readers().items():

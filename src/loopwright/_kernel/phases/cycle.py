@@ -10,6 +10,7 @@ from ...events.effect_key import call_key
 from ...events.effects import CallsProposed
 from ...events.run import Question as PendingQuestion
 from ...gates.base import Cleared, Denial, Permit, PolicyState
+from ...gates.run_facts import Author
 from ...journals.recorded_messages import find_thought, id_of, name_calls
 from ...messages import (
     Completion,
@@ -213,6 +214,7 @@ class Cycle:
         calls = name_calls(completion.calls, key)
         self.session.secrets.note_ids(key, calls)
         is_recorded = not is_own or not (completion.thought or completion.reasoning)
+        author: Literal["model", "engine"] = "engine" if is_own else "model"
         proposal = Proposal.issue(
             thought=find_thought(completion),
             calls=calls,
@@ -223,6 +225,7 @@ class Cycle:
             key=key,
             issuer=self.scope,
             entry=(self.session.run_id, key) if is_recorded else None,
+            author=author,
         )
         self.issued.add(proposal)
         return proposal
@@ -240,7 +243,8 @@ class Cycle:
             decisions: list[Permit | Denial] = []
             questions: list[PendingQuestion] = []
             for index, call in enumerate(proposal.calls):
-                state = self.policy_state(call_key(proposal.key, index))
+                key = call_key(proposal.key, index)
+                state = self.policy_state(key, proposal.author)
                 decided = await self.clearance.decide(call, state)
                 if isinstance(decided, PendingQuestion):
                     questions.append(decided)
@@ -257,20 +261,21 @@ class Cycle:
             return cleared
 
     async def decide(
-        self, call: ToolCall, key: str
+        self, call: ToolCall, key: str, author: Author = "engine"
     ) -> Permit | Denial | PendingQuestion:
         """Have policy decide about one call."""
-        decided = await self.clearance.decide(call, self.policy_state(key))
+        decided = await self.clearance.decide(call, self.policy_state(key, author))
         self.clearance.start([decided])
         return decided
 
-    def policy_state(self, key: str) -> PolicyState:
-        """Return what a gate is told of the run."""
+    def policy_state(self, key: str, author: Author = "code") -> PolicyState:
+        """Return what a gate is told of the run, and of who wrote the call."""
         session, budget = self.session, self.session.budget
         sensitivity = session.sensitivity
         return PolicyState(
             session.run_id, key, self.engine_name, self.scope.iteration, budget.llm_calls, budget.tool_calls,
             sensitivity.label, sensitivity.untrusted, session.services.clock.wall(),
+            author, session.provenance.facts,
         )  # fmt: skip
 
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:

@@ -31,6 +31,7 @@ from .handoff import prepare_scope, record_handoff
 from .handoff_offer import offer_handoffs
 from .human import take_follow_up
 from .instructions import settle_instructions
+from .plan import settle_plan
 
 Door: TypeAlias = Callable[[Cycle], Any]
 """Makes what an engine is given, the `Run`, of the phases of its scope."""
@@ -134,6 +135,7 @@ async def _solve(door: Door, cycle: Cycle, is_root: bool) -> RunOutcome:
     run, usage = door(cycle), cycle.scope.engine_usage
     try:
         await settle_instructions(cycle)
+        await settle_plan(cycle)
         await offer_handoffs(cycle)
         with engine_code():
             answer = clean_answer(cycle, await engine.solve(run))

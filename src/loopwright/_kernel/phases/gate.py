@@ -31,6 +31,7 @@ from ...providers.provider_tools import ACTION_PREFIX
 from ...resilience.timeouts import CodeOutcome, shorter
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
+from ...tools.data_flow import find_destinations
 from ..control.command_log import HumanDecision
 from ..control.questions import build_question
 from ..session.progress_monitor import ProgressMonitor
@@ -299,9 +300,19 @@ class Clearance:
         labels: set[str] = {"untrusted"} if sensitivity.untrusted else set()
         if sensitivity.label in CONFIDENTIAL:
             labels.add(sensitivity.label)
+        tool, tools = gated.tool, self.services.tools
+        tracer = self.session.provenance.tracer(tools, sensitivity.label)
+        if tool is None:
+            outbound = call.name.startswith(ACTION_PREFIX)
+            source, destinations = "engine", tuple(real.arguments)
+        else:
+            outbound, source = tool.outbound, tool.source
+            destinations = find_destinations(
+                real.arguments, tool.destinations, tool.content
+            )
         return Action(
             call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults,
-            outbound=gated.is_own and call.name.startswith(ACTION_PREFIX),
+            outbound, destinations, source, tracer,
         )  # fmt: skip
 
     async def _rule(

@@ -70,7 +70,7 @@ async def _make_call(cycle: Cycle, call: ToolCall, command: int) -> None:
     """Gate and make an ordered call; the model is told its outcome with the next call."""
     key = cycle.scope.next_key()
     [recorded] = cycle.record_proposed(key, (call,), command)
-    decided = await cycle.decide(recorded, call_key(key, 0))
+    decided = await cycle.decide(recorded, call_key(key, 0), "operator")
     if isinstance(decided, PendingQuestion):
         raise await cycle.park([decided])
     cycle.clearance.start([decided])

@@ -43,7 +43,10 @@ class JournalWriter:
         signals: Signals,
         secrets: Secrets,
         feed: RunFeed,
+        note: Callable[[str, Event], None] = lambda _, __: None,
     ) -> None:
+        self._note = note
+        """Told each event that is recorded."""
         self.claim = claim
         self.watchers: list[Callable[[Entry], None]] = []
         self.stored = asyncio.Event()
@@ -77,6 +80,7 @@ class JournalWriter:
         """Add an event to the journal; it is durable after the next `barrier`."""
         entry = self._chain(key, event, self.wall())
         self._unsent.append(entry)
+        self._note(key, event)
         if self._unshown is not None:
             self._unshown.append(entry)
         elif self.watchers or self._services.observers:

@@ -27,6 +27,7 @@ from .command_intake import CommandIntake
 from .failures import Failures
 from .journal_writer import JournalWriter
 from .prompts import Prompts
+from .provenance import RunProvenance
 from .recent_views import RecentViews
 from .replay_end import ReplayEnd
 from .request_log import RequestLog
@@ -110,8 +111,9 @@ class Session:
         self.secrets = Secrets(services.redactor, replay)
         self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
         self.writer = JournalWriter(
-            services, claim, self.signals, self.secrets, self.feed
+            services, claim, self.signals, self.secrets, self.feed, replay.flow.note
         )
+        self.provenance = RunProvenance(replay.flow)
         self.records_requests = self.revision >= 2
         """Whether the intents of model calls hold what is sent; those of early versions do not."""
         self.prompts = Prompts()
@@ -136,6 +138,7 @@ class Session:
         self.prompts.begin(given)
         self.requests.begin(given)
         self.turn = turn_of(given)
+        self.provenance.begin(given, self.services.agent_name)
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

@@ -35,6 +35,7 @@ class OfferOptions:
     secrets: tuple[str, ...]
     pins: Mapping[str, str] | None
     on_change: OnChange
+    outbound: bool = True
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -199,6 +200,8 @@ class ToolOffers:
             secrets=options.secrets,
             takes_context=True,
             third_party=True,
+            outbound=options.outbound,
+            source=f"mcp:{options.name}",
         )
         return Offer(tool, one.pin)
 

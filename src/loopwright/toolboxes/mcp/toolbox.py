@@ -56,6 +56,8 @@ class McpToolbox:
             out.
         on_change: whether a tool whose definition changes is refused ("refuse"), or offered anew
             ("accept").
+        outbound: whether data leaves by calls of its tools, which is true of a server unless you know
+            better: of one that works on files of this machine, say.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class McpToolbox:
         max_bytes: int = 8_000_000,
         pins: Mapping[str, str] | None = None,
         on_change: OnChange = "refuse",
+        outbound: bool = True,
     ) -> None:
         check_installed()
         self.server = parse_server(server)
@@ -88,6 +91,7 @@ class McpToolbox:
             secrets=self.server.secrets,
             pins=pins,
             on_change=on_change,
+            outbound=outbound,
         )
         check_positive(connect_timeout=connect_timeout, max_bytes=max_bytes)
         self._connect_timeout, self._max_bytes = connect_timeout, max_bytes

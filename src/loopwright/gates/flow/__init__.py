@@ -1,0 +1,1 @@
+"""A gate that decides by where the values of a call come from."""

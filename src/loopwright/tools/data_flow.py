@@ -1,0 +1,43 @@
+"""What a tool declares about data: where its arguments send it, and what its results vouch for."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import ConfigError
+from ..messages import JsonObject
+
+
+def list_names(tool: str, field: str, given: Any) -> tuple[str, ...]:
+    """Return names that a tool declares: one text, or several; raise `ConfigError` for anything else."""
+    if isinstance(given, str):
+        return (given,)
+    names: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(n, str) for n in names):
+        raise ConfigError(f"tool {tool!r}: {field}: must be names, got {given!r:.80}")
+    return names
+
+
+def check_parameters(
+    tool: str, field: str, names: tuple[str, ...], schema: JsonObject
+) -> None:
+    """Raise `ConfigError` for a name that is not a parameter of the tool."""
+    if not names:
+        return
+    properties = schema.get("properties")
+    known = list(properties) if isinstance(properties, dict) else []
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"tool {tool!r}: {field}: has no parameter {name!r}; it has {', '.join(known) or 'none'}"
+            )
+
+
+def find_destinations(
+    arguments: Iterable[str],
+    destinations: tuple[str, ...] | None,
+    content: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Return the arguments that decide where a call goes: the declared ones, else all but the content."""
+    if destinations is None:
+        return tuple(name for name in arguments if name not in content)
+    return tuple(name for name in arguments if name in destinations)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .thread_list import ThreadInfo as ThreadInfo
     from .tool import History as History
     from .turn import Turn as Turn
+    from .turn_handle import TurnHandle as TurnHandle
 
 if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -32,5 +33,6 @@ if not TYPE_CHECKING:
             ".thread_deletion": ("DeletedThread",),
             ".thread_list": ("ThreadInfo",),
             ".turn": ("Turn",),
+            ".turn_handle": ("TurnHandle",),
         },
     )

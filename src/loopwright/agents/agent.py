@@ -140,7 +140,7 @@ class Agent(Generic[Answer]):
     ) -> Result[Any]:
         """`run` for synchronous callers; works in Jupyter and beside a running loop."""
         own = output or self.output
-        self._check_deps(options.get("deps"))
+        self.check_deps(options.get("deps"))
         return LOOP_THREAD.run(self.engine.run(task, output=own, **options))
 
     @overload
@@ -171,7 +171,7 @@ class Agent(Generic[Answer]):
     ) -> RunHandle[Any, Any]:
         """Return a handle on a new run, as `LoopEngine.start` does."""
         own = output or self.output
-        self._check_deps(options.get("deps"))
+        self.check_deps(options.get("deps"))
         if deltas:
             return self.engine.start(task, output=own, deltas=True, **options)
         return self.engine.start(task, output=own, **options)
@@ -236,7 +236,7 @@ class Agent(Generic[Answer]):
         """Return the conversation of that id with this agent, which the journal keeps; see `Thread`."""
         return Thread(self, id, busy=busy, **options)
 
-    def _check_deps(self, deps: object) -> None:
+    def check_deps(self, deps: object) -> None:
         """Raise `ConfigError` for dependencies that do not fill the template of the instructions."""
         instructions = self.engine.runtime.instructions
         if isinstance(instructions, Template):

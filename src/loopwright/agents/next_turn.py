@@ -2,20 +2,20 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from .._kernel.control.questions import open_questions
 from .._kernel.durability.history import TurnStart
 from .._kernel.session.turn_queue import TurnQueue
 from ..errors import ConfigError, RunBusy, ThreadBusy, UnknownRun
-from ..journals.base import Command, EarlierRunGone, RunInfo
+from ..journals.base import Command, EarlierRunGone
 from ..messages import Conversation, Message
 from ..result import Result
 from .thread_record import LastTurn, ThreadEnd, ThreadRecord
 from .turn import TurnName
+from .turn_runner import TurnRunner
 
 Busy: TypeAlias = Literal["wait", "steer", "refuse"]
 """What a message does while the turn before it is at work: it waits for the end, or becomes guidance of that turn, or is
@@ -25,16 +25,6 @@ FIRST_PAUSE, MAX_PAUSE = 0.02, 0.25  # seconds between two looks at a turn at wo
 
 Taken = TypeVar("Taken")
 AnyResult: TypeAlias = Result[Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Turns:
-    """How the turns of a thread are run; `Thread` says it."""
-
-    begin: Callable[[Conversation, str, str, TurnStart], Awaitable[AnyResult]]
-    """Runs a turn: its conversation, the agent, its name as a run, and how it begins."""
-    resume: Callable[[RunInfo], Awaitable[AnyResult]]
-    """Resumes a turn where its journal ends, or returns its recorded result."""
 
 
 class NextTurn(ABC, Generic[Taken]):
@@ -48,7 +38,7 @@ class NextTurn(ABC, Generic[Taken]):
     """
 
     def __init__(
-        self, record: ThreadRecord, turns: Turns, busy: Busy, timeout: float | None
+        self, record: ThreadRecord, turns: TurnRunner, busy: Busy, timeout: float | None
     ) -> None:
         self.record, self.turns = record, turns
         self.busy: Busy = busy
@@ -86,27 +76,29 @@ class NextTurn(ABC, Generic[Taken]):
             unanswered = await self.record.read_unanswered(last)
             if not unanswered:
                 return await self.begin(last)
-            await self.run_unanswered(last, unanswered)
+            await self.run_unanswered(last, unanswered, is_own=False)
         elif await self.record.is_unowned(last):
             with contextlib.suppress(RunBusy):  # another process was faster
-                await self.turns.resume(last.info)
+                await self.turns.resume(last.info, is_own=False)
         else:
             return await self.meet(last)
         return None
 
     async def run_unanswered(
-        self, last: LastTurn, unanswered: Sequence[Command]
+        self, last: LastTurn, unanswered: Sequence[Command], *, is_own: bool
     ) -> AnyResult | None:
         """Run the turn after one that has ended with the messages to that one which it did not take."""
         messages = [Message("user", str(one.body["text"])) for one in unanswered]
         numbers = tuple(one.number for one in unanswered)
-        return await self.run_turn(last, messages, numbers)
+        return await self.run_turn(last, messages, numbers, is_own=is_own)
 
     async def run_turn(
         self,
         last: LastTurn | None,
         messages: list[Message],
         commands: tuple[int, ...] = (),
+        *,
+        is_own: bool = True,
     ) -> AnyResult | None:
         """Run the turn after one that has ended; return `None` if another was faster, or the thread was deleted."""
         if last is None:
@@ -116,7 +108,9 @@ class NextTurn(ABC, Generic[Taken]):
         conversation = end.conversation.add(*messages)
         start = TurnStart(is_first=last is None, commands=commands)
         try:
-            result = await self.turns.begin(conversation, end.agent, str(name), start)
+            result = await self.turns.begin(
+                conversation, end.agent, str(name), start, is_own=is_own
+            )
         except ConfigError:
             if await self.has_changed(last):
                 return None

@@ -1,12 +1,11 @@
 """Thread: a conversation with an agent that the journal keeps, with a run for each turn."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import (
     Any,
     Generic,
     Literal,
-    Protocol,
     TypedDict,
     TypeVar,
     Unpack,
@@ -16,23 +15,23 @@ from typing import (
 
 from .._internal.sync import LOOP_THREAD
 from .._kernel.control.commands import is_filled_text
-from .._kernel.durability.history import TurnStart
+from .._kernel.session.unwatched_runs import OnDisconnect
 from ..attachments import Attachment
-from ..engine import LoopEngine, ResumeOptions, RunOptions, Task
 from ..errors import ConfigError
 from ..events.entry import Entry
-from ..handle import RunHandle
-from ..journals.base import RunInfo
 from ..journals.listing import check_tags, check_thread
 from ..messages import Conversation, Message
-from ..providers.base import Sampling
+from ..providers.base import Delta, Sampling
 from ..result import Result
-from .next_turn import BUSY, Busy, Turns
+from .next_turn import BUSY, Busy
 from .thread_deletion import DeletedThread, ThreadDeletion
 from .thread_message import ThreadMessage
 from .thread_record import ThreadRecord
 from .turn import Turn, TurnName
+from .turn_handle import TurnHandle
+from .turn_items import TurnItems
 from .turn_marker import ThreadSwitch, TurnMarker
+from .turn_runner import ThreadAgent, TurnRunner
 
 Answer = TypeVar("Answer", covariant=True)
 Model = TypeVar("Model")
@@ -49,53 +48,10 @@ class TurnOptions(TypedDict, total=False):
     """Names and values to find the turn by; those of the thread and those of the turn are put together."""
     sampling: Sampling
     """Settings of the calls of the engine's own model."""
+    on_disconnect: OnDisconnect
+    """What happens to the turn when its watcher leaves, as in `RunOptions`."""
     attachments: Iterable[Attachment]
     """Images and documents that come with the text."""
-
-
-class ThreadAgent(Protocol):
-    """What a thread needs of an `Agent`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def engine(self) -> LoopEngine:
-        """Its engine."""
-        ...
-
-    @property
-    def output(self) -> type[Any] | None:
-        """The type as which its answers are read."""
-        ...
-
-    @property
-    def agents(self) -> Mapping[str, "ThreadAgent"]:
-        """The agents of its runtime, by name."""
-        ...
-
-    def start(
-        self,
-        task: Task,
-        *,
-        output: type[Any] | None = ...,
-        deltas: Literal[False] = ...,
-        **options: Unpack[RunOptions],
-    ) -> RunHandle[Entry, Any]:
-        """Return a handle on a new run."""
-        ...
-
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        output: type[Any] | None = ...,
-        **options: Unpack[ResumeOptions],
-    ) -> Result[Any]:
-        """Continue a run where its journal ends."""
-        ...
 
 
 class Thread(Generic[Answer]):
@@ -175,12 +131,68 @@ class Thread(Generic[Answer]):
             timeout: how many seconds to wait for the turn before, be it at work or blocked; then `ThreadBusy`.
             options: see `TurnOptions`.
         """
+        send = self._prepare(text, output, busy, timeout, options)
+        return await send(None)
+
+    def _prepare(
+        self,
+        text: str,
+        output: type[Any] | None,
+        busy: Busy | None,
+        timeout: float | None,
+        options: Mapping[str, Any],
+    ) -> Callable[[TurnItems | None], Coroutine[Any, Any, Result[Any]]]:
+        """Return what sends a message, whose turn may be watched; raise `ConfigError` for a wrong option."""
         given = _merge_options(self._options, _check_options(options))
         message = _build_message(text, given.pop("attachments", ()))
-        turns = self._build_turns(output, given)
         mode: Busy = self._busy if busy is None else _check_busy(busy)
         _check_timeout(timeout)
-        return await ThreadMessage(self._record, turns, message, mode, timeout).take()
+
+        async def send(items: TurnItems | None) -> Result[Any]:
+            turns = self._build_runner(output, given, items)
+            sent = ThreadMessage(self._record, turns, message, mode, timeout)
+            return await sent.take()
+
+        return send
+
+    @overload
+    def start(
+        self,
+        text: str,
+        *,
+        deltas: Literal[False] = ...,
+        output: type[Any] | None = ...,
+        busy: Busy | None = ...,
+        timeout: float | None = ...,
+        **options: Unpack[TurnOptions],
+    ) -> TurnHandle[Entry]: ...
+    @overload
+    def start(
+        self,
+        text: str,
+        *,
+        deltas: Literal[True],
+        output: type[Any] | None = ...,
+        busy: Busy | None = ...,
+        timeout: float | None = ...,
+        **options: Unpack[TurnOptions],
+    ) -> TurnHandle[Entry | Delta]: ...
+    def start(
+        self,
+        text: str,
+        *,
+        deltas: bool = False,
+        output: type[Any] | None = None,
+        busy: Busy | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnHandle[Any]:
+        """Say something and watch the turn: `async with thread.start("...", deltas=True) as turn`; see `TurnHandle`.
+
+        The options are those of `run`. The block is entered once the message has its turn, and `ThreadBusy` is raised there.
+        """
+        send = self._prepare(text, output, busy, timeout, options)
+        return TurnHandle(self._agent.engine.runtime, send, deltas=deltas)
 
     def run_sync(
         self,
@@ -208,7 +220,7 @@ class Thread(Generic[Answer]):
             raise ConfigError(f"thread {self.id!r} has no turn to resume")
         given = {} if deps is None else {"deps": deps}
         options = _merge_options(self._options, given)
-        return await self._build_turns(output, options).resume(last.info)
+        return await self._build_runner(output, options).resume(last.info, is_own=True)
 
     async def history(self) -> Conversation:
         """Return what was said so far, as the next turn continues it.
@@ -264,10 +276,10 @@ class Thread(Generic[Answer]):
         A turn at work is waited for, or refuses the switch (`busy="refuse"`), as it does a message.
         """
         name = agent if isinstance(agent, str) else agent.name
-        self._find_agent(name)
+        self._build_runner(None, self._options).find_agent(name)
         _check_timeout(timeout)
         mode: Busy = self._busy if busy is None else _check_busy(busy)
-        turns = self._build_turns(None, self._options)
+        turns = self._build_runner(None, self._options)
         await ThreadSwitch(
             self._record, turns, name, mode, timeout,
             engine=self._agent.engine, tags=check_tags(self._options.get("tags")),
@@ -287,36 +299,14 @@ class Thread(Generic[Answer]):
         deletion = ThreadDeletion(services, self.id, stores.values(), abort=abort)
         return await deletion.delete()
 
-    def _build_turns(
-        self, output: type[Any] | None, options: Mapping[str, Any]
-    ) -> Turns:
-        """Return how this process runs the turns."""
-
-        async def begin(
-            conversation: Conversation, agent: str, run_id: str, start: TurnStart
-        ) -> Result[Any]:
-            speaker = self._find_agent(agent)
-            named = {"run_id": run_id, "thread": self.id, "turn": start}
-            given = cast("RunOptions", {**options, **named})
-            return await speaker.start(conversation, output=output, **given).result()
-
-        async def resume(info: RunInfo) -> Result[Any]:
-            speaker = self._find_agent(info.agent)
-            deps = options.get("deps")
-            return await speaker.resume(info.run_id, output=output, deps=deps)
-
-        return Turns(begin, resume)
-
-    def _find_agent(self, name: str) -> ThreadAgent:
-        if name in ("", self._agent.name):
-            return self._agent
-        found = self._agent.agents.get(name)
-        if found is None:
-            raise ConfigError(
-                f"thread {self.id!r} continues with agent {name!r}, which this runtime does not have; "
-                f"define it with runtime.agent({name!r}, ...)"
-            )
-        return found
+    def _build_runner(
+        self,
+        output: type[Any] | None,
+        options: Mapping[str, Any],
+        items: TurnItems | None = None,
+    ) -> TurnRunner:
+        """Return what runs the turns in this process."""
+        return TurnRunner(self.id, self._agent, output, options, items)
 
 
 def _build_message(text: object, attachments: Any) -> Message:

@@ -2,8 +2,9 @@
 
 from ..errors import ConfigError, RunBusy
 from ..messages import Message
-from .next_turn import AnyResult, Busy, NextTurn, Turns
+from .next_turn import AnyResult, Busy, NextTurn
 from .thread_record import LastTurn, ThreadRecord
+from .turn_runner import TurnRunner
 
 
 class ThreadMessage(NextTurn[AnyResult]):
@@ -12,7 +13,7 @@ class ThreadMessage(NextTurn[AnyResult]):
     def __init__(
         self,
         record: ThreadRecord,
-        turns: Turns,
+        turns: TurnRunner,
         message: Message,
         busy: Busy,
         timeout: float | None,
@@ -49,11 +50,16 @@ class ThreadMessage(NextTurn[AnyResult]):
 
     async def _follow(self, last: LastTurn) -> AnyResult:
         """Return the result of a turn that has the message, in whichever process it is at work."""
-        while True:
-            try:
-                return await self.turns.resume(last.info)
-            except RunBusy:
-                await self.pause()
+        try:
+            return await self.turns.resume(last.info, is_own=True)
+        except RunBusy:
+            await self.pause()
+        async with self.turns.watching(last.info):
+            while True:
+                try:
+                    return await self.turns.resume(last.info, is_own=True)
+                except RunBusy:
+                    await self.pause()
 
     async def _steer(self, last: LastTurn) -> AnyResult | None:
         """Send the message to a turn at work; return the result of the turn that took it, `None` if none did."""
@@ -64,9 +70,19 @@ class ThreadMessage(NextTurn[AnyResult]):
             if found is None or found.has_ended:
                 return None
             raise
+        async with self.turns.watching(last.info):
+            result = await self._wait_for_end(last, number)
+        if result is not None:
+            return result
+        ended = await self.record.find_turn(last.name)
+        # Without it the thread was deleted, and the message with it.
+        return None if ended is None else await self._find_taker(ended, number)
+
+    async def _wait_for_end(self, last: LastTurn, number: int) -> AnyResult | None:
+        """Wait until a turn has ended, or is gone; return its result if it waits for a person."""
         while (found := await self.record.find_turn(last.name)) is not None:
             if found.has_ended:
-                return await self._find_taker(found, number)
+                break
             if found.info.status == "waiting" or await self.record.is_unowned(found):
                 result = await self._follow(found)
                 if result.status == "waiting":
@@ -75,7 +91,7 @@ class ThreadMessage(NextTurn[AnyResult]):
                 raise await self.build_busy(found, number)
             else:
                 await self.pause()
-        return None  # the thread was deleted, and the message with it
+        return None
 
     async def _find_taker(self, ended: LastTurn, number: int) -> AnyResult | None:
         """Return the result of the turn that took a message to one that has ended; `None` if none did."""
@@ -88,6 +104,6 @@ class ThreadMessage(NextTurn[AnyResult]):
                 begins_with = await self.record.read_commands(following)
                 is_taken = number in begins_with
                 return await self._follow(following) if is_taken else None
-            result = await self.run_unanswered(ended, unanswered)
+            result = await self.run_unanswered(ended, unanswered, is_own=True)
             if result is not None:
                 return result

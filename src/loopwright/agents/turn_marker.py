@@ -16,9 +16,10 @@ from ..journals.base import EarlierRunGone, RunHeader
 from ..journals.owner import new_owner
 from ..journals.recorded_messages import RENDERER, delimiter_of
 from ..messages import Conversation, Usage
-from .next_turn import Busy, NextTurn, Turns
+from .next_turn import Busy, NextTurn
 from .thread_record import LastTurn, ThreadEnd, ThreadRecord
 from .turn import TurnName
+from .turn_runner import TurnRunner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ class ThreadSwitch(NextTurn[str]):
     def __init__(
         self,
         record: ThreadRecord,
-        turns: Turns,
+        turns: TurnRunner,
         agent: str,
         busy: Busy,
         timeout: float | None,

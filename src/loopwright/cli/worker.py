@@ -63,7 +63,7 @@ class WorkerRuntime(Runtime):
         chosen: CommandOptions = vars(self)["_chosen"]
         started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
         runtime: Runtime = vars(self)["_again"](started)
-        vars(runtime).update(threads=self.threads)
+        vars(runtime).update(worker_threads=self.worker_threads)
         return rebuild_engine(runtime, run_id, started, None, chosen)
 
 

@@ -271,6 +271,9 @@ class Bench:
     def mask(self, index: int) -> Message:
         return dataclasses.replace(self.conversation.messages[index], content="[masked]")  # fmt: skip
 
+    def fence(self, text: str) -> str:
+        return text
+
     def is_failure(self, index: int) -> bool:
         return index % 7 == 0
 
@@ -323,5 +326,7 @@ async def test_policies_have_names_for_runtime_and_agent(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="context: must be one of masking, window"):
+    with pytest.raises(
+        ConfigError, match="context: must be one of anchored, masking, window"
+    ):
         Runtime(ScriptedProvider([]), context="sliding")

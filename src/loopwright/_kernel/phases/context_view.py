@@ -11,6 +11,7 @@ from ...events.effect_key import EffectKey
 from ...messages import Conversation, Message, estimate_size
 from ...providers.context.base import ContextAnswer, ContextPolicy, View
 from ...providers.context.tokens import TokenMeter, encode_tool
+from ...security.spotlighting import fence
 from ...tools.recall import recall
 from ...tools.registry import ToolRegistry
 from ..session.recent_views import Shown
@@ -81,6 +82,11 @@ class CallContext:
     def mask(self, index: int) -> Message:
         """Return the message in whose place the model reads what a result was."""
         return self._masks.mask(index)
+
+    def fence(self, text: str) -> str:
+        """Return a text from outside as the run delimits it."""
+        delimiter = self._masks.session.delimiter
+        return fence(text, source="the conversation", delimiter=delimiter)
 
     def is_failure(self, index: int) -> bool:
         """Whether a message is the result of a call of this run that did not succeed."""

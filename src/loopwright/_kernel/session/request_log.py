@@ -100,7 +100,8 @@ class RequestLog:
     def _describe_view(self, path: str, shown: Shown) -> ViewRecord | None:
         """Return a view that is not the one before with what is new; `None` for that one."""
         view, known = shown.view, self._views.get(path)
-        if view.replacement is not None or (view.is_whole and known is None):
+        # Another conversation of the scope may fit; the view of this one is still the last.
+        if not view.is_cut:
             return None
         notes = tuple(self._name(note) for note in view.notes)
         record = ViewRecord(

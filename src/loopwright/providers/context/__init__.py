@@ -1,5 +1,7 @@
 """What of a long conversation a model call sends: the port for policies, and those that come with the library."""
 
+from .anchored_summary import Anchored as Anchored
+from .anchored_summary import Summary as Summary
 from .base import ContextAnswer as ContextAnswer
 from .base import ContextPolicy as ContextPolicy
 from .base import ContextView as ContextView
@@ -12,6 +14,7 @@ from .stages import Stages as Stages
 from .stages import Window as Window
 
 __all__ = (
+    "Anchored",
     "ContextAnswer",
     "ContextPolicy",
     "ContextView",
@@ -20,6 +23,7 @@ __all__ = (
     "Masking",
     "Stage",
     "Stages",
+    "Summary",
     "View",
     "Window",
 )

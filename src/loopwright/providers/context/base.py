@@ -141,6 +141,10 @@ class ContextView(Protocol):
         """Return the message in whose place the model reads what the result at an index was."""
         ...
 
+    def fence(self, text: str) -> str:
+        """Return a text from outside between lines that say that it is data, as the run delimits it."""
+        ...
+
     def is_failure(self, index: int) -> bool:
         """Whether the message at an index is the result of a call of this run that did not succeed."""
         ...

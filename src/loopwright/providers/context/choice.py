@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from ...errors import ConfigError
+from .anchored_summary import Anchored
 from .base import ContextPolicy, FittingPolicy
 from .fitting_policy import FittedContext
 from .sliding_context import SlidingContext
@@ -12,6 +13,7 @@ from .stages import Masking, Stages, Window
 Context: TypeAlias = ContextPolicy | FittingPolicy | str
 """What a runtime or an agent takes as its policy: one of these, or the name of one."""
 POLICIES: dict[str, Callable[[], ContextPolicy]] = {
+    "anchored": lambda: Stages((Masking(), Anchored(), Window())),
     "masking": lambda: Stages((Masking(), Window())),
     "window": lambda: Stages((Window(),)),
 }

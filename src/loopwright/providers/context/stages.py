@@ -78,7 +78,7 @@ class Masking:
         messages, turns = at.conversation.messages, list_shown_turns(at, view)
         results = [i for turn in turns for i in turn if messages[i].role == "tool"]
         newest = set(turns[-1]) if turns else set[int]()
-        recent = _fit_newest(at, [[i] for i in results][-self.keep :], target)
+        recent = fit_newest(at, [[i] for i in results][-self.keep :], target)
         staying = newest | recent | find_failures(at, view, target) | set(view.masked)
         masked, size = list(view.masked), view.size
         for index in results:
@@ -115,7 +115,7 @@ class Window:
         turns = list_shown_turns(at, view)
         required = list_required_indexes(at, turns)
         failures = find_failures(at, view, target)
-        recent = _fit_newest(at, [*map(list, turns)][-self.recent :], target, view)
+        recent = fit_newest(at, [*map(list, turns)][-self.recent :], target, view)
         left_out: set[int] = set()
         size = view.size
         for turn in turns:
@@ -125,7 +125,7 @@ class Window:
             if at.count(dataclasses.replace(view, size=size)) <= target:
                 break
             left_out |= members
-            size -= sum(map(estimate_size, list_sent(at, view, turn)))
+            size -= measure(list_sent(at, view, turn))
         return drop_messages(at, view, left_out, size)
 
 
@@ -169,6 +169,11 @@ def shorten_results(at: ContextView, view: View) -> View:
     return dataclasses.replace(view, shortened=tuple(sorted(shortened.items())))
 
 
+def measure(messages: Iterable[Message]) -> int:
+    """Return about how many bytes messages have."""
+    return sum(map(estimate_size, messages))
+
+
 def list_shown_turns(at: ContextView, view: View) -> list[range]:
     """Return the turns of a view as rows of indexes."""
     messages = at.conversation.messages
@@ -208,7 +213,7 @@ def find_failures(at: ContextView, view: View, target: int) -> set[int]:
     return kept
 
 
-def _fit_newest(
+def fit_newest(
     at: ContextView, rows: list[list[int]], target: int, view: View | None = None
 ) -> set[int]:
     """Return the indexes of the newest rows that fit into a part of the target."""

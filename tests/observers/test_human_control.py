@@ -9,9 +9,9 @@ from structlog.testing import CapturingLogger
 
 from loopwright import MemoryJournal, ReActEngine, Runtime, Suspend, tool
 from loopwright._kernel.session.services import Observer
-from loopwright.cli.timeline import Timeline
 from loopwright.events import Entry, RunContinued, RunPaused, decode_event
 from loopwright.events.entry import EVENT_VERSION
+from loopwright.events.timeline import Timeline
 from loopwright.observers import StructlogObserver
 from loopwright.observers.semconv import event_attributes
 from loopwright.testing import FakeClock, ScriptedProvider, call

@@ -10,6 +10,7 @@ from .._internal.version import __version__
 from .._kernel.session.service_checks import accepted_versions
 from ..errors import ConfigError
 from .config import CommandOptions
+from .console import commands as console_commands
 from .control import commands
 from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_error
 from .inspect_runs import choose_runs, list_runs, show_run, verify_runs
@@ -148,6 +149,7 @@ def top(
     loopwright approvals                     list the decisions that runs wait for; approve, deny, answer
     loopwright steer RUN "..."               control a run while it runs; pause, stop, abort
     loopwright worker --provider ...         resume all runs that no process works on
+    loopwright console --open                watch and steer runs in a browser
     """
 
 
@@ -346,6 +348,7 @@ def resolve(
 
 app.registered_commands += commands.registered_commands
 app.registered_commands += upkeep_commands.registered_commands
+app.registered_commands += console_commands.registered_commands
 
 
 @app.command()

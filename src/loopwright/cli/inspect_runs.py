@@ -11,6 +11,7 @@ from ..clock import SystemClock
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.run import RunSuspended, Status
+from ..events.timeline import Line, Timeline
 from ..journals.base import RESUMABLE, RunInfo, Verification
 from ..journals.capabilities import list_page
 from ..journals.claims import LeaseWatch, get_watch, is_orphaned
@@ -21,7 +22,6 @@ from .progress import format_full_line, format_line, format_table
 from .questions import format_questions
 from .terminal import Screen, is_terminal
 from .text import clean, json_text
-from .timeline import Line, Timeline
 
 STATUSES = tuple(dict.fromkeys([*RESUMABLE, *get_args(Status)]))
 HEADINGS = ("run", "engine", "status", "created", "entries", "parent")

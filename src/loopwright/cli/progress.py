@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol, Self, TextIO
 
 from ..events.entry import Entry
+from ..events.timeline import Line, Timeline
 from ..providers.base import Delta
 from .text import clean, cut, one_line
-from .timeline import Line, Timeline
 
 MAX_COLUMNS = 240
 """The width of a line in a pipe."""

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from ..events.effects import ModelFailed, ModelReplied, ModelRequested
 from ..events.entry import Entry
+from ..events.timeline import Line, Timeline
 from ..providers.base import Delta
 from .progress import format_prefix, select_live_lines
 from .text import clean, cut, one_line
-from .timeline import Line, Timeline
 
 STYLES = {
     "run": "dim", "engine": "dim", "task": "bold", "model": "dim", "thinking": "dim italic", "call": "cyan",

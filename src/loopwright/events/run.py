@@ -314,11 +314,12 @@ class RunParked(DescribedEvent, heading="parked", level="error"):
 class RunRetried(DescribedEvent, heading="retried", level="info"):
     """A person had a parked run, or one that a provider's failure ended, continued.
 
-    The failures at the keys `forgets` count no longer, so that these effects begin again.
+    The failures at the keys `forgets` count no longer, so that these effects begin again. `by` is who had it continued.
     """
 
     reason: Annotated[str, CONTENT] = ""
     forgets: tuple[str, ...] = ()
+    by: Annotated[str, CONTENT] = ""
 
     @property
     def status(self) -> Literal["released"]:
@@ -326,7 +327,8 @@ class RunRetried(DescribedEvent, heading="retried", level="info"):
         return "released"
 
     def summary(self) -> str:
-        return self.reason or "continues"
+        reason = self.reason or "continues"
+        return f"{reason} (by {self.by})" if self.by else reason
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,11 +105,12 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     DECLASSIFY: {"label": _is_label},
     RESOLVE: {**_QUESTION, "verdict": _is_verdict},
 }
+_ALWAYS_OPTIONAL: Mapping[str, Check] = {"by": _is_text}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     STEER: {"message": _is_flag},
     ANSWER: {"label": _is_label, "untrusted": _is_flag},
-    APPROVE: {"arguments": _is_arguments, "seconds": _is_duration, "by": _is_text},
-    DENY: {"reason": _is_text, "by": _is_text},
+    APPROVE: {"arguments": _is_arguments, "seconds": _is_duration},
+    DENY: {"reason": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},
     RESOLVE: {"result": _is_text},
 }
@@ -132,7 +133,10 @@ def find_problem(command: Command) -> str:
         return "there is no such command"
     if not _is_time(command.at):
         return "the time at which it was sent is not a time"
-    body, optional = command.body, _OPTIONAL.get(command.kind, {})
+    body, optional = (
+        command.body,
+        {**_ALWAYS_OPTIONAL, **_OPTIONAL.get(command.kind, {})},
+    )
     present = {name: check for name, check in optional.items() if name in body}
     checks = {**required, **present}
     wrong = [name for name, check in checks.items() if not check(body.get(name))]

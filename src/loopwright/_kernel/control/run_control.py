@@ -47,7 +47,7 @@ class Control(ABC):
     Each goes into the run's inbox and takes effect between two steps, in the process where the run is at work; a run
     that is resumed later receives it then. Secrets are taken out of texts. Raises `ConfigError` for a run that has
     ended, or a question that it does not ask, and `JournalError` if the run cannot receive it because its inbox was
-    lost.
+    lost. `by` says who sends it, for the journal.
     """
 
     @property
@@ -89,46 +89,47 @@ class Control(ABC):
     async def _entries(self) -> list[Entry]:
         return await asyncio.to_thread(self._journal.read, self.run_id)
 
-    async def pause(self) -> None:
+    async def pause(self, *, by: str = "") -> None:
         """Pause the run before its next step; its clock is paused too."""
-        await self._send(PAUSE, {})
+        await self._send(PAUSE, _sign({}, by))
 
-    async def unpause(self) -> None:
+    async def unpause(self, *, by: str = "") -> None:
         """Continue the run after `pause`."""
-        await self._send(UNPAUSE, {})
+        await self._send(UNPAUSE, _sign({}, by))
 
-    async def stop(self) -> None:
+    async def stop(self, *, by: str = "") -> None:
         """End the run as `aborted` once the step that is under way is done."""
-        await self._send(STOP, {})
+        await self._send(STOP, _sign({}, by))
 
-    async def steer(self, text: str) -> None:
+    async def steer(self, text: str, *, by: str = "") -> None:
         """Give the model an instruction, with the next model call of every branch."""
-        await self._send(STEER, {"text": self._text("steer", text)})
+        await self._send(STEER, _sign({"text": self._text("steer", text)}, by))
 
-    async def message(self, text: str) -> int:
+    async def message(self, text: str, *, by: str = "") -> int:
         """Give the model what a person says meanwhile, as `steer` does, and return the number of the command.
 
         If the run is a turn of a thread and ends before a model has answered that, it begins the next turn.
         """
         body: dict[str, Json] = {"text": self._text("message", text), "message": True}
-        return await self._send(STEER, body)
+        return await self._send(STEER, _sign(body, by))
 
-    async def add_context(self, text: str) -> None:
+    async def add_context(self, text: str, *, by: str = "") -> None:
         """Give the model a fact that it does not know, with the next model call of every branch."""
-        await self._send(ADD_CONTEXT, {"text": self._text("add_context", text)})
+        body: dict[str, Json] = {"text": self._text("add_context", text)}
+        await self._send(ADD_CONTEXT, _sign(body, by))
 
-    async def follow_up(self, text: str) -> None:
+    async def follow_up(self, text: str, *, by: str = "") -> None:
         """Continue once the engine has answered: its answer and this text are the next messages."""
-        await self._send(FOLLOW_UP, {"text": self._text("follow_up", text)})
+        await self._send(FOLLOW_UP, _sign({"text": self._text("follow_up", text)}, by))
 
-    async def override(self, tool: str, arguments: JsonObject) -> None:
+    async def override(self, tool: str, arguments: JsonObject, *, by: str = "") -> None:
         """Have a tool called before the next model call, gated like any call; the model reads its result."""
-        await self._send(
-            OVERRIDE,
-            {"tool": tool, "arguments": self._arguments("override", arguments)},
-        )
+        given = self._arguments("override", arguments)
+        await self._send(OVERRIDE, _sign({"tool": tool, "arguments": given}, by))
 
-    async def answer(self, text: str, *, question: str | None = None) -> None:
+    async def answer(
+        self, text: str, *, question: str | None = None, by: str = ""
+    ) -> None:
         """Answer what the run asks its user; `question` is the key of one of several.
 
         An answer that is `Untrusted`, or labelled, makes the run so.
@@ -142,7 +143,7 @@ class Control(ABC):
         }
         if isinstance(text, LabelledText):
             body |= {"label": text.label, "untrusted": text.untrusted}
-        await self._send(ANSWER, body)
+        await self._send(ANSWER, _sign(body, by))
 
     async def approve(
         self,
@@ -188,7 +189,7 @@ class Control(ABC):
         await self._send(DENY, body)
 
     async def declassify(
-        self, label: Label, reason: str, *, trusted: bool = False
+        self, label: Label, reason: str, *, trusted: bool = False, by: str = ""
     ) -> None:
         """Lower the sensitivity of the run to `label` from here on, whatever it has read; it is recorded.
 
@@ -198,9 +199,11 @@ class Control(ABC):
         body: dict[str, Json] = {"label": label, "reason": self._text("reason", reason)}
         if trusted:
             body["trusted"] = True
-        await self._send(DECLASSIFY, body)
+        await self._send(DECLASSIFY, _sign(body, by))
 
-    async def resolve(self, question: str, resolution: Resolution) -> None:
+    async def resolve(
+        self, question: str, resolution: Resolution, *, by: str = ""
+    ) -> None:
         """Answer a call whose outcome is unknown: `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`."""
         if not isinstance(resolution, (CallCompleted, CallNotExecuted, OutcomeUnknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
@@ -208,12 +211,10 @@ class Control(ABC):
             )
         if isinstance(resolution, CallCompleted):
             resolution = CallCompleted(self._redactor.redact_text(resolution.result))
-        await self._send(
-            RESOLVE,
-            build_resolve_body(
-                self.run_id, await self._entries(), question, resolution
-            ),
+        body = build_resolve_body(
+            self.run_id, await self._entries(), question, resolution
         )
+        await self._send(RESOLVE, _sign(body, by))
 
     async def questions(self) -> tuple[Question, ...]:
         """Return what the run wants decided."""
@@ -268,6 +269,11 @@ class Control(ABC):
         return given
 
 
+def _sign(body: Mapping[str, Json], by: str) -> dict[str, Json]:
+    """Return the body of a command with the name of who sends it, if there is one."""
+    return {**body, "by": by} if by else dict(body)
+
+
 def _about(entries: Sequence[Entry], about: str) -> list[Question]:
     return [known for known in open_questions(entries) if known.about == about]
 
@@ -302,23 +308,24 @@ class RunControl(Control):
     def _clock(self) -> Clock:
         return self._run_clock
 
-    async def abort(self) -> None:
+    async def abort(self, *, by: str = "") -> None:
         """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""
-        await self._send(ABORT, {})
+        await self._send(ABORT, _sign({}, by))
 
-    async def retry(self, reason: str = "") -> None:
+    async def retry(self, reason: str = "", *, by: str = "") -> None:
         """Let a run that is parked, or that a provider's failure ended, continue: the next worker takes it.
 
         Raises `ConfigError` for any other run.
         """
         redacted = self._redactor.redact_text(reason)
-        await retry(self._journal, self._clock, self.run_id, redacted)
+        await retry(self._journal, self._clock, self.run_id, redacted, by)
 
-    async def close(self, reason: str) -> None:
+    async def close(self, reason: str, *, by: str = "") -> None:
         """End a run as `aborted` whose code is gone; nothing is undone, and a saga's error names the calls.
 
         `abort` ends a run whose code is there, and undoes its saga. Raises `RunBusy` for a run at work, and
         `ConfigError` for one that has ended.
         """
         redacted = self._text("reason", reason)
-        await close(self._journal, self._clock, self.run_id, redacted)
+        signed = f"{redacted} (by {by})" if by else redacted
+        await close(self._journal, self._clock, self.run_id, signed)

@@ -33,7 +33,9 @@ async def park(journal: Journal, clock: Clock, run_id: str, parked: RunParked) -
     return await _append(journal, clock, run_id, decide, "parked")
 
 
-async def retry(journal: Journal, clock: Clock, run_id: str, reason: str) -> Entry:
+async def retry(
+    journal: Journal, clock: Clock, run_id: str, reason: str, by: str = ""
+) -> Entry:
     """Let a parked run, or one that a provider's failure ended, continue in the next worker.
 
     Raises `ConfigError` for any other run, and `RunBusy` for one at work.
@@ -42,9 +44,9 @@ async def retry(journal: Journal, clock: Clock, run_id: str, reason: str) -> Ent
     def decide(entries: Sequence[Entry]) -> RunRetried:
         last = last_event(entries)
         if isinstance(last, RunParked):
-            return RunRetried(reason)
+            return RunRetried(reason, by=by)
         if isinstance(last, RunFinished) and failed_by_provider(last):
-            return RunRetried(reason, find_forgotten(run_id, entries))
+            return RunRetried(reason, find_forgotten(run_id, entries), by)
         raise ConfigError(
             f"run_id: run {run_id!r} is neither parked nor failed by a provider, so there is nothing to retry: "
             "resume it, or fork it before its end"

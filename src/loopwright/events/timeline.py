@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from ..events.describe import format_call
-from ..events.effect_key import EffectKey, call_key
-from ..events.effects import (
+from ..messages import ToolCall
+from .describe import format_call
+from .effect_key import EffectKey, call_key
+from .effects import (
     CallsProposed,
     GateDecided,
     ModelFailed,
@@ -13,9 +14,8 @@ from ..events.effects import (
     ModelRequested,
     ToolFinished,
 )
-from ..events.entry import Entry, Event
-from ..events.run import RunStarted
-from ..messages import ToolCall
+from .entry import Entry, Event
+from .run import RunStarted
 
 MAX_DEPTH = 8
 

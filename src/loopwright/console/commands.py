@@ -1,0 +1,72 @@
+"""The commands of the console: what a person does with a run, if it can be done now."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from .._internal.log import logger
+from .._kernel.control.run_control import RunControl
+from .._kernel.durability.fork import fork
+from ..clock import SystemClock
+from ..errors import ConfigError
+from ..runtime import Runtime
+from ..security.redaction import Redactor
+from .actions import SENDERS, find_reasons
+from .service import ConsoleService
+
+
+class Commands:
+    """Sends commands to the runs of one journal, and has the runtime, if there is one, continue them."""
+
+    def __init__(self, service: ConsoleService, runtime: Runtime | None) -> None:
+        self._service, self._runtime = service, runtime
+        self._journal = service.records.journal
+        self._clock = SystemClock() if runtime is None else runtime.clock
+        self._resumed: dict[str, asyncio.Task[object]] = {}
+
+    async def act(
+        self, run_id: str, name: str, body: Mapping[str, Any], user: str
+    ) -> dict[str, Any]:
+        """Do something with a run; raise `ConfigError` with the reason if that cannot be done now."""
+        state = await asyncio.to_thread(self._service.find_state, run_id)
+        reasons = find_reasons(state)
+        if name not in reasons:
+            raise ConfigError(
+                f"action: must be one of {', '.join(reasons)}, got {name!r:.80}"
+            )
+        if reasons[name]:
+            raise ConfigError(f"{name}: {reasons[name]}")
+        if name == "resume":
+            self._resume(run_id)
+        elif name == "fork":
+            return {"run": await self._fork(run_id, body)}
+        else:
+            await SENDERS[name](self._control(run_id), body, user)
+        return {"run": run_id, "at_work": state.has_owner}
+
+    def _control(self, run_id: str) -> RunControl:
+        if self._runtime is not None:
+            return self._runtime.control(run_id)
+        return RunControl(self._journal, Redactor(), run_id, self._clock)
+
+    def _resume(self, run_id: str) -> None:
+        """Have the runtime continue a run, beside the answer to the request."""
+        runtime = cast("Runtime", self._runtime)
+        task = asyncio.create_task(runtime.resume(run_id))
+        self._resumed[run_id] = task
+        task.add_done_callback(lambda done: self._report(run_id, done))
+
+    def _report(self, run_id: str, task: asyncio.Task[object]) -> None:
+        self._resumed.pop(run_id, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger().warning("run_not_resumed", run_id=run_id, error=str(error))
+
+    async def _fork(self, run_id: str, body: Mapping[str, Any]) -> str:
+        """Copy the first entries of a run and have the copy continue; return its id."""
+        at = body.get("at")
+        if not isinstance(at, int) or isinstance(at, bool):
+            raise ConfigError(f"at: must be the number of an entry, got {at!r:.80}")
+        made = await fork(self._journal, run_id, at=at, clock=self._clock)
+        self._resume(made)
+        return made

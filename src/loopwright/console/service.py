@@ -1,0 +1,271 @@
+"""What the console answers: values for JSON, made from the journal."""
+
+import asyncio
+import collections
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic_core import to_jsonable_python
+
+from .._internal.version import __version__
+from ..clock import SystemClock
+from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun
+from ..events.effects import ModelRequested
+from ..events.lifecycle import restore_answer
+from ..events.run import RunFinished, RunStarted
+from ..journals.base import Journal
+from ..journals.listing import RunFilter
+from ..runtime import Runtime
+from .access import AccessFile
+from .actions import NO_RUNTIME, RunState, find_reasons
+from .digest import RunDigest
+from .records import Records, describe_question
+from .rows import LOOKBACK, RowReader, build_raw
+
+Item: TypeAlias = tuple[int | None, str, Any]
+"""What a stream tells: the number of an entry, the kind of the news, and a value."""
+BATCH = 200
+MAX_SUMMED = 300
+"""Runs whose costs are summed, the newest."""
+CONTENT = ("task", "answer", "plans", "steps", "levels", "visits", "facts", "children")
+"""What of a run's state was written by models, tools or people."""
+
+
+class ConsoleService:
+    """Reads the runs of one journal."""
+
+    def __init__(self, journal: Journal, runtime: Runtime | None) -> None:
+        self._clock = SystemClock() if runtime is None else runtime.clock
+        self.records = Records(journal, self._clock)
+        self._journal, self._runtime = journal, runtime
+        path = getattr(journal, "path", None)
+        self._access = AccessFile(path if isinstance(path, Path) else None)
+        self._path = str(path or type(journal).__name__)
+        self._revealed: set[tuple[str, str]] = set()
+
+    # --- read ---
+
+    def describe_session(self, user: str) -> dict[str, Any]:
+        """Return who uses the page, on which journal, and what is not there yet, with the reason."""
+        return {
+            "user": user,
+            "journal": self._path,
+            "version": __version__,
+            "runtime": self._runtime is not None,
+            "missing": {
+                "settings": "there is no store of settings yet",
+                "schedules": "there are no schedules yet",
+                "start": "" if self._runtime else NO_RUNTIME,
+            },
+        }
+
+    def list_runs(
+        self, where: RunFilter, limit: int, before: str | None
+    ) -> dict[str, Any]:
+        """Return a page of the runs that a filter selects, and their number by status."""
+        infos = self.records.list_runs(where, limit, before)
+        return {
+            "runs": [self.records.describe(info) for info in infos],
+            "counts": self.records.count(),
+            "more": len(infos) == limit,
+        }
+
+    def list_questions(self) -> list[dict[str, Any]]:
+        """Return what all runs want decided, that of the newest run first."""
+        return self.records.describe_questions(self._journal.runs(unfinished=True))
+
+    def show_run(self, run_id: str, user: str) -> dict[str, Any]:
+        """Return the state of a run, what it asks, and which controls there are."""
+        info, digest = self.records.find(run_id), self.records.digest(run_id)
+        questions = self.records.questions(info)
+        is_hidden = digest.holds_secrets and not self._sees(run_id, user)
+        state = self.find_state(run_id)
+        described = digest.to_json()
+        if is_hidden:
+            described |= dict.fromkeys(CONTENT)
+        return {
+            **self.records.describe(info),
+            **described,
+            "hidden": is_hidden,
+            "questions": [
+                describe_question(one, is_hidden=is_hidden) for one in questions
+            ],
+            "unreceived": [] if is_hidden else self.records.find_unreceived(run_id),
+            "reasons": find_reasons(state),
+        }
+
+    def find_state(self, run_id: str) -> RunState:
+        info, digest = self.records.find(run_id), self.records.digest(run_id)
+        return RunState(
+            info.status,
+            digest.is_paused,
+            self.records.has_owner(info),
+            digest.ending.get("stop_reason") == "provider_error",
+            self.records.questions(info),
+            self._runtime is not None,
+        )
+
+    def list_rows(
+        self, run_id: str, after: int, limit: int, user: str
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a run's entries after a number."""
+        first = max(after - LOOKBACK, 0)
+        entries = self.records.read(run_id, first, limit + after - first)
+        reader = RowReader(entries[: after - first])
+        shown = entries[after - first :]
+        digest = self.records.digest(run_id)
+        return [
+            reader.build(entry, is_hidden=self.hides(digest, entry.seq, run_id, user))
+            for entry in shown
+        ]
+
+    async def show_entry(self, run_id: str, seq: int, user: str) -> dict[str, Any]:
+        """Return all of an entry, and of a model call what was sent."""
+        entries = await asyncio.to_thread(self.records.read, run_id, max(seq - 1, 0), 1)
+        if not entries or entries[0].seq != seq:
+            raise UnknownRun(f"run {run_id!r} has no entry {seq}")
+        digest = await asyncio.to_thread(self.records.digest, run_id)
+        if self.hides(digest, seq, run_id, user):
+            raise ConfigError(
+                f"entry {seq} may hold something secret: ask for it first"
+            )
+        shown = build_raw(entries[0])
+        if entries[0].kind == ModelRequested.kind:
+            shown["request"] = await self._show_request(run_id, entries[0].key)
+        return shown
+
+    async def _show_request(self, run_id: str, key: str) -> Any:
+        """Return what a model call sent, or why the journal does not have it."""
+        find = getattr(self._journal, "request", None)
+        if find is None:
+            return {"error": "this journal does not give requests back"}
+        try:
+            request = await find(run_id, key)
+        except LoopwrightError as error:
+            return {"error": str(error)}
+        return {
+            "messages": [
+                {"role": one.role, "content": one.content, "origin": one.origin}
+                for one in request.conversation
+            ],
+            "tools": [
+                to_jsonable_python(tool, fallback=repr) for tool in request.tools
+            ],
+            "sampling": to_jsonable_python(request.sampling, fallback=repr),
+            "redacted": request.redacted,
+        }
+
+    def search(
+        self, run_id: str, text: str, kinds: frozenset[str], user: str
+    ) -> list[int]:
+        """Return the numbers of the entries of some kinds in which a text occurs; capitals do not matter."""
+        digest, sought = self.records.digest(run_id), text.lower()
+        reader = RowReader()
+        found: list[int] = []
+        for entry in self.records.read(run_id):
+            is_hidden = self.hides(digest, entry.seq, run_id, user)
+            row = reader.build(entry, is_hidden=is_hidden)
+            if kinds and entry.kind not in kinds:
+                continue
+            words = [row["key"], row["kind"].replace("_", " ")]
+            words += [f"{line['label']} {line['text']}" for line in row["lines"]]
+            if sought in "\n".join(words).lower():
+                found.append(entry.seq)
+        return found
+
+    def list_threads(self) -> list[dict[str, Any]]:
+        """Return the conversations of the newest runs, the newest first."""
+        threads: dict[str, dict[str, Any]] = {}
+        for info in self.records.list_runs(limit=1000):
+            if not info.thread:
+                continue
+            known = threads.setdefault(
+                info.thread,
+                {
+                    "thread": info.thread,
+                    "agent": info.agent,
+                    "turns": 0,
+                    "last": info.created,
+                    "status": info.status,
+                },
+            )
+            known["turns"] += 1
+        return list(threads.values())
+
+    def show_thread(self, thread: str, user: str) -> dict[str, Any]:
+        """Return a conversation: for each run what was said, and the answer."""
+        infos = list(self.records.list_runs(RunFilter(thread=thread), 500))
+        turns = [self._show_turn(info.run_id, user) for info in reversed(infos)]
+        return {"thread": thread, "turns": turns}
+
+    def _show_turn(self, run_id: str, user: str) -> dict[str, Any]:
+        info, digest = self.records.find(run_id), self.records.digest(run_id)
+        first, last = (
+            self.records.read(run_id, 0, 1),
+            self.records.read(run_id, digest.seq - 1),
+        )
+        turn = {"run_id": run_id, "status": info.status, "at": info.created}
+        if digest.holds_secrets and not self._sees(run_id, user):
+            return {**turn, "hidden": True, "asked": [], "answer": ""}
+        started = first[0].event if first else None
+        messages = started.messages if isinstance(started, RunStarted) else ()
+        restore_answer(last, lambda key: self._find_entry(run_id, key))
+        ended = last[-1].event if last else None
+        answer = ended.answer if isinstance(ended, RunFinished) else None
+        return {
+            **turn,
+            "hidden": False,
+            "asked": [one.content for one in messages if one.role == "user"],
+            "answer": answer or "",
+            "reason": digest.ending.get("stop_reason", ""),
+        }
+
+    def _find_entry(self, run_id: str, key: str) -> Any:
+        entries = [one for one in self.records.read(run_id) if one.key == key]
+        return entries[-1] if entries else None
+
+    def sum_costs(self) -> dict[str, Any]:
+        """Return what the newest runs used, by agent, model and day."""
+        infos = self.records.list_runs(limit=MAX_SUMMED)
+        sums: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for info in infos:
+            try:
+                digest = self.records.digest(info.run_id)
+            except JournalError:
+                continue
+            for (model, day), spent in digest.spending.items():
+                name = (info.agent or info.engine, model, day)
+                known = sums.setdefault(name, collections.defaultdict(float))
+                known["runs"] += 1
+                known["calls"] += spent.calls
+                known["tokens"] += spent.input_tokens + spent.output_tokens
+                known["cost"] += spent.cost
+        rows = [
+            {"agent": agent, "model": model, "day": day, **known}
+            for (agent, model, day), known in sums.items()
+        ]
+        return {"rows": rows, "runs": len(infos), "more": len(infos) == MAX_SUMMED}
+
+    def verify(self, run_id: str) -> dict[str, Any]:
+        """Return whether no entry of a run was changed or lost."""
+        found = self._journal.verify(run_id)
+        return {
+            "ok": found.ok,
+            "entries": found.entries,
+            "problem": found.problem,
+            "head": found.head_hash,
+        }
+
+    # --- what is hidden ---
+
+    def _sees(self, run_id: str, user: str) -> bool:
+        return (run_id, user) in self._revealed
+
+    def hides(self, digest: RunDigest, seq: int, run_id: str, user: str) -> bool:
+        return digest.is_secret(seq) and not self._sees(run_id, user)
+
+    def reveal(self, run_id: str, user: str) -> None:
+        """Show a user what is hidden of a run, which is recorded first."""
+        self.records.find(run_id)
+        self._access.add(self._clock.wall(), user, run_id)
+        self._revealed.add((run_id, user))

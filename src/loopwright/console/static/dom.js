@@ -1,0 +1,51 @@
+// Elements of the page. Texts become text nodes, always: nothing here parses markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function build(element, properties, children) {
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  return element;
+}
+
+export const h = (tag, properties, ...children) => build(document.createElement(tag), properties, children);
+export const svg = (tag, properties, ...children) => build(document.createElementNS(SVG, tag), properties, children);
+
+export function say(text) {
+  document.getElementById("status").textContent = text;
+}
+
+export function formatTime(seconds) {
+  return new Date(seconds * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
+}
+
+export function formatAge(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60]];
+  for (const [unit, size] of units) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
+  return `${Math.max(0, Math.floor(seconds))} s`;
+}
+
+export function formatCost(cost) {
+  return cost === null || cost === undefined ? "–" : cost.toPrecision(3);
+}
+
+export function formatNumber(number) {
+  return (number || 0).toLocaleString();
+}
+
+export function badge(status) {
+  return h("span", { class: `badge s-${/^[a-z]+$/.test(status) ? status : "other"}` }, status);
+}
+
+export function debounce(work, milliseconds) {
+  let timer = 0;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...given), milliseconds);
+  };
+}

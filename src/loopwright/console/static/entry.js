@@ -1,0 +1,45 @@
+// All of one entry: its lines, and the raw entry behind them; of a model call, what was sent.
+
+import { get, post } from "./api.js";
+import { formatTime, h, say } from "./dom.js";
+
+export function pretty(value) {
+  return JSON.stringify(value, null, 2);
+}
+
+function buildMessages(request) {
+  if (!request) return null;
+  if (request.error) return h("p", { class: "sub" }, `What was sent cannot be shown: ${request.error}`);
+  return h("details", { open: true }, h("summary", {}, `Prompt as sent: ${request.messages.length} messages, ${request.tools.length} tools`),
+    request.redacted && h("p", { class: "sub" }, "A secret that was sent is left out."),
+    ...request.messages.map((one) => h("div", { class: "message" }, h("b", {}, `${one.role} (${one.origin})`), h("pre", {}, one.content))),
+    h("details", {}, h("summary", {}, "Tools and settings"), h("pre", {}, pretty({ tools: request.tools, sampling: request.sampling }))));
+}
+
+export async function showEntry(panel, runId, seq, row, { fork, changed }) {
+  panel.hidden = false;
+  const title = h("h2", { tabindex: "-1" }, `Entry ${seq}`);
+  const close = h("button", { type: "button", onclick: () => { panel.hidden = true; changed(); } }, "Close");
+  panel.replaceChildren(h("div", { class: "panel-head" }, title, close), h("p", {}, "reading"));
+  let entry;
+  try {
+    entry = await get("entry", { run: runId, seq });
+  } catch (error) {
+    const reveal = h("button", { type: "button", onclick: async () => {
+      await post("reveal", { run: runId });
+      say("Shown; the access file says who asked.");
+      changed();
+      showEntry(panel, runId, seq, row, { fork, changed });
+    } }, "Show what is hidden of this run (recorded)");
+    panel.replaceChildren(h("div", { class: "panel-head" }, title, close), h("p", { class: "problem" }, error.message), error.status === 409 && reveal);
+    return;
+  }
+  panel.replaceChildren(
+    h("div", { class: "panel-head" }, title, close),
+    h("p", { class: "sub" }, `${entry.kind.replaceAll("_", " ")} · ${entry.key || "the run as a whole"} · ${formatTime(entry.at)} · owner ${entry.fence}`),
+    ...(row?.lines || []).map((line) => h("div", { class: "line" }, h("b", {}, line.label), h("pre", {}, line.text), line.cut && h("p", { class: "sub" }, `${line.cut} characters; all of them are in the raw entry`))),
+    buildMessages(entry.request),
+    h("details", { open: !row?.lines?.length }, h("summary", {}, "Raw entry"), h("pre", { class: "raw" }, pretty(entry.body)), h("p", { class: "sub hash" }, entry.hash)),
+    fork(seq));
+  title.focus();
+}

@@ -1,0 +1,91 @@
+// The list of runs: live, with filters; what each is about and how it stands.
+
+import { get } from "./api.js";
+import { badge, debounce, formatAge, formatCost, formatNumber, h } from "./dom.js";
+
+const STATUSES = ["running", "waiting", "parked", "suspended", "released", "completed", "failed", "stuck", "limit", "aborted"];
+
+function buildRow(run) {
+  const id = encodeURIComponent(run.run_id);
+  const details = [run.agent || run.engine, run.thread && `thread ${run.thread}`, ...Object.entries(run.tags).map(([name, value]) => `${name}=${value}`)];
+  const why = run.damage || run.error || (run.stop_reason && run.stop_reason !== "answered" ? run.stop_reason : "");
+  const counts = Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`);
+  return h("li", { class: "run" },
+    h("a", { href: `#/run/${id}` },
+      h("span", { class: "run-state" }, badge(run.paused ? "paused" : run.status), run.orphaned && badge("orphaned")),
+      h("span", { class: "run-text" },
+        h("span", { class: "task" }, run.task || run.run_id),
+        h("span", { class: "sub" }, [run.run_id, ...details, ...counts].filter(Boolean).join(" · ")),
+        why && h("span", { class: "why" }, why)),
+      h("span", { class: "run-numbers" },
+        h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`),
+        h("span", {}, `${formatNumber(run.entries)} entries`),
+        h("span", {}, `${formatNumber(run.tokens)} tokens`),
+        h("span", {}, `cost ${formatCost(run.cost)}`))),
+    h("label", { class: "pick" }, h("input", { type: "checkbox", class: "compare", value: run.run_id }), "compare"));
+}
+
+export function showRuns(main) {
+  const list = h("ul", { class: "runs" });
+  const counts = h("div", { class: "counts", role: "group", "aria-label": "Status" });
+  const text = h("input", { type: "search", placeholder: "id, engine, agent, thread, tag", "aria-label": "Search runs" });
+  const compare = h("button", { type: "button", hidden: true }, "Compare the two");
+  const more = h("button", { type: "button", hidden: true }, "Older runs");
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  let status = "";
+  let pages = 1;
+  let isClosed = false;
+  let picked = new Set();
+
+  const load = async () => {
+    try {
+      const found = [];
+      let answer = { runs: [], counts: {}, more: false };
+      for (let page = 0; page < pages; page += 1) {
+        answer = await get("runs", { status, text: text.value.trim(), limit: 50, before: found.at(-1)?.run_id });
+        found.push(...answer.runs);
+      }
+      if (!isClosed) draw(found, answer);
+    } catch (error) {
+      problem.hidden = false;
+      problem.textContent = error.message;
+    }
+  };
+  const draw = (runs, answer) => {
+    problem.hidden = true;
+    const focused = document.activeElement?.getAttribute("href");
+    list.replaceChildren(...runs.map(buildRow));
+    if (!runs.length) list.replaceChildren(h("li", { class: "empty" }, "No runs yet. They appear here as soon as a process writes them into this journal."));
+    if (focused) [...list.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus();
+    for (const box of list.querySelectorAll(".compare")) box.checked = picked.has(box.value);
+    more.hidden = !answer.more;
+    const all = Object.values(answer.counts).reduce((sum, one) => sum + one, 0);
+    const options = [["", "all", all], ...STATUSES.map((one) => [one, one, answer.counts[one] || 0])];
+    const shown = options.filter(([name, , count]) => count || name === status || !name);
+    const hadFocus = counts.contains(document.activeElement) && document.activeElement.dataset.status;
+    counts.replaceChildren(...shown.map(([name, label, count]) => h("button", {
+      type: "button", "data-status": name, "aria-pressed": String(name === status),
+      onclick: () => { status = name; pages = 1; load(); },
+    }, `${label} ${formatNumber(count)}`)));
+    if (hadFocus !== false) [...counts.children].find((one) => one.dataset.status === hadFocus)?.focus();
+  };
+  list.addEventListener("change", (event) => {
+    const { value, checked } = event.target;
+    if (checked) picked.add(value);
+    else picked.delete(value);
+    picked = new Set([...picked].slice(-2));
+    for (const box of list.querySelectorAll(".compare")) box.checked = picked.has(box.value);
+    compare.hidden = picked.size !== 2;
+  });
+  compare.addEventListener("click", () => { location.hash = `#/compare/${[...picked].map(encodeURIComponent).join("/")}`; });
+  more.addEventListener("click", () => { pages += 1; load(); });
+  text.addEventListener("input", debounce(load, 200));
+  const refresh = debounce(load, 250);
+  document.addEventListener("news", refresh);
+  main.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "filters" }, text, counts, compare), problem, list, more);
+  load();
+  return () => {
+    isClosed = true;
+    document.removeEventListener("news", refresh);
+  };
+}

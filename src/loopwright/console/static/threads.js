@@ -1,0 +1,40 @@
+// Conversations: a thread's runs as turns.
+
+import { get } from "./api.js";
+import { badge, debounce, formatTime, h } from "./dom.js";
+
+function watch(load) {
+  const refresh = debounce(load, 300);
+  document.addEventListener("news", refresh);
+  load();
+  return () => document.removeEventListener("news", refresh);
+}
+
+export function showThreads(main) {
+  const list = h("ul", { class: "runs" });
+  main.replaceChildren(h("h1", {}, "Threads"), list);
+  return watch(async () => {
+    const { threads } = await get("threads");
+    list.replaceChildren(...(threads.length ? threads.map((one) => h("li", { class: "run" }, h("a", { href: `#/thread/${encodeURIComponent(one.thread)}` },
+      h("span", { class: "run-state" }, badge(one.status)), h("span", { class: "run-text" }, h("span", { class: "task" }, one.thread), h("span", { class: "sub" }, `${one.agent || "no agent"} · ${one.turns} turns · ${formatTime(one.last)}`)))))
+      : [h("li", { class: "empty" }, "No conversations yet: agent.thread(\"name\") begins one.")]));
+  });
+}
+
+function buildTurn(turn) {
+  const link = h("a", { href: `#/run/${encodeURIComponent(turn.run_id)}` }, `${formatTime(turn.at)}: the run`);
+  if (turn.hidden) return [h("li", { class: "said" }, h("p", {}, "hidden: it may hold something secret"), link)];
+  return [
+    ...turn.asked.map((text) => h("li", { class: "said user" }, h("b", {}, "user"), h("pre", {}, text))),
+    h("li", { class: "said assistant" }, h("b", {}, "assistant"), badge(turn.status), h("pre", {}, turn.answer || (turn.reason ? `no answer: ${turn.reason}` : "at work")), link),
+  ];
+}
+
+export function showThread(main, name) {
+  const list = h("ol", { class: "talk" });
+  main.replaceChildren(h("h1", {}, name), h("p", { class: "sub" }, h("a", { href: "#/threads" }, "All threads")), list);
+  return watch(async () => {
+    const { turns } = await get("thread", { thread: name });
+    list.replaceChildren(...turns.flatMap(buildTurn));
+  });
+}

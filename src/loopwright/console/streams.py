@@ -1,0 +1,80 @@
+"""What the console streams: the entries of a run, and which runs have changed, as it happens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+from ..errors import JournalError, UnknownRun
+from .digest import RunDigest
+from .news import News
+from .rows import LOOKBACK, RowReader
+from .service import ConsoleService
+
+Item: TypeAlias = tuple[int | None, str, Any]
+"""What a stream sends: the number of an entry, the kind of the news, and a value."""
+BATCH = 200
+"""Entries that are read at a time."""
+
+
+class Streams:
+    """Follows the runs of one journal, for each page that is open."""
+
+    def __init__(self, service: ConsoleService) -> None:
+        self._service, self._records = service, service.records
+        self._news = News(service.records.journal)
+
+    async def follow_run(
+        self, run_id: str, after: int, user: str, keep_alive: float
+    ) -> AsyncIterator[Item]:
+        """Send the rows of a run's entries after a number, and of those to come, until the reader leaves."""
+        reader: RowReader | None = None
+        async with self._news.subscribe(run_id) as subscription:
+            yield None, "open", {"after": after}
+            while True:
+                try:
+                    reader, rows = await asyncio.to_thread(
+                        self._read_on, reader, run_id, after, user
+                    )
+                except UnknownRun:
+                    yield None, "gone", {"run": run_id}
+                    return
+                except JournalError as error:
+                    yield None, "broken", {"error": str(error)}
+                    return
+                for row in rows:
+                    yield row["seq"], "entry", row
+                    after = row["seq"]
+                if len(rows) == BATCH:
+                    continue
+                if await subscription.wait(keep_alive) is None:
+                    yield None, "", None
+                elif not rows:
+                    yield None, "changed", {"run": run_id}
+
+    def _read_on(
+        self, reader: RowReader | None, run_id: str, after: int, user: str
+    ) -> tuple[RowReader, list[dict[str, Any]]]:
+        entries = self._records.read(run_id, after, BATCH)
+        if entries and (reader is None or reader.is_full):
+            first = max(after - LOOKBACK, 0)
+            reader = RowReader(self._records.read(run_id, first, after - first))
+        used = reader or RowReader()
+        digest = self._records.digest(run_id) if entries else RunDigest()
+        rows = [
+            used.build(
+                entry, is_hidden=self._service.hides(digest, entry.seq, run_id, user)
+            )
+            for entry in entries
+        ]
+        return used, rows
+
+    async def follow_all(self, keep_alive: float) -> AsyncIterator[Item]:
+        """Send which runs have changed, until the reader leaves."""
+        async with self._news.subscribe(None) as subscription:
+            yield None, "open", {}
+            while True:
+                runs = await subscription.wait(keep_alive)
+                if runs is None:
+                    yield None, "", None
+                else:
+                    yield None, "changed", {"runs": sorted(runs)}

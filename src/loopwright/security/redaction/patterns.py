@@ -99,6 +99,21 @@ _TOKENS: tuple[
     ("dop_v1_ doo_v1_ dor_v1_", "[0-9a-f]", 32),  # DigitalOcean
     ("shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]", 24),  # Shopify
     ("key-", "[0-9a-f]", 32),  # Mailgun
+    ("sk_ sbp_ bkua_ squ_ sqp_ sqa_ pul- glptt-", "[0-9a-f]", 40),
+    ("rubygems_ sntryu_", "[0-9a-f]", 40),
+    ("napi_", "[0-9a-z]", 40),
+    ("fw_ nfp_", "[A-Za-z0-9]", 20),
+    ("csk-", "[0-9a-z]", 30),
+    ("glc_ glft- glimt- glagent- glffct- glsoat-", "[A-Za-z0-9+/=_-]", 20),
+    ("CCIPAT_ CCIPRJ_", "[A-Za-z0-9_]", 40),
+    ("vercel_blob_rw_ sb_secret_ tfp_", "[A-Za-z0-9_-]", 25),
+    ("tskey-", "[A-Za-z0-9-]", 20),
+    ("pa-", _URL64, 40),  # Voyage
+    (
+        "nvapi- xkeysib- HRKU- figd_ pscale_pw_ pscale_tkn_ pscale_oauth_ dckr_oat_",
+        _URL64,
+        20,
+    ),
     (
         "xai- pplx- tvly- pcsk_ glsa_ sntrys_ lin_api_ lsv2_pt_ dckr_pat_ GOCSPX- PMAK- NRAK-",
         _URL64,
@@ -116,7 +131,20 @@ _DENSE = re.compile(
     r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}"
 )
 _WITH_HYPHENS = frozenset(  # prefixes before an alphabet that can spell words
-    ["sk-", "pypi-", "xai-", "pplx-", "tvly-", "pcsk_", "glsa_"]
+    [
+        "sk-",
+        "pypi-",
+        "xai-",
+        "pplx-",
+        "tvly-",
+        "pcsk_",
+        "glsa_",
+        "pa-",
+        "tskey-",
+        "csk-",
+        "nvapi-",
+        "fw_",
+    ]
 )
 
 
@@ -231,7 +259,7 @@ DISCORD_BOT = SecretPattern(
 
 def _locate_bearer(match: "re.Match[str]") -> tuple[int, int] | None:
     is_basic = match.string[match.start() + 1] in "aA"
-    is_credential = _is_basic_credential if is_basic else _is_bearer_credential
+    is_credential = is_basic_credential if is_basic else _is_bearer_credential
     return match.span("word") if is_credential(match["word"]) else None
 
 
@@ -240,7 +268,7 @@ def _is_bearer_credential(word: str) -> bool:
     return is_random(word, 16) and not is_placeholder(word)
 
 
-def _is_basic_credential(word: str) -> bool:
+def is_basic_credential(word: str) -> bool:
     """Return whether a word behind `Basic` is a user and a password in base64."""
     padded = word + "=" * (-len(word) % 4)
     try:
@@ -292,9 +320,23 @@ _FLAG = (
 )
 
 
+_LINK = re.compile(
+    r"(?ai:https?://\S{0,300}?(?:reset|verif|confirm|invit|activat|unsubscribe|magic)\S{0,200})\Z"
+)
+
+
+def _is_in_link(text: str, end: int) -> bool:
+    """Whether a text ends in a link that is sent to be opened once: to reset, verify, confirm."""
+    start = max(0, end - 520)
+    word = text[start:end].rpartition(" ")[2].rpartition("\n")[2]
+    return "://" in word and _LINK.search(word) is not None
+
+
 def _locate_named(match: "re.Match[str]") -> tuple[int, int] | None:
     kind = classify_match(match.string, match.start())
     if kind is None:
+        return None
+    if kind in ("token", "secret") and _is_in_link(match.string, match.start()):
         return None
     if match["bare"] is None:
         is_quoted_name = match.string[match.end("closing") - 1] in "\"'`]"

@@ -158,8 +158,10 @@ class Redactor:
             items = cast("list[object]", value) if type(value) is list else [value]
             return self._collect_item_texts(items, texts)
         fields = cast("dict[str, object]", value)
-        if self._uses_patterns and not all(map(_is_harmless, fields)):
-            return False
+        if self._uses_patterns:
+            is_harmless = all(map(_is_harmless, fields))
+            if not is_harmless or _find_value_name(fields) is not None:
+                return False
         return self._collect_item_texts(chain.from_iterable(fields.items()), texts)
 
     def _collect_item_texts(self, items: Iterable[object], texts: list[str]) -> bool:
@@ -192,7 +194,11 @@ class Redactor:
 
     def _redact_fields(self, fields: Mapping[str, Json]) -> Json:
         names = [self.redact_text(name) for name in fields]
-        values = [self._redact(value, name) for name, value in fields.items()]
+        named = _find_value_name(fields)
+        values = [
+            self._redact(value, named if named and name in _VALUE_FIELDS else name)
+            for name, value in fields.items()
+        ]
         if _are_same(names, fields) and _are_same(values, fields.values()):
             return cast("Json", fields)
         return dict(zip(names, values, strict=True))
@@ -221,9 +227,11 @@ class Redactor:
         if isinstance(value, str):
             yield from self._iterate_text_secrets(value, name)
         elif isinstance(value, Mapping):
+            named = _find_value_name(value)
             for field, inner in value.items():
                 yield from self._iterate_secrets(field, None)
-                yield from self._iterate_secrets(inner, field)
+                is_value = named is not None and field in _VALUE_FIELDS
+                yield from self._iterate_secrets(inner, named if is_value else field)
         elif isinstance(value, list):
             for item in value:
                 yield from self._iterate_secrets(item, name)
@@ -241,6 +249,10 @@ class Redactor:
                 yield line[found.secret_start : found.secret_end]
 
 
+_NAME_FIELDS = ("name", "Name", "key", "Key", "variable")
+_VALUE_FIELDS = ("value", "Value")
+
+
 def _write_line(name: str, value: str) -> str:
     """Return the text of a field as patterns know it: behind its name if that is a header."""
     return f"{name}: {value}" if name.lower() in _HEADERS else value
@@ -254,6 +266,17 @@ def _can_be_registered(secret: str) -> bool:
 def _are_same(new: Iterable[object], old: Iterable[object]) -> bool:
     """Return whether two collections of the same length hold the same objects."""
     return all(one is other for one, other in zip(new, old, strict=True))
+
+
+def _find_value_name(fields: Mapping[str, object]) -> str | None:
+    """Return the name of the secret whose value another field holds: a name beside its value."""
+    if not any(field in fields for field in _VALUE_FIELDS):
+        return None
+    for field in _NAME_FIELDS:
+        name = fields.get(field)
+        if isinstance(name, str) and classify_name(name) is not None:
+            return name
+    return None
 
 
 def _is_harmless(name: str) -> bool:

@@ -121,6 +121,12 @@ class TurnHandle(Control, Generic[Item]):
             await handle.abort()
         return await self.result()
 
+    async def suspend(self) -> None:
+        """Stop the turn at once, if this process works on it, so that it can be resumed."""
+        handle = self._items.handle
+        if handle is not None:
+            await handle.suspend()
+
     def _start(self) -> asyncio.Task[Result[Any]]:
         if self._task is None:
             sending = self._send_message(self._items)

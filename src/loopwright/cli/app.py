@@ -16,15 +16,21 @@ from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_err
 from .inspect_runs import choose_runs, list_runs, show_run, verify_runs
 from .options import (
     Accepts,
+    Attachments,
+    EngineName,
     Journal,
     MaxConcurrency,
     NewRunId,
     OfEngine,
     OfStatus,
+    OwnThread,
     OwnVersion,
     Poll,
     Run,
+    Saga,
     SharedOptions,
+    SystemText,
+    TaskText,
     WithText,
     end,
     with_shared_options,
@@ -40,25 +46,6 @@ LinesOfJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print a line of JSON for each.")
 ]
 
-TaskText: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="QUESTION", help="The task; - reads it from standard input."
-    ),
-]
-Attachments: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FILE", help="An image or a document: a file or a URL. Repeatable."
-    ),
-]
-Saga: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--saga",
-        help="Undo the tool calls that can be undone unless the run completes.",
-    ),
-]
 Lease: TypeAlias = Annotated[
     float,
     typer.Option(
@@ -174,21 +161,12 @@ def engines(
 def run(
     context: typer.Context,
     question: TaskText,
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine",
-            "-e",
-            metavar="NAME",
-            help="The engine; see `loopwright engines`.",
-        ),
-    ] = "react",
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A system message.")
-    ] = None,
+    engine: EngineName = "react",
+    system: SystemText = None,
     attach: Attachments = None,
     run_id: NewRunId = None,
     saga: Saga = False,
+    thread: OwnThread = None,
     *,
     given: SharedOptions,
 ) -> None:
@@ -201,11 +179,12 @@ def run(
       loopwright run "Is it warmer in Paris or in London?" \\
           --provider openai:gpt-4.1-mini --tools my_tools:weather
       loopwright run - --engine tree-of-thoughts -o beam_width=3 <puzzle.txt >answer.txt
+      loopwright run "And tomorrow?" --thread ada --provider openai:gpt-4.1-mini
     \b
     Exit status: 0 completed, 1 failed, 2 wrong usage or configuration, 3 a limit was reached,
       4 stuck, 5 waiting for a decision, 6 aborted, 130 interrupted by Ctrl-C.
     """
-    task = Task(question, engine, system, tuple(attach or ()), run_id, saga)
+    task = Task(question, engine, system, tuple(attach or ()), run_id, saga, thread)
     interaction = given.interaction(context)
     end(context, lambda: start_run(task, given.chosen(), interaction))
 

@@ -26,6 +26,41 @@ Run: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="RUN", help="The id of the run; see `loopwright runs`."),
 ]
+TaskText: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUESTION", help="The task; - reads it from standard input."
+    ),
+]
+Attachments: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE", help="An image or a document: a file or a URL. Repeatable."
+    ),
+]
+Saga: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--saga",
+        help="Undo the tool calls that can be undone unless the run completes.",
+    ),
+]
+EngineName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--engine", "-e", metavar="NAME", help="The engine; see `loopwright engines`."
+    ),
+]
+SystemText: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="A system message.")
+]
+OwnThread: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="Continue the conversation of that id, or begin it: the journal keeps it.",
+    ),
+]
 NewRunId: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="ID", help="The id of the run; by default a new one."),

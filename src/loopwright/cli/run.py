@@ -13,13 +13,16 @@ from pydantic import BaseModel
 from .._kernel.control.commands import APPROVE, DENY
 from .._kernel.durability.fork import fork
 from .._kernel.session.services import Observer
+from ..agents.agent import AgentDefinition, define_agent
+from ..agents.turn_handle import TurnHandle
 from ..clock import SystemClock
 from ..engine import LoopEngine
-from ..errors import ConfigError, RunBusy
+from ..errors import ConfigError, RunBusy, ThreadBusy
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted, format_process
 from ..gates.base import Approver, Suspend
+from ..handle import RunHandle
 from ..journals.base import Journal
 from ..journals.memory import MemoryJournal
 from ..messages import Conversation
@@ -60,6 +63,7 @@ class Task:
     attachments: tuple[str, ...] = ()
     run_id: str | None = None
     saga: bool = False
+    thread: str | None = None
 
     def conversation(self) -> Conversation:
         """Return the conversation that the engine starts with."""
@@ -178,13 +182,7 @@ def start_run(task: Task, chosen: CommandOptions, interaction: Interaction) -> i
         )
 
         async def work() -> Result:
-            run = engine.start(
-                conversation,
-                run_id=task.run_id,
-                output=output,
-                saga=task.saga,
-                deltas=True,
-            )
+            run = open_run(task, conversation, engine, output)
             async with runtime, run as handle:
                 try:
                     async for item in handle:
@@ -194,8 +192,41 @@ def start_run(task: Task, chosen: CommandOptions, interaction: Interaction) -> i
                     await handle.suspend()
                     raise
 
-        result = watched.execute(work, journal)
+        try:
+            result = watched.execute(work, journal)
+        except ThreadBusy as busy:
+            raise _explain_blocked(busy, task.thread, chosen) from None
     return _report(result, watched.run_id, chosen, interaction, journal)
+
+
+def open_run(
+    task: Task, conversation: Conversation, engine: LoopEngine, output: type[Any] | None
+) -> RunHandle[Entry | Delta, Any] | TurnHandle[Entry | Delta]:
+    """Return the run of a task, or the turn of its thread; that has the system message as instructions."""
+    if task.thread is None:
+        return engine.start(
+            conversation, run_id=task.run_id, output=output, saga=task.saga, deltas=True
+        )
+    if task.run_id is not None:
+        raise ConfigError(
+            f"--run-id: a turn of a thread gets its id by itself, got {task.run_id!r}; leave it out"
+        )
+    nameless = AgentDefinition("", instructions=task.system or "")
+    agent = define_agent(engine.runtime, engine, nameless, {})
+    message = conversation.messages[-1]
+    return agent.thread(task.thread).start(
+        message.content, deltas=True, output=output, saga=task.saga, attachments=message.attachments,
+    )  # fmt: skip
+
+
+def _explain_blocked(
+    busy: ThreadBusy, thread: str | None, chosen: CommandOptions
+) -> ThreadBusy:
+    """Return the error that the last turn of a thread waits, with the command that resumes it."""
+    how = format_resume_command(busy.run_id, chosen)
+    return ThreadBusy(
+        f"thread {thread!r}: its last turn is {busy.status}: decide what it waits for, then resume it: {how} --provider ..."
+    )
 
 
 def resume_run(

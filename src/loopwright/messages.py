@@ -93,6 +93,7 @@ class Message(Encodable):
     behind it. `reasoning` is the assistant's thinking. `label` says how sensitive the text is, and
     `untrusted` whether any of it came from outside (where it is `None`, what tools and models wrote
     counts as if it did). Both last as long as the message, and are those of a `LabelledText`.
+    Of several user messages with one `slot` a model sees the newest alone, before the newest turn.
     """
 
     entry: ClassVar[EntryMark | None] = None
@@ -105,9 +106,12 @@ class Message(Encodable):
     reasoning: tuple[Reasoning, ...] = ()
     label: Label = dataclasses.field(default="public", compare=False, repr=False)
     untrusted: bool | None = dataclasses.field(default=None, compare=False, repr=False)
+    slot: str = dataclasses.field(default="", repr=False)
 
     def __post_init__(self) -> None:
         check_label(self.label)
+        if self.slot and self.role != "user":
+            raise ConfigError(f"slot: is for messages of the user, got role {self.role!r}")  # fmt: skip
         text = self.content
         if isinstance(text, LabelledText):
             untrusted = text.untrusted or self.untrusted
@@ -203,6 +207,8 @@ def encode_message(message: Message) -> bytes:
     if message.attachments or message.reasoning:
         fields.append([_identify(sent) for sent in message.attachments])
         fields.append([_list_reasoning_fields(one) for one in message.reasoning])
+    if message.slot:
+        fields.append({"slot": message.slot})
     try:
         return to_json(fields)
     except PydanticSerializationError as error:
@@ -405,16 +411,6 @@ class Conversation:
 
     def __repr__(self) -> str:
         return f"Conversation({list(self.messages)!r})"
-
-
-def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
-    """Whether a conversation is known to begin with the `length` messages of the one with that digest.
-
-    Only the last conversations that it grew from are known, so `False` says nothing.
-    """
-    begun = length, digest
-    is_same = begun == (len(conversation), conversation.digest)
-    return is_same or begun in conversation.grown_from
 
 
 def _build_result(observation: Observation) -> Message:

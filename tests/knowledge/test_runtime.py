@@ -113,8 +113,9 @@ async def test_a_model_reads_what_matches_as_fenced_text_of_no_part_of_the_talk(
     )
 
     [messages] = bodies(model)
-    assert messages[:2] == [("system", "Be brief."), ("user", "Where is my violin?")]
-    [(role, shown)] = messages[2:]
+    assert messages[0] == ("system", "Be brief.")
+    assert messages[2] == ("user", "Where is my violin?")
+    role, shown = messages[1]
     assert role == "user"
     assert 'begins: data from "knowledge"' in shown
     assert "- Ada keeps her violin in the attic. (fact)" in shown

@@ -214,7 +214,7 @@ async def test_run_that_began_before_is_cut_by_the_rules_of_then() -> None:
 
 
 async def test_log_says_each_time_how_much_was_left_out() -> None:
-    result, _, runtime = await run(looks(12), 1_000)
+    result, _, runtime = await run(looks(20), 2_000)
 
     lines = [
         entry.event.summary()
@@ -314,9 +314,9 @@ async def test_of_2000_random_cuts_none_parts_a_call_or_loses_the_task() -> None
 
 @pytest.mark.parametrize("name", ["masking", "window"])
 async def test_policies_have_names_for_runtime_and_agent(name: str) -> None:
-    provider = ScriptedProvider([*looks(12), "done"])
+    provider = ScriptedProvider([*looks(20), "done"])
     runtime = runtime_of(provider, 100_000)
-    limits = Limits(context_tokens=1_000)
+    limits = Limits(context_tokens=2_000)
     agent = runtime.agent("looker", limits=limits, context=name)
 
     result = await agent.run("The task.")

@@ -86,7 +86,7 @@ async def test_view_of_a_policy_is_what_the_model_reads() -> None:
 
     sent = provider.requests[-1].conversation
     assert [m.content for m in sent][:2] == ["The task.", NOTE.content]
-    assert texts(sent)[2:] == ["", "2 x", "", "3 x"]
+    assert texts(sent)[2:] == ["", "2 x", "[Wh", "", "3 x"]
     assert len(result.conversation) == 10, "what is kept stays whole"
 
 
@@ -206,7 +206,7 @@ async def test_too_long_a_request_gives_the_policy_half_of_its_room() -> None:
     result, provider, runtime = await run(*script, context=Halving())
 
     assert result.answer == "done"
-    assert len(provider.requests[-1].conversation) == 4
+    assert len(provider.requests[-1].conversation) == 5
     assert given[4] < given[3]
     changed = [
         entry.event

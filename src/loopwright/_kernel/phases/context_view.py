@@ -1,7 +1,7 @@
 """Select what of a conversation a model call sends, by the context policy, and keep it for the next call."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -14,11 +14,14 @@ from ...providers.context.tokens import TokenMeter, encode_tool
 from ...security.spotlighting import fence
 from ...tools.recall import recall
 from ...tools.registry import ToolRegistry
-from ..session.recent_views import Shown
+from ..session.recent_views import Shown, has_grown_from
 from ..session.session import Session
+from .pinned_block import write_pinned_block
 from .result_masks import ResultMasks
 
 M = TypeVar("M", bound=BaseModel)
+PINNED_SHARE = 16
+"""The part of the room that the pinned block may have beside the task: one of so many."""
 
 
 class AskModel(Protocol):
@@ -112,45 +115,113 @@ class ContextViews:
         """Whether the model can be offered to read again what is left out."""
 
     async def select(
-        self, conversation: Conversation, room: Room, refused: Shown | None = None
+        self,
+        conversation: Conversation,
+        room: Room,
+        beside: tuple[Message, ...] = (),
+        refused: Shown | None = None,
     ) -> Shown:
-        """Return what to send of a conversation; `refused` is what was too long."""
-        views = self._session.views
+        """Return what to send of a conversation; `refused` is what was too long.
+
+        The messages `beside` it stand before its newest turn.
+        """
         masks = ResultMasks(self._session, conversation, self.can_recall)
-        earlier = refused or views.find(self._path, conversation)
+        earlier = refused or self._session.views.find(self._path, conversation)
         if earlier is None:
-            earlier = self._restore(conversation, masks)
+            earlier = self._restore(masks)
+        slots = _find_slots(conversation, earlier)
+        tail = (*slots.values(), *beside)
+        pinned: tuple[Message, ...] = ()
+        if earlier is not None and (refused or earlier.view.is_cut):
+            pinned = self._pin_again(conversation, earlier, room)
+        aids = (*tail, *pinned)
+        left = room.subtract(sum(map(estimate_size, aids)))
+        if pinned and self.can_recall:
+            left = left.subtract(len(recall.spec.encoded(encode_tool)))
         previous = None if earlier is None else earlier.view
-        if self.can_recall and previous is not None and previous.is_cut:
-            room = room.subtract(len(recall.spec.encoded(encode_tool)))
-        at = CallContext(conversation, previous, self._ask, room, self._meter, masks)
+        at = CallContext(conversation, previous, self._ask, left, self._meter, masks)
         view = await self._policy.view(at)
-        shown = _show(view, masks, earlier)
-        views.keep(self._path, shown)
+        history = _render(view, masks, earlier, slots)
+        if not view.is_cut:
+            aids = tail
+        elif not pinned:
+            aids = (*tail, self._pin(history.messages, room))
+        sent = _insert(history, aids, earlier)
+        sized = dataclasses.replace(view, size=history.size)
+        shown = Shown(conversation.digest, sized, history, slots, sent)
+        self._session.views.keep(self._path, shown)
         return shown
 
-    def _restore(self, conversation: Conversation, masks: ResultMasks) -> Shown | None:
+    def _pin(self, messages: Sequence[Message], room: Room) -> Message:
+        limit = room.size // PINNED_SHARE
+        return write_pinned_block(self._session, self._path, messages, limit)
+
+    def _pin_again(
+        self, conversation: Conversation, earlier: Shown, room: Room
+    ) -> tuple[Message, ...]:
+        """Return the pinned block, for a conversation that does not fit."""
+        new = conversation.messages[earlier.view.length :]
+        return (self._pin((*earlier.history.messages, *new), room),)
+
+    def _restore(self, masks: ResultMasks) -> Shown | None:
         """Return what the last call of an earlier process showed, if this one continues it."""
-        view = self._session.views.restore(self._path, conversation)
-        return None if view is None else _show(view, masks, None)
+        view = self._session.views.restore(self._path, masks.conversation)
+        if view is None:
+            return None
+        shown = masks.conversation.messages[: view.length]
+        slots = {one.slot: one for one in shown if one.slot}
+        history = _render(view, masks, None, slots)
+        sized = dataclasses.replace(view, size=history.size)
+        return Shown(b"", sized, history, slots, history)
 
 
-def _show(view: View, masks: ResultMasks, earlier: Shown | None) -> Shown:
-    """Return a view with its messages and its size."""
-    rendered = _render(view, masks, earlier)
-    sized = dataclasses.replace(view, size=rendered.size)
-    return Shown(masks.conversation.digest, sized, rendered)
+def _find_slots(
+    conversation: Conversation, earlier: Shown | None
+) -> Mapping[str, Message]:
+    """Return the newest message of each slot."""
+    known: Mapping[str, Message] = {} if earlier is None else earlier.slots
+    start = 0 if earlier is None else earlier.view.length
+    new = {one.slot: one for one in conversation.messages[start:] if one.slot}
+    return {**known, **new} if new else known
 
 
-def _render(view: View, masks: ResultMasks, earlier: Shown | None) -> Conversation:
+def _insert(
+    history: Conversation, tail: tuple[Message, ...], earlier: Shown | None
+) -> Conversation:
+    """Return a history with messages before its newest turn."""
+    messages = history.messages
+    if not tail or not messages:
+        return history.add(*tail)
+    start = len(messages) - 1
+    while start and messages[start].role == "tool":
+        start -= 1
+    head = Conversation()
+    if earlier is not None and len(earlier.history) <= start:
+        before = earlier.history
+        if has_grown_from(history, len(before), before.digest):
+            head = before
+    head = head.add(*messages[len(head) : start])
+    return head.add(*tail, *messages[start:])
+
+
+def _render(
+    view: View,
+    masks: ResultMasks,
+    earlier: Shown | None,
+    slots: Mapping[str, Message],
+) -> Conversation:
     """Return the messages of a view; those that an earlier one has are not put together again."""
     conversation = masks.conversation
     if view.replacement is not None:
-        return view.replacement
-    if view.is_whole and view.length == len(conversation):
+        return _without_slots(view.replacement, slots)
+    is_all = view.is_whole and view.length == len(conversation)
+    if is_all and not slots:
         return conversation
     if earlier is not None and view == earlier.view.extend(conversation):
-        return earlier.conversation.add(*conversation.messages[earlier.view.length :])
+        new = conversation.messages[earlier.view.length :]
+        return earlier.history.add(*(one for one in new if not one.slot))
+    if is_all:
+        return _without_slots(conversation, slots)
     try:
         rendered = Conversation(_list_messages(view, masks))
     except (PhaseError, IndexError) as error:
@@ -158,7 +229,18 @@ def _render(view: View, masks: ResultMasks, earlier: Shown | None) -> Conversati
             f"context: the policy returned a view without whole turns: {error}; keep a call with its results"
         ) from None
     label, untrusted = conversation.label, conversation.untrusted
-    return rendered.with_provenance(label, untrusted=untrusted)
+    rendered = rendered.with_provenance(label, untrusted=untrusted)
+    return _without_slots(rendered, slots)
+
+
+def _without_slots(
+    conversation: Conversation, slots: Mapping[str, Message]
+) -> Conversation:
+    """Return a conversation without the messages that have a slot."""
+    if not slots:
+        return conversation
+    kept = (one for one in conversation.messages if not one.slot)
+    return Conversation().add(*kept)
 
 
 def _list_messages(view: View, masks: ResultMasks) -> list[Message]:

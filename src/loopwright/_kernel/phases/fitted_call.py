@@ -9,7 +9,7 @@ from ...errors import ContextTooLong, ProviderError, format_error
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...limits import MIN_OUTPUT, OpenCall
-from ...messages import Completion, Conversation
+from ...messages import Completion, Conversation, Message
 from ...providers.base import Capabilities, CountingProvider, Provider, Request
 from ...providers.context.tokens import (
     BYTES_PER_TOKEN,
@@ -45,6 +45,7 @@ class FittedCall:
 
     Args:
         request: what is asked; its tools are left out of a conversation that neither may nor does call any.
+        beside: messages that stand before the newest turn for this call alone.
     """
 
     _shown: Shown
@@ -59,9 +60,10 @@ class FittedCall:
         request: Request,
         sent: SentRequest,
         views: ContextViews,
+        beside: tuple[Message, ...] = (),
     ) -> None:
         self._session, self._services, self._key = session, services, key
-        self._sent, self._views = sent, views
+        self._sent, self._views, self._beside = sent, views, beside
         self._provider, self._request = provider, request
         self._meter = services.token_meter(provider)
         self._failed = 0
@@ -159,7 +161,7 @@ class FittedCall:
         self, asked: Conversation, room: Room, refused: Shown | None = None
     ) -> Conversation:
         """Return what the context policy sends of a conversation."""
-        self._shown = await self._views.select(asked, room, refused)
+        self._shown = await self._views.select(asked, room, self._beside, refused)
         return self._shown.conversation
 
     async def _count(self, provider: CountingProvider, request: Request) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from pydantic_core import PydanticSerializationError
@@ -28,7 +28,6 @@ from ...messages import (
     mark_entry,
 )
 from ...providers.base import (
-    OutputSchema,
     Provider,
     Request,
     Sampling,
@@ -50,68 +49,11 @@ from .context_view import AskModel, ContextViews
 from .fitted_call import FittedCall
 from .knowledge import Recalled, recall
 from .offers import Offers
+from .question import Asked as Asked
+from .question import Begun as Begun
+from .question import Question as Question
+from .question import Reply as Reply
 from .sent_request import SentRequest
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """What an engine wants to know from a model; `into` names the type of the reply."""
-
-    verb: str
-    conversation: Conversation
-    tools: bool = False
-    into: str = ""
-    schema: OutputSchema | None = None
-    sampling: Sampling = Sampling()
-    provider: Provider | None = None
-    reserved: bool = False
-    purpose: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Reply:
-    """A model's reply, the key of its effect, and the messages that the runtime added to the question.
-
-    `commands` are the numbers of the commands whose texts are among those messages.
-    """
-
-    key: str
-    completion: Completion
-    delivered: tuple[Message, ...]
-    commands: tuple[int, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Begun:
-    """Model calls for one question with their intents, and the tools that the provider may run.
-
-    The intents of the calls `known` are recorded; the others are recorded with what is sent.
-    """
-
-    intents: Mapping[str, ModelRequested]
-    question: Question
-    offers: tuple[ProviderTool, ...] = ()
-    known: frozenset[str] = frozenset()
-
-    def select(self, keys: Iterable[str]) -> "Begun":
-        """Return those of some keys."""
-        chosen = {key: self.intents[key] for key in keys}
-        return dataclasses.replace(self, intents=chosen)
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """A question as it is put: with the messages that the runtime adds, in which turn, and by which commands.
-
-    One of a context policy `covers` so many messages.
-    """
-
-    question: Question
-    delivered: tuple[Message, ...]
-    iteration: int
-    commands: tuple[int, ...]
-    covers: int = 0
-
 
 SettleForContext: TypeAlias = Callable[[str, Question, int], Awaitable[Reply]]
 """Returns the reply to a question of the context policy about so many messages, at a key."""
@@ -325,12 +267,16 @@ class Inference:
         session, question, intents = self._session, begun.question, begun.intents
         keys, before = [*intents], session.active.seconds()
         delivered = intents[keys[0]].delivered
-        asked = question.conversation.add(*delivered)
+        # What is for this call alone stands before the newest turn, and later calls do not continue it.
+        is_early = session.revision < 3
+        beside = () if is_early else tuple(m for m in delivered if m.origin == "memory")
+        kept = (one for one in delivered if one not in beside)
+        asked = question.conversation.add(*kept)
         asked = self._usage.instructed.lead(asked)
         sent = SentRequest(session, intents, begun.known)
         try:
             try:
-                completions = await self._call(begun, sent).complete(asked)
+                completions = await self._call(begun, sent, beside).complete(asked)
             except BaseException:
                 sent.ensure_recorded()
                 raise
@@ -378,7 +324,9 @@ class Inference:
             return 1
         return provider.capabilities.max_samples
 
-    def _call(self, begun: Begun, sent: SentRequest) -> FittedCall:
+    def _call(
+        self, begun: Begun, sent: SentRequest, beside: tuple[Message, ...]
+    ) -> FittedCall:
         question, keys = begun.question, [*begun.intents]
         provider, limits = self.provider_of(question), self._services.limits
         sampling = question.sampling
@@ -407,7 +355,14 @@ class Inference:
             self._session, self._services.tools, policy, keys[0], meter, ask
         )
         return FittedCall(
-            self._session, self._services, keys[0], provider, request, sent, views
+            self._session,
+            self._services,
+            keys[0],
+            provider,
+            request,
+            sent,
+            views,
+            beside,
         )
 
     def _record_reply(

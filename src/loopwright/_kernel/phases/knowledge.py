@@ -61,7 +61,7 @@ async def recall(
     label = session.sensitivity.classify(text, highest(item.label for item in items))
     untrusted = any(item.untrusted for item in items)
     message = Message(
-        "user", f"{INTRODUCTION}\n{shown}", origin="memory", label=label, untrusted=untrusted
+        "user", f"{INTRODUCTION}\n{shown}", origin="memory", label=label, untrusted=untrusted, slot="knowledge"
     )  # fmt: skip
     return Recalled((message,), label, untrusted)
 

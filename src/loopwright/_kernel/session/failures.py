@@ -1,6 +1,7 @@
 """The calls of a run that did not succeed, which models are to remember longest."""
 
 import dataclasses
+import itertools
 
 from ...events.effects import ToolFinished
 
@@ -28,6 +29,12 @@ class Failures:
         if finished.status in FAILED:
             text = " ".join(finished.content[: 2 * MAX_TEXT].split())
             self._by_key[key] = Failure(finished.tool, text[:MAX_TEXT])
+
+    def list_newest(self, count: int) -> list[Failure]:
+        """Return the newest failures, each once, the oldest of them first."""
+        recent = itertools.islice(reversed(self._by_key.values()), 4 * count)
+        newest = list(dict.fromkeys(recent))[:count]
+        return newest[::-1]
 
     def __contains__(self, key: object) -> bool:
         return key in self._by_key

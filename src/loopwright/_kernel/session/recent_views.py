@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 
 from pydantic import TypeAdapter
 
@@ -10,7 +11,6 @@ from ...messages import (
     Conversation,
     Message,
     encode_message,
-    has_grown_from,
 )
 from ...providers.context.base import View
 from ..durability.requests import RecordedRequests
@@ -20,12 +20,32 @@ MAX_KEPT = 4
 _MESSAGE = TypeAdapter(Message)
 
 
+def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
+    """Whether a conversation is known to begin with the `length` messages of the one with that digest.
+
+    Only the last conversations that it grew from are known, so `False` says nothing.
+    """
+    begun = length, digest
+    is_same = begun == (len(conversation), conversation.digest)
+    return is_same or begun in conversation.grown_from
+
+
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What a model call sent of a conversation, whose digest is that; `conversation` is the view with its messages."""
+    """What a model call sends of a conversation, whose digest is that.
+
+    Args:
+        digest: that of the conversation.
+        view: which part of it is sent.
+        history: the messages of the view, without those that have a slot.
+        slots: the newest message of each slot.
+        conversation: what is sent: the history, with what stands before its newest turn.
+    """
 
     digest: bytes
     view: View
+    history: Conversation
+    slots: Mapping[str, Message]
     conversation: Conversation
 
 

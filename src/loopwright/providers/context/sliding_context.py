@@ -77,7 +77,7 @@ def find_required(turns: list[list[Message]]) -> set[int]:
     """
     first = [turn[0] for turn in turns]
     systems = [i for i, message in enumerate(first) if message.role == "system"]
-    users = [i for i, message in enumerate(first) if message.role == "user"]
+    users = [i for i, one in enumerate(first) if one.role == "user" and not one.slot]
     tasks = [i for i in users if first[i].origin == "caller"]
     newest = range(len(turns))[-1:]
     return {*systems, *(tasks[-1:] or users[:1]), *newest}

@@ -133,6 +133,8 @@ def drop_messages(at: ContextView, view: View, indexes: set[int], size: int) -> 
     """Return a view without the messages at some indexes, with a note that says so."""
     if not indexes:
         return view
+    messages, newest = at.conversation.messages, max(indexes)
+    indexes = indexes | {i for i in view.indexes if messages[i].slot and i < newest}
     kept = [index for index in view.indexes if index not in indexes]
     masked = tuple(index for index in view.masked if index not in indexes)
     shortened = tuple(one for one in view.shortened if one[0] not in indexes)
@@ -175,10 +177,10 @@ def measure(messages: Iterable[Message]) -> int:
 
 
 def list_shown_turns(at: ContextView, view: View) -> list[range]:
-    """Return the turns of a view as rows of indexes."""
+    """Return the turns of a view as rows of indexes; messages with a slot are of no turn."""
     messages = at.conversation.messages
     rows = (index_turns(messages[start:stop], start) for start, stop in view.spans)
-    return [turn for row in rows for turn in row]
+    return [turn for row in rows for turn in row if not messages[turn.start].slot]
 
 
 def list_sent(at: ContextView, view: View, indexes: Iterable[int]) -> Iterator[Message]:

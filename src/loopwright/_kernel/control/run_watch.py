@@ -72,9 +72,16 @@ class RunWatch(Generic[Item]):
         if self._subscription is not None:
             self._subscription.close()
 
-    async def __aenter__(self) -> Self:
-        """Enter a context that ends the watch."""
+    async def open(self) -> Self:
+        """Read what is recorded, so that errors of the arguments come before the first item; return itself."""
+        news = self._subscribe()
+        if self._last is None and news.is_stale:
+            await self._read(news)
         return self
+
+    async def __aenter__(self) -> Self:
+        """Open the watch in a context that ends it."""
+        return await self.open()
 
     async def __aexit__(
         self,

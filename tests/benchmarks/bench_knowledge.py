@@ -1,18 +1,28 @@
-"""Time searches in 100,000 items of knowledge: `python tests/benchmarks/bench_knowledge.py [ITEMS]`."""
+"""Time searches in 100,000 items of knowledge, by words and, with a number of DIMENSIONS, by vectors too.
+
+    python tests/benchmarks/bench_knowledge.py [ITEMS [DIMENSIONS]]
+
+The vectors are random, so that no model's time is measured.
+"""
 
 import asyncio
 import itertools
+import os
 import random
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loopwright.knowledge import Remembered, SQLiteKnowledge
 from loopwright.knowledge.sqlite.items import Items
+from loopwright.knowledge.sqlite.vectors import load_numpy
 
 ITEMS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+DIMENSIONS = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 SEARCHES = 300
 SOURCE = random.Random(1)
 WORDS = [
@@ -26,25 +36,46 @@ FREQUENCIES = list(itertools.accumulate(1 / (rank + 3) for rank in range(len(WOR
 """As in a language: the second word is about half as frequent as the first."""
 
 
+class RandomEmbedder:
+    """Gives each text a random vector."""
+
+    name, dimensions = "random", DIMENSIONS
+
+    def __init__(self) -> None:
+        self._source = load_numpy().random.default_rng(1)
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        return [self.draw() for _ in texts]
+
+    def draw(self) -> Any:
+        drawn = self._source.standard_normal(DIMENSIONS).astype("float32")
+        return drawn / load_numpy().linalg.norm(drawn)
+
+
 def make_text(words: int) -> str:
     return " ".join(SOURCE.choices(WORDS, cum_weights=FREQUENCIES, k=words))
 
 
-def fill(store: SQLiteKnowledge) -> None:
+def fill(store: SQLiteKnowledge, embedder: RandomEmbedder | None) -> None:
     """Store half of the items in one scope, and the others in fifty, in one transaction."""
 
-    def work(cursor: object) -> None:
-        items = Items(cursor)  # type: ignore[arg-type]
+    def work(cursor: Any) -> None:
+        items, vectors = Items(cursor), store._vectors
         for number in range(ITEMS):
             scope = "acme" if number % 2 else f"tenant{number % 100}"
             text, run = make_text(SOURCE.randint(8, 30)), f"run{number // 20}"
             item = Remembered(text, scope=scope, source_run=run)
-            items.store(item, str(number), 0.0)
+            _, place = items.store(item, str(number), 0.0)
+            if embedder is not None and vectors is not None:
+                vectors.add(cursor, place, embedder.draw())
 
     store._write(work)
 
 
 async def measure(store: SQLiteKnowledge) -> None:
+    began = time.perf_counter()
+    await store.search(make_text(5), scope="acme", threshold=0.1)
+    print(f"first    {time.perf_counter() - began:.2f} s")
     took, used = list[float](), list[float]()
     for _ in range(SEARCHES):
         query = make_text(SOURCE.randint(3, 25))
@@ -64,9 +95,12 @@ async def measure(store: SQLiteKnowledge) -> None:
 
 
 async def main() -> None:
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"{ITEMS:,} items, {DIMENSIONS} dimensions; load of the machine {load}")
     with tempfile.TemporaryDirectory() as folder:
-        store = SQLiteKnowledge(Path(folder) / "memory.db")
-        fill(store)
+        embedder = RandomEmbedder() if DIMENSIONS else None
+        store = SQLiteKnowledge(Path(folder) / "memory.db", embedder=embedder)
+        fill(store, embedder)
         await measure(store)
         await store.close()
 

@@ -49,6 +49,7 @@ WITHOUT: dict[
     "console": "import loopwright.console.app",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
     "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",
+    "vectors": "from loopwright.knowledge.sqlite.vectors import load_numpy; load_numpy()",
     "yaml": "from loopwright.parsing.yaml_text import read_yaml; read_yaml('a: 1')",
 }
 

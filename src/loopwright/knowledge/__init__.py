@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .base import Embedder as Embedder
     from .base import Forget as Forget
     from .base import Knowledge as Knowledge
     from .base import Remembered as Remembered
@@ -21,6 +22,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             ".base": (
+                "Embedder",
                 "Forget",
                 "Knowledge",
                 "Remembered",

@@ -150,6 +150,28 @@ class Knowledge(Protocol):
         ...
 
 
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors whose cosine says how alike they are; one wire call or computation, no retries.
+
+    `name` says which model and version it is: vectors of two names cannot be compared, so a store keeps to one.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model and its version."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """The length of every vector."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Return one vector of `dimensions` numbers for each text, in order."""
+        ...
+
+
 def check_search(limit: object, threshold: object) -> None:
     """Raise `ConfigError` for an invalid limit or threshold of a search."""
     is_count = isinstance(limit, int) and not isinstance(limit, bool)

@@ -6,6 +6,7 @@ import os
 import random
 import sqlite3
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from fault_sizes import figure, sized
 from loopwright import ConfigError
 from loopwright.errors import KnowledgeError
-from loopwright.knowledge import MemoryKnowledge, Remembered, SQLiteKnowledge
+from loopwright.knowledge import Forget, MemoryKnowledge, Remembered, SQLiteKnowledge
+from loopwright.knowledge.sqlite.items import Items
 from loopwright.testing import FakeClock
 from loopwright.testing.contracts.knowledge import check_history
 
@@ -114,6 +116,51 @@ async def test_what_is_forgotten_is_in_no_byte_of_the_files(tmp_path: Path) -> N
     assert b"ordinary text 7" in bytes_of(tmp_path)
 
 
+async def test_no_copy_is_left_of_rows_that_sqlite_moved_between_pages(
+    tmp_path: Path,
+) -> None:
+    store, source = SQLiteKnowledge(tmp_path / "k.db"), random.Random(1)
+    store._read(lambda cursor: cursor.execute("PRAGMA synchronous = OFF").fetchone())
+    held, gone = list[str](), list[str]()
+    for number in range(2_000):
+        word = f"q{source.getrandbits(48):012x}"
+        kind = source.choice(("entity", "episode", "preference"))
+        text, run = f"of {word} and more text here {number}", f"r{number}"
+        scope, topic = f"u{number // 15}", f"ms {word}"
+        item = Remembered(text, kind, topic, source_run=run, scope=scope)
+        store._write(_store(item))
+        held.append(word)
+        if source.random() < 0.5:
+            gone.append(held.pop(source.randrange(len(held))))
+            store._write(_forget(f"ms {gone[-1]}"))
+    await store.forget(topic=f"ms {held[0]}")  # the others went by the same statements
+    left = bytes_of(tmp_path)
+    await store.close()
+
+    assert len(gone) > 900
+    assert [word for word in gone if word.encode() in left] == []
+
+
+def _store(item: Remembered) -> Callable[[sqlite3.Cursor], object]:
+    return lambda cursor: Items(cursor).store(item, item.topic, 0.0)
+
+
+def _forget(topic: str) -> Callable[[sqlite3.Cursor], object]:
+    return lambda cursor: Items(cursor).forget(Forget(topic=topic))
+
+
+async def test_a_store_forgets_more_often_than_its_index_may_have_levels() -> None:
+    store = MemoryKnowledge()
+    for number in range(1_300):
+        item = fact(f"of meadow{number}", topic=f"t{number}")
+        await asyncio.to_thread(store._write, _store(item))
+    for number in range(1_200):
+        await asyncio.to_thread(store._write, _forget(f"t{number}"))
+
+    assert await found(store, "meadow1250") == ["of meadow1250"]
+    assert await found(store, "meadow7") == []
+
+
 @pytest.mark.timeout(sized(120, 7200))
 async def test_random_histories_leave_nothing_in_any_way(tmp_path: Path) -> None:
     count = 0
@@ -153,7 +200,7 @@ async def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     connection.close()
 
     with pytest.raises(
-        KnowledgeError, match="has format 9, this version reads format 1"
+        KnowledgeError, match="has format 9, this version reads formats up to 2"
     ):
         await SQLiteKnowledge(path).search("x", scope="acme")
 

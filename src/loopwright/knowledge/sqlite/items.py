@@ -10,6 +10,8 @@ from ...labels import Label, highest
 from ..base import Forget, Remembered
 
 COLUMNS = "id, text, kind, topic, score, label, untrusted, source_run, source_key, valid_from, valid_to, scope"
+MAX_LEVELS = 100
+"""Levels of the index of words after which it is built anew; below 128, they are byte 4 of its structure record."""
 INSERT = f"INSERT INTO items ({COLUMNS}, digest) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - constants
 
 
@@ -65,6 +67,13 @@ class Items:
         self._cursor.execute("INSERT INTO keys VALUES (?, ?)", (hashed, id))
         return id, number
 
+    def has_key(self, key: str) -> bool:
+        """Return whether something was stored under a key before."""
+        found = self._cursor.execute(
+            "SELECT 1 FROM keys WHERE key_hash = ?", (hash_key(key),)
+        )
+        return found.fetchone() is not None
+
     def _find_same(self, item: Remembered) -> str:
         """Return the id of the same item, now as sensitive and untrusted as both; empty if there is none."""
         found = self._cursor.execute(
@@ -109,10 +118,13 @@ class Items:
             self._cursor.execute(
                 "UPDATE items SET valid_to = ? WHERE number = ?", (now, number)
             )
-            self._remove_words(number)
+            self._remove_from_search(number)
 
-    def _remove_words(self, number: int) -> None:
+    def _remove_from_search(self, number: int) -> None:
+        """Remove an item from what searches look into."""
         self._cursor.execute("DELETE FROM words WHERE rowid = ?", (number,))
+        self._cursor.execute("DELETE FROM vectors WHERE number = ?", (number,))
+        self._cursor.execute("DELETE FROM codes WHERE number = ?", (number,))
 
     def history(self, id: str) -> list[Remembered]:
         """Return all versions of an item, the oldest first."""
@@ -130,13 +142,23 @@ class Items:
             values,
         ).fetchall()
         for number, id in numbers:
-            self._remove_words(number)
+            self._remove_from_search(number)
             self._cursor.execute("DELETE FROM items WHERE number = ?", (number,))
             self._cursor.execute("UPDATE keys SET id = '' WHERE id = ?", (id,))
         if numbers:
-            # FTS5 only marks words as deleted; merging its segments into one removes them.
-            self._cursor.execute("INSERT INTO words (words) VALUES ('optimize')")
+            self._merge_index()
         return len(numbers)
+
+    def _merge_index(self) -> None:
+        """Remove deleted words from the index: FTS5 only marks them until its segments are merged into one.
+
+        Each merge adds a level, and an index with 2,000 of them cannot be read any more: a new one has few.
+        """
+        (structure,) = self._cursor.execute(
+            "SELECT block FROM words_data WHERE id = 10"
+        ).fetchone()
+        way = "rebuild" if structure[4] >= MAX_LEVELS else "optimize"
+        self._cursor.execute("INSERT INTO words (words) VALUES (?)", (way,))
 
 
 _VERSIONS = """SELECT other.number FROM items AS one JOIN items AS other

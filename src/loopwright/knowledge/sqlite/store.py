@@ -8,15 +8,17 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Generator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, KnowledgeError
-from ..base import Forget, Remembered, check_scope, check_search
+from ..base import Embedder, Forget, Remembered, check_scope, check_search
+from .fusion import fuse
 from .items import Items
 from .search import Counts, Query, WordSearch
 from .stemmer import shared_stemmer
-from .tables import prepare
+from .tables import check_made_by, prepare
+from .vectors import Vectors
 
 T = TypeVar("T")
 MEMORY = ":memory:"
@@ -33,6 +35,8 @@ class SQLiteKnowledge:
         shared: whether items may be stored and found without a scope. Such items are found in every scope.
         busy_timeout: seconds to wait for another process that writes.
         clock: the source of time, for tests.
+        embedder: makes vectors of texts, by which they are searched too, needs NumPy. A file keeps to one embedder.
+        unrelated: the cosine of texts that have nothing in common, by that embedder; it is a score of 0.
     """
 
     def __init__(
@@ -42,12 +46,15 @@ class SQLiteKnowledge:
         shared: bool = False,
         busy_timeout: float = 5.0,
         clock: Clock | None = None,
+        embedder: Embedder | None = None,
+        unrelated: float = 0.2,
     ) -> None:
         self._name = os.fspath(path)
         self._shared, self._busy_timeout = shared, busy_timeout
         self._clock = clock or SystemClock()
         self._lock, self._counts = threading.Lock(), Counts()
         self._connection: sqlite3.Connection | None = None
+        self._vectors = None if embedder is None else Vectors(embedder, unrelated)
         self._process, self._is_closed = os.getpid(), False
         if self._name != MEMORY:
             self._name = str(_resolve(self._name))
@@ -66,8 +73,9 @@ class SQLiteKnowledge:
         scope = check_scope(scope, shared=self._shared)
         scopes = (scope, "") if self._shared and scope else (scope,)
         asked = Query(str(query), frozenset(kinds), limit, threshold, scopes)
+        vector = await self._embed(asked.text) if asked.text.strip() else None
         return await asyncio.to_thread(
-            self._read, lambda cursor: _search(cursor, asked, self._counts)
+            self._read, lambda cursor: self._find(cursor, asked, vector)
         )
 
     async def store(self, item: Remembered, *, key: str) -> str:
@@ -78,10 +86,10 @@ class SQLiteKnowledge:
             )
         scope = check_scope(item.scope, shared=self._shared)
         item, now = dataclasses.replace(item, scope=scope), self._clock.wall()
-        stored = await asyncio.to_thread(
-            self._write, lambda cursor: Items(cursor).store(item, key, now)
+        vector = await self._embed_new(item, key)
+        return await asyncio.to_thread(
+            self._write, lambda cursor: self._keep(cursor, item, key, now, vector)
         )
-        return stored[0]
 
     async def forget(
         self,
@@ -106,22 +114,65 @@ class SQLiteKnowledge:
         """Close the file; the store can be used no more."""
         await asyncio.to_thread(self._close)
 
+    async def _embed(self, text: str) -> Any:
+        """Return the vector of a text, `None` without an embedder."""
+        return None if self._vectors is None else await self._vectors.embed(text)
+
+    async def _embed_new(self, item: Remembered, key: str) -> Any:
+        """Return the vector of an item that is to be stored, `None` for one that is not searched or is there."""
+        if self._vectors is None or item.valid_to is not None:
+            return None
+        is_known = await asyncio.to_thread(
+            self._read, lambda cursor: Items(cursor).has_key(key)
+        )
+        return None if is_known else await self._embed(item.text)
+
     # --- in a thread ---
+
+    def _find(
+        self, cursor: sqlite3.Cursor, query: Query, vector: Any
+    ) -> list[Remembered]:
+        lists = [WordSearch(cursor, shared_stemmer(), self._counts).search(query)]
+        if self._vectors is not None and vector is not None:
+            lists.append(self._vectors.search(cursor, query, vector))
+        return [
+            dataclasses.replace(one.item, score=round(min(one.score, 1.0), 4))
+            for one in fuse(lists, query.threshold)
+        ][: query.limit]
+
+    def _keep(
+        self,
+        cursor: sqlite3.Cursor,
+        item: Remembered,
+        key: str,
+        now: float,
+        vector: Any,
+    ) -> str:
+        id, number = Items(cursor).store(item, key, now)
+        if number and self._vectors is not None and vector is not None:
+            self._vectors.add(cursor, number, vector)
+        return id
 
     def _forget(self, where: Forget) -> int:
         count = self._write(lambda cursor: Items(cursor).forget(where))
-        if count:
-            self._empty_log()
+        if count and self._name != MEMORY:
+            self._rewrite()
+        if self._vectors is not None:
+            self._vectors.reset()
         return count
 
-    def _empty_log(self) -> None:
-        """Cut the write-ahead log to nothing, since it may hold what was forgotten."""
+    def _rewrite(self) -> None:
+        """Rewrite the file without what was forgotten, and cut its write-ahead log to nothing.
 
-        def empty(cursor: sqlite3.Cursor) -> int:
+        Deleted rows are overwritten, and SQLite leaves copies of rows that it once moved to other pages.
+        """
+
+        def work(cursor: sqlite3.Cursor) -> int:
+            cursor.execute("VACUUM")
             (is_busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return int(is_busy)
 
-        if self._name != MEMORY and self._read(empty):
+        if self._read(work):
             raise KnowledgeError(
                 f"knowledge {self._name!r}: the items are forgotten, but another process reads the file, so its "
                 "write-ahead log still holds them; forget anything once more when it has ended"
@@ -168,6 +219,8 @@ class SQLiteKnowledge:
         )  # fmt: skip
         try:
             prepare(connection, self._name)
+            made_by = "" if self._vectors is None else self._vectors.made_by
+            check_made_by(connection, self._name, made_by)
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             connection.execute("PRAGMA secure_delete = ON").fetchone()
             connection.execute("PRAGMA synchronous = FULL")
@@ -201,19 +254,21 @@ class MemoryKnowledge(SQLiteKnowledge):
     Args:
         shared: whether items may be stored and found without a scope. Such items are found in every scope.
         clock: the source of time, for tests.
+        embedder: makes vectors of texts, as for `SQLiteKnowledge`.
+        unrelated: the cosine of texts that have nothing in common.
     """
 
-    def __init__(self, *, shared: bool = False, clock: Clock | None = None) -> None:
-        super().__init__(MEMORY, shared=shared, clock=clock)
-
-
-def _search(cursor: sqlite3.Cursor, query: Query, counts: Counts) -> list[Remembered]:
-    found = WordSearch(cursor, shared_stemmer(), counts).search(query)
-    return [
-        dataclasses.replace(one.item, score=round(min(one.score, 1.0), 4))
-        for one in found
-        if one.score >= query.threshold
-    ][: query.limit]
+    def __init__(
+        self,
+        *,
+        shared: bool = False,
+        clock: Clock | None = None,
+        embedder: Embedder | None = None,
+        unrelated: float = 0.2,
+    ) -> None:
+        super().__init__(
+            MEMORY, shared=shared, clock=clock, embedder=embedder, unrelated=unrelated
+        )
 
 
 def _resolve(path: str) -> Path:

@@ -1,11 +1,20 @@
 """The tables of a knowledge store: items, the keys under which they were stored, and the index of their words."""
 
 import sqlite3
+from collections.abc import Sequence
 
 from ...errors import KnowledgeError
 
 APPLICATION_ID = 0x4C6F704B  # "LopK"
-VERSION = 1
+VERSION = 2
+_ADDED = (
+    # What the file is made with, such as the embedder of its vectors.
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    # Of items that hold. The codes are apart, since all of them are read at the first search.
+    "CREATE TABLE vectors (number INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
+    "CREATE TABLE codes (number INTEGER PRIMARY KEY, code BLOB NOT NULL)",
+)
+"""The tables that format 2 added."""
 TABLES = (
     # `digest` names scope, kind, topic and text, so that an item which holds is there once.
     """CREATE TABLE items (
@@ -23,27 +32,58 @@ TABLES = (
     # Of items that hold. `scopes` has a token for the item's scope and for each one around it.
     "CREATE VIRTUAL TABLE words USING fts5(text, scopes, tokenize = 'porter unicode61', columnsize = 1)",
     "CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row')",
+    *_ADDED,
 )
 
 
 def prepare(connection: sqlite3.Connection, name: str) -> None:
-    """Make the tables of a new file; raise `KnowledgeError` for another program's file, or another format."""
+    """Make the tables of a new file, and those that a file of format 1 lacks.
+
+    Raise `KnowledgeError` for another program's file, or a format that this version does not know.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (application, version, tables) == (0, 0, 0):
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in TABLES:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
+        _create(connection, TABLES, version)
     elif application != APPLICATION_ID:
         raise KnowledgeError(
             f"knowledge {name!r}: is another program's database; choose another path"
         )
+    elif version == 1:
+        _create(connection, _ADDED, version)
     elif version != VERSION:
         raise KnowledgeError(
-            f"knowledge {name!r}: has format {version}, this version reads format {VERSION}; "
+            f"knowledge {name!r}: has format {version}, this version reads formats up to {VERSION}; "
             "use the version of loopwright that wrote it, or start a new file"
+        )
+
+
+def _create(
+    connection: sqlite3.Connection, tables: Sequence[str], version: int
+) -> None:
+    """Make tables in a file of a format, unless another process has done so meanwhile."""
+    connection.execute("BEGIN IMMEDIATE")
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    for statement in tables if found == version else ():
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def check_made_by(connection: sqlite3.Connection, name: str, made_by: str) -> None:
+    """Note which embedder a file has, empty for none; raise `KnowledgeError` if it has another."""
+    (has_items,) = connection.execute("SELECT EXISTS (SELECT 1 FROM items)").fetchone()
+    if made_by and not has_items:
+        connection.execute(
+            "INSERT OR IGNORE INTO facts VALUES ('embedder', ?)", (made_by,)
+        )
+    known = connection.execute("SELECT value FROM facts WHERE name = 'embedder'")
+    row = known.fetchone()
+    found = "" if row is None else str(row[0])
+    if found != made_by:
+        raise KnowledgeError(
+            f"knowledge {name!r}: its vectors are by the embedder {found or 'none'!r}, got {made_by or 'none'!r}; "
+            "pass the embedder that it was made with, or store its items in a new file"
         )

@@ -1,8 +1,9 @@
 """KnowledgeContract: what every store of knowledge guarantees."""
 
 import asyncio
+import itertools
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +68,9 @@ class KnowledgeContract:
         def knowledge(self, folder: Path, shared: bool = False) -> Knowledge:
             return MyKnowledge(folder / "memory", shared=shared)
     """
+
+    finds_related = False
+    """Whether your store also finds items without a word of the query, as one does that searches by vectors."""
 
     def knowledge(self, folder: Path, *, shared: bool = False) -> Knowledge:
         """Return a store whose files, if it has any, are in `folder`; an empty one for an empty folder."""
@@ -275,17 +279,45 @@ class KnowledgeContract:
         assert_equal(len(await texts(store, "ÜNÏ")), 1, "found in any case")
 
     @with_store
+    async def test_no_score_is_above_the_one_before_it_or_below_the_threshold(
+        self, store: Knowledge
+    ) -> None:
+        """However a store ranks: what is returned is in the order of its scores."""
+        for first, second in itertools.product(WORDS, WORDS):
+            text = f"the {first} beside a {second}"
+            await store.store(fact(text), key=text)
+        for threshold in (0.0, 0.3, 0.6):
+            found = await store.search(
+                "copper lantern meadow", scope=SCOPE, threshold=threshold, limit=50
+            )
+            scores = [item.score for item in found]
+            assert_equal(scores, sorted(scores, reverse=True), "the order")
+            assert_true(
+                min(scores, default=1.0) >= threshold, f"one is below {threshold}"
+            )
+
+    @with_store
     async def test_random_histories_keep_nothing_that_was_forgotten(
         self, store: Knowledge
     ) -> None:
         """Stored, superseded and forgotten in any order: 0 hits for what is gone, and what holds is found."""
-        await check_history(store, random.Random(1), steps=80)  # noqa: S311 - the same every time
+        source = random.Random(1)  # noqa: S311 - the same every time
+        related = self.finds_related
+        await check_history(store, source, steps=80, finds_related=related)
 
 
 async def check_history(
-    store: Knowledge, source: random.Random, *, steps: int, scope: str = SCOPE
+    store: Knowledge,
+    source: random.Random,
+    *,
+    steps: int,
+    scope: str = SCOPE,
+    finds_related: bool = False,
 ) -> list[str]:
-    """Do random things to a scope of a store, and compare it with a plain list; return the words that were forgotten."""
+    """Do random things to a scope of a store, and compare it with a plain list; return the words that were forgotten.
+
+    With `finds_related`, a search for a word that is gone may find others.
+    """
     holding: dict[str, Remembered] = {}
     gone: list[str] = []
     ended: dict[str, list[str]] = {}
@@ -306,19 +338,34 @@ async def check_history(
             holding[id] = item
         else:
             id = source.choice(sorted(holding))
-            assert_equal(
-                await store.forget(id=id), 1 + len(ended.get(id, [])), "forgotten"
-            )
-            gone += [holding.pop(id).text, *ended.pop(id, [])]
-            assert_equal(
-                list(await store.history(id)), [], "the history of what is gone"
-            )
+            lost = [holding.pop(id).text, *ended.pop(id, [])]
+            await _check_forgetting(store, id, len(lost))
+            gone += lost
     superseded = [text for texts in ended.values() for text in texts]
-    for text in [*gone, *superseded]:
-        assert_equal(await store.search(text, scope=scope, threshold=0.0), [], text)
+    with expect_error(ConfigError, "a condition without a value was allowed"):
+        Forget()
+    await _check_found(store, scope, [*gone, *superseded], holding, finds_related)
+    return gone
+
+
+async def _check_forgetting(store: Knowledge, id: str, versions: int) -> None:
+    """Forget an item with its earlier versions, and check that nothing is left of it."""
+    assert_equal(await store.forget(id=id), versions, "forgotten")
+    assert_equal(list(await store.history(id)), [], "the history of what is gone")
+
+
+async def _check_found(
+    store: Knowledge,
+    scope: str,
+    gone: Sequence[str],
+    holding: Mapping[str, Remembered],
+    finds_related: bool,
+) -> None:
+    """Check that searches find what holds, and nothing that is gone."""
+    held = {item.text for item in holding.values()} if finds_related else set[str]()
+    for text in gone:
+        hits = await store.search(text, scope=scope, threshold=0.0)
+        assert_equal([one.text for one in hits if one.text not in held], [], text)
     for id, item in holding.items():
         [found] = await store.search(item.text, scope=scope)
         assert_equal(found.id, id, "the id of what holds")
-    with expect_error(ConfigError, "a condition without a value was allowed"):
-        Forget()
-    return gone

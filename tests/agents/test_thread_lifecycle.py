@@ -10,6 +10,7 @@ from loopwright import ConfigError, MemoryJournal, Runtime, Suspend, tool
 from loopwright.agents import Agent, DeletedThread
 from loopwright.errors import ThreadBusy
 from loopwright.events import RunFinished
+from loopwright.followups import Memories
 from loopwright.journals import RunFilter, SQLiteJournal
 from loopwright.knowledge import SQLiteKnowledge
 from loopwright.testing import ScriptedProvider, call
@@ -243,6 +244,33 @@ async def test_deleted_thread_leaves_no_word_in_any_file(path: Path) -> None:
         text = file.read_bytes().lower()
         assert b"lovelace" not in text, file
         assert b"7788" not in text, file
+
+
+async def test_deleted_thread_takes_its_follow_ups_and_memories_along(
+    path: Path,
+) -> None:
+    store = SQLiteKnowledge(path.with_name("memory.db"))
+    after = [Memories()]
+    answers = ["Noted.", "Yes.", "Booked."]
+    desk = Desk(path, *answers, knowledge=store, after=after)
+    thread = desk.support.thread("user-lovelace", tags={"user": "lovelace"})
+    await thread.run("I always take window seats. I am Countess Lovelace.")
+    await thread.run("Countess Lovelace wants a seat.")
+    await desk.runtime.drain()
+    kept = await store.search("window seats Countess", scope="lovelace", threshold=0.0)
+    assert kept != []
+
+    deleted = await thread.delete()
+    assert deleted.knowledge >= len(kept)
+    assert sum("@after" in one for one in deleted.runs) == 2
+    assert desk.journal.runs() == []
+    await store.close()
+    await desk.runtime.aclose()
+    await desk.journal.close()
+    for file in filter(Path.is_file, path.parent.iterdir()):
+        text = file.read_bytes().lower()
+        assert b"lovelace" not in text, file
+        assert b"window seat" not in text, file
 
 
 @pytest.mark.parametrize("in_file", [True, False])

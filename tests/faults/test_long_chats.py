@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from long_chat import chat, chat_in_thread
-from loopwright import Conversation, Entry, ReActEngine, Runtime
+from loopwright import Conversation, Entry, MemoryJournal, ReActEngine, Runtime
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider
 
@@ -46,3 +46,15 @@ async def test_the_last_turn_of_a_chat_is_read_and_verified(tmp_path: Path) -> N
     assert result.conversation.messages == conversation.messages
     assert len(set(read)) == TURNS
     assert journal.verify(last, result.head_hash).ok
+
+
+async def test_history_that_is_looked_at_and_not_read_can_be_read_later() -> None:
+    journal = MemoryJournal()
+    model = ScriptedProvider(lambda _: "Hello.")
+    agent = Runtime(model, journal=journal).agent("support")
+    watcher = Runtime(model, journal=journal).agent("support")
+    for number in range(350):
+        await agent.thread("user-42").run(f"Hi {number}.")
+        assert len(await watcher.thread("user-42").history()) == 2 * number + 2
+    history = await watcher.thread("user-42").history()
+    assert history.messages[-2].content == "Hi 349."

@@ -20,20 +20,30 @@ from loopwright.testing import ScriptedProvider
 
 
 class DoomedJournal(SQLiteJournal):
-    """A journal whose process is killed at its barrier number `at`, before or after that is durable; 0 for never."""
+    """A journal whose process is killed at its barrier or deletion number `at`, before or after it; 0 for never."""
 
     def __init__(self, path: Path, at: int, when: str) -> None:
         super().__init__(path)
         self._left, self._when = at, when
 
+    def _kill(self, when: str) -> None:
+        if self._left == 0 and self._when == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     async def barrier(self, claim: Claim) -> None:
         """Count, and die."""
         self._left -= 1
-        if self._left == 0 and self._when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._kill("before")
         await super().barrier(claim)
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._kill("after")
+
+    async def delete(self, run_id: str, **options: Any) -> list[str]:
+        """Count a deletion too, and die."""
+        self._left -= 1
+        self._kill("before")
+        deleted = await super().delete(run_id, **options)
+        self._kill("after")
+        return deleted
 
 
 class ChildProvider(ScriptedProvider):

@@ -17,7 +17,7 @@ ABORT_PATIENCE = 10.0
 PAUSE = 0.02
 LEFT = (
     "backups and exports of the journal that were made before",
-    "what tools have stored outside of the journal and its knowledge",
+    "what tools have stored outside of the journal and its knowledge, and skills in files",
 )
 """What no deletion reaches."""
 

@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 from .._kernel.control.commands import ANSWER, ENDING, RESUMING, STEER
 from .._kernel.control.questions import open_questions
 from .._kernel.control.run_control import RunControl
-from .._kernel.durability.history import offer_conversation, open_conversation
+from .._kernel.durability.history import (
+    is_loaded,
+    offer_conversation,
+    open_conversation,
+)
 from .._kernel.durability.replay import Replay
 from .._kernel.session.claim import claim_run
 from .._kernel.session.services import Services
@@ -182,8 +186,11 @@ class ThreadRecord:
         """Return the conversation that a turn began with."""
         follows, ends = started.follows, self._services.turn_ends
         earlier = None if follows is None else ends.pop(follows.hash, None)
-        if earlier is None:
+        if earlier is None or not is_loaded(earlier):
             return open_conversation(self._journal, started)
+        _ = (
+            earlier.messages
+        )  # put together now, not those of many turns in one recursion
         given = earlier.add(*started.messages)
         return given.with_provenance(started.label, untrusted=started.untrusted)
 

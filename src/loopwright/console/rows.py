@@ -65,9 +65,12 @@ def build_raw(entry: Entry) -> dict[str, Any]:
 
 def _find_lines(timeline: Timeline, entry: Entry) -> list[Line]:
     try:
-        return timeline.lines(entry)
+        lines = timeline.lines(entry)
+        # An intent has no line of its own in a terminal, where its outcome follows.
+        name, text = entry.kind.replace("_", " "), entry.event.summary()
     except JournalError as error:  # of a newer version, or damaged
         return [Line(entry.seq, "", "unreadable", str(error))]
+    return lines or [Line(entry.seq, entry.key, name, text)]
 
 
 def _find_level(entry: Entry) -> str:

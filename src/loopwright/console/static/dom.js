@@ -42,6 +42,31 @@ export function badge(status) {
   return h("span", { class: `badge s-${/^[a-z]+$/.test(status) ? status : "other"}` }, status);
 }
 
+// Do the work soon after the first of many calls, one at a time, and again for calls that came meanwhile: news may never
+// pause, and an answer that was asked for earlier must not take the place of a later one.
+export function throttle(work, milliseconds) {
+  let isPlanned = false;
+  let isAtWork = false;
+  let isDue = false;
+  const call = () => {
+    isDue = true;
+    if (isPlanned || isAtWork) return;
+    isPlanned = true;
+    setTimeout(async () => {
+      isPlanned = false;
+      isDue = false;
+      isAtWork = true;
+      try {
+        await work();
+      } finally {
+        isAtWork = false;
+        if (isDue) call();
+      }
+    }, milliseconds);
+  };
+  return call;
+}
+
 export function debounce(work, milliseconds) {
   let timer = 0;
   return (...given) => {

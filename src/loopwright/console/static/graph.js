@@ -18,7 +18,7 @@ function draw(boxes, lines, label) {
       ...lines.map(([from, to]) => svg("path", { class: "edge", d: `M${from.x + WIDTH} ${from.y + HIGH / 2} C${from.x + WIDTH + GAP / 2} ${from.y + HIGH / 2} ${to.x - GAP / 2} ${to.y + HIGH / 2} ${to.x} ${to.y + HIGH / 2}` })),
       ...boxes.map((one) => svg("g", { class: `box ${one.state}`, transform: `translate(${one.x} ${one.y})` },
         svg("title", {}, one.full), svg("rect", { width: WIDTH, height: HIGH, rx: 8 }),
-        svg("text", { x: 10, y: 23 }, cut(one.text, 25)), svg("text", { x: 10, y: 43, class: "small" }, cut(one.note, 30))))),
+        svg("text", { x: 10, y: 23 }, cut(one.text, 25)), svg("text", { x: 10, y: 43, class: "small" }, cut(one.note, 27))))),
     h("ol", { class: "visually-hidden" }, ...boxes.map((one) => h("li", {}, `${one.full}: ${one.note}`))));
 }
 

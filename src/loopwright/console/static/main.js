@@ -4,7 +4,7 @@ import { follow, get, onTokenNeeded, takeToken } from "./api.js";
 import { openApproval } from "./approvals.js";
 import { showCompare } from "./compare.js";
 import { showCosts } from "./costs.js";
-import { debounce, h, say } from "./dom.js";
+import { h, say, throttle } from "./dom.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
 import { showThread, showThreads } from "./threads.js";
@@ -63,10 +63,13 @@ function buildFrame() {
     h("span", { class: "user", title: session.journal }, session.user));
 }
 
-const readWaiting = debounce(async () => {
+const readWaiting = throttle(async () => {
   try {
     waitingQuestions = (await get("questions")).questions;
-  } catch { return; }
+  } catch {
+    setTimeout(readWaiting, 2000);
+    return;
+  }
   const count = waitingQuestions.length;
   waiting.textContent = count ? `${count} waiting for you` : "Nothing waits";
   waiting.classList.toggle("has", count > 0);

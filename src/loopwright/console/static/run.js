@@ -3,7 +3,7 @@
 import { follow, get } from "./api.js";
 import { openApproval } from "./approvals.js";
 import { act, buildControls } from "./controls.js";
-import { badge, debounce, formatCost, formatNumber, h, say } from "./dom.js";
+import { badge, debounce, formatCost, formatNumber, h, say, throttle } from "./dom.js";
 import { showEntry } from "./entry.js";
 import { buildPlan, buildTree } from "./graph.js";
 import { Timeline } from "./timeline.js";
@@ -137,7 +137,7 @@ export function showRun(main, runId, session, firstSeq) {
     if (!isSame) controls.replaceChildren(buildControls(runId, run));
     if (tab !== "timeline") other.replaceChildren(CONTENTS[tab](run));
   };
-  const reread = debounce(read, 200);
+  const reread = throttle(read, 200);
   const seek = debounce(async () => {
     const sought = search.value.trim();
     const kind = KINDS[Number(kinds.value)][1];
@@ -149,6 +149,7 @@ export function showRun(main, runId, session, firstSeq) {
     found.textContent = `${formatNumber(seqs.length)} entries`;
     return timeline.filter(seqs);
   }, 200);
+  const seekAgain = throttle(seek, 1000);
   search.addEventListener("input", seek);
   kinds.addEventListener("change", seek);
   badgeOfChain.addEventListener("click", async () => {
@@ -161,7 +162,7 @@ export function showRun(main, runId, session, firstSeq) {
   const receive = (event) => {
     if (event.kind === "entry") {
       timeline.add(event.value);
-      if (timeline.seqs) seek();
+      if (timeline.seqs) seekAgain();
     }
     if (event.kind === "gone") say("The run was deleted.");
     if (event.kind === "broken") say(event.value.error);

@@ -1,7 +1,7 @@
 // The list of runs: live, with filters; what each is about and how it stands.
 
 import { get } from "./api.js";
-import { badge, debounce, formatAge, formatCost, formatNumber, h } from "./dom.js";
+import { badge, debounce, formatAge, formatCost, formatNumber, h, throttle } from "./dom.js";
 
 const STATUSES = ["running", "waiting", "parked", "suspended", "released", "completed", "failed", "stuck", "limit", "aborted"];
 
@@ -80,7 +80,7 @@ export function showRuns(main) {
   compare.addEventListener("click", () => { location.hash = `#/compare/${[...picked].map(encodeURIComponent).join("/")}`; });
   more.addEventListener("click", () => { pages += 1; load(); });
   text.addEventListener("input", debounce(load, 200));
-  const refresh = debounce(load, 250);
+  const refresh = throttle(load, 250);
   document.addEventListener("news", refresh);
   main.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "filters" }, text, counts, compare), problem, list, more);
   load();

@@ -1,10 +1,10 @@
 // Conversations: a thread's runs as turns.
 
 import { get } from "./api.js";
-import { badge, debounce, formatTime, h } from "./dom.js";
+import { badge, formatTime, h, throttle } from "./dom.js";
 
 function watch(load) {
-  const refresh = debounce(load, 300);
+  const refresh = throttle(load, 300);
   document.addEventListener("news", refresh);
   load();
   return () => document.removeEventListener("news", refresh);

@@ -1,0 +1,634 @@
+"""The console's page in a real Chromium: what a person sees and does. `make browser` runs these."""
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console_server import serving
+from function_engine import FunctionEngine
+from loopwright import (
+    Journal,
+    Limits,
+    PlanExecuteEngine,
+    ReActEngine,
+    Run,
+    Runtime,
+    Suspend,
+    ToolCall,
+    TreeOfThoughtsEngine,
+    tool,
+)
+from loopwright.console import Console
+from loopwright.journals import SQLiteJournal
+from loopwright.testing import ScriptedProvider, call
+from xss_payloads import build_payloads
+
+CHROMIUM = os.environ.get("LOOPWRIGHT_CHROMIUM", "")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium: `make browser`"),
+    pytest.mark.timeout(300),
+]
+CHILD = Path(__file__).parents[1] / "support" / "console_child.py"
+TOKEN = "0123456789abcdef0123456789abcdef"
+PHONE = {"width": 390, "height": 780}
+DESK = {"width": 1280, "height": 860}
+UNBOUNDED = Limits(
+    max_iterations=None, max_llm_calls=None, max_tool_calls=None, timeout=None
+)
+PLAN = """\
+1. look_up("lamps")
+2. look_up("prices")
+3. delete(path="$1 $2")
+join()"""
+
+
+@tool(effect="destructive")
+async def delete(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is gone"
+
+
+@tool(effect="read", repeatable=True)
+async def look_up(topic: str) -> str:
+    """Look something up."""
+    return f"notes about {topic}"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    found = pytest.importorskip("axe_playwright_python")
+    return (Path(found.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def complete(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a thread of its own, since the browser has an event loop in this one."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+class Visitor:
+    """A page of the console in a browser, which keeps what it asked for and what went wrong."""
+
+    def __init__(self, chromium: Any, address: str, **options: Any) -> None:
+        self.context = chromium.new_context(**{"viewport": DESK, **options})
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        self.address = address
+        self.page.goto(f"{address}/#token={TOKEN}")
+        self.page.wait_for_selector("#top nav")
+
+    def go(self, view: str, selector: str) -> None:
+        """Show a view, and wait until it has an element."""
+        self.page.evaluate(f"location.hash = {json.dumps(view)}")
+        self.page.wait_for_selector(selector)
+
+    def close(self) -> None:
+        """Close the page; it asked its own server alone, and nothing went wrong."""
+        self.context.close()
+        assert self.errors == []
+        assert [one for one in self.requests if not one.startswith(self.address)] == []
+
+
+def build_runtime(path: Path, model: Any) -> Runtime:
+    return Runtime(
+        ScriptedProvider(model, model="m"),
+        tools=[delete, look_up],
+        journal=SQLiteJournal(path),
+        approver=Suspend(expires=3600),
+    )
+
+
+def suspend_run(path: Path, run_id: str = "tidy") -> Runtime:
+    runtime = build_runtime(path, [call("delete", path="old.txt"), "All tidy."])
+    complete(ReActEngine(runtime).run("Tidy up.", run_id=run_id))
+    return runtime
+
+
+def fill_journal(path: Path) -> Journal:
+    """Return a journal with a plan that waits, a tree, a thread of two turns, and a failed run."""
+    waiting = build_runtime(path, lambda request: PLAN)
+    tree = build_runtime(
+        path,
+        lambda request: (
+            "Score: 7" if "0 to 10" in request.conversation[-1].content else "A lamp."
+        ),
+    )
+    talking = build_runtime(path, ["Hello.", "Again."])
+
+    async def run() -> None:
+        await PlanExecuteEngine(waiting).run("Order lamps.", run_id="plan")
+        await TreeOfThoughtsEngine(tree, max_depth=2).run("A slogan.", run_id="tree")
+        thread = talking.agent("guide").thread("ada")
+        await thread.run("Hi.")
+        await thread.run("Hi again.")
+        await ReActEngine(build_runtime(path, [])).run("Fails.", run_id="failed")
+
+    complete(run())
+    return waiting.journal
+
+
+def open_console(journal: Journal | Runtime) -> Console:
+    return Console(journal, user="Ada", token=TOKEN)
+
+
+ROUNDS = 5
+"""How often a time is measured at most: other programs of the machine may be at work too."""
+VIEWS = [
+    ("#/", ".run"),
+    ("#/run/plan", ".row .label"),
+    ("#/run/tree", ".row .label"),
+    ("#/run/failed", ".row .label"),
+    ("#/threads", ".run"),
+    ("#/thread/ada", ".said"),
+    ("#/costs", "tbody tr"),
+    ("#/compare/plan/tree", "tbody tr"),
+]
+
+
+def show_all(visitor: Visitor) -> Iterator[str]:
+    """Show each view, each part of a run, an entry, and the modals, one after the other."""
+    page = visitor.page
+    for view, selector in VIEWS:
+        visitor.go(view, selector)
+        yield view
+    for run_id in ("plan", "tree"):
+        visitor.go(f"#/run/{run_id}", ".row .label")
+        for tab in ("plan", "tree", "children", "facts", "costs"):
+            page.click(f"#tab-{tab}")
+            yield f"{run_id} {tab}"
+        page.click("#tab-timeline")
+        page.locator(".row").nth(2).click()
+        page.wait_for_selector(".panel .raw", state="attached")
+        yield f"{run_id} entry"
+    page.click("button.waiting.has >> nth=0")
+    page.wait_for_selector("dialog[open]")
+    yield "approval"
+    page.keyboard.press("Escape")
+    visitor.go("#/run/plan", "[data-action=steer]")
+    page.click("[data-action=steer]")
+    page.wait_for_selector("dialog[open]")
+    yield "steer"
+    page.keyboard.press("Escape")
+
+
+# --- for everyone ---
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+def test_every_view_is_accessible_and_fits_the_screen(
+    chromium: Any, axe: str, tmp_path: Path, scheme: str, viewport: dict[str, int]
+) -> None:
+    with serving(open_console(fill_journal(tmp_path / "runs.db")).app) as address:
+        visitor = Visitor(chromium, address, color_scheme=scheme, viewport=viewport)
+        found: dict[str, Any] = {}
+        wide: list[str] = []
+        for view in show_all(visitor):
+            found |= {
+                f"{view}: {violation['id']}": [
+                    n["html"][:160] for n in violation["nodes"]
+                ]
+                for violation in find_violations(visitor.page, axe)
+            }
+            if visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"):  # fmt: skip
+                wide.append(view)
+        visitor.close()
+
+    assert found == {}
+    assert wide == []
+
+
+def find_violations(page: Any, axe: str) -> list[Any]:
+    page.evaluate(axe)
+    found: list[Any] = page.evaluate("axe.run().then((found) => found.violations)")
+    return found
+
+
+def test_an_approval_needs_nothing_but_the_keyboard(
+    chromium: Any, tmp_path: Path
+) -> None:
+    runtime = suspend_run(tmp_path / "runs.db")
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        page.wait_for_selector(".waiting.has")
+        press_until(page, "button.waiting.has")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog[open]")
+        assert "old.txt" in page.inner_text("dialog .arguments")
+        press_until(page, "#approve")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog", state="detached")
+        visitor.close()
+    result = complete(ReActEngine(runtime).resume("tidy"))
+
+    [command] = runtime.journal.inbox("tidy")
+    assert (command.kind, command.body["by"]) == ("approve", "Ada")
+    assert result.status == "completed"
+
+
+def wait_for(page: Any, condition: str) -> None:
+    """Wait until an expression is true; the policy of the page keeps Playwright's own wait from reading a text as code."""
+    for _ in range(1000):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"never true: {condition}")
+
+
+def press_until(page: Any, selector: str) -> None:
+    """Press Tab until an element has the focus."""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"document.activeElement.matches({json.dumps(selector)})"):
+            return
+    raise AssertionError(f"Tab does not reach {selector}")
+
+
+def test_a_call_is_approved_with_other_arguments_or_denied_with_a_reason(
+    chromium: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.db"
+    runtime = suspend_run(path)
+    suspend_run(path, "other")
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/run/tidy", ".asks button")
+        page.click(".asks button")
+        page.click("dialog summary >> nth=0")
+        page.fill("#edited", '{"path": "new.txt"}')
+        assert "new.txt" in page.inner_text(".changes")
+        page.click("#approve")
+        page.wait_for_selector("dialog", state="detached")
+        visitor.go("#/run/other", ".asks button[data-question]")
+        page.click(".asks button")
+        page.fill("#reason", "it is needed")
+        page.click("#deny")
+        page.wait_for_selector("dialog", state="detached")
+        visitor.close()
+
+    [approved] = runtime.journal.inbox("tidy")
+    [denied] = runtime.journal.inbox("other")
+    assert approved.body["arguments"] == {"path": "new.txt"}
+    assert (denied.kind, denied.body["reason"]) == ("deny", "it is needed")
+
+
+def test_a_control_that_cannot_act_is_greyed_out_and_says_why(
+    chromium: Any, tmp_path: Path
+) -> None:
+    runtime = suspend_run(tmp_path / "runs.db")
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/run/tidy", "[data-action=unpause]")
+        button = page.locator("[data-action=unpause]")
+        assert button.get_attribute("aria-disabled") == "true"
+        button.click(force=True)
+        assert page.inner_text("#status") == "Unpause: it is not paused"
+        page.click("[data-action=steer]")
+        page.fill("dialog textarea", "Only old files.")
+        page.click("dialog .primary")
+        page.wait_for_selector(".sent li")
+        visitor.close()
+
+    [command] = runtime.journal.inbox("tidy")
+    assert command.body == {"text": "Only old files.", "by": "Ada"}
+
+
+def test_two_pages_agree_within_a_second(chromium: Any, tmp_path: Path) -> None:
+    times: list[float] = []
+    for number in range(3):
+        runtime = suspend_run(tmp_path / f"{number}.db")
+        with serving(open_console(runtime.journal).app) as address:
+            first, second = Visitor(chromium, address), Visitor(chromium, address)
+            for visitor in (first, second):
+                visitor.page.wait_for_selector(".waiting.has")
+                visitor.page.click("button.waiting.has")
+                visitor.page.wait_for_selector("#approve")
+            first.page.click("#approve")
+            first.page.wait_for_selector("dialog", state="detached")
+            complete(ReActEngine(runtime).resume("tidy"))
+            began = time.monotonic()
+            second.page.wait_for_selector("dialog .problem:not([hidden])")
+            times.append(time.monotonic() - began)
+            assert second.page.locator("#approve").is_disabled()
+            first.close()
+            second.close()
+    print(f"two pages agree after {min(times):.2f} to {max(times):.2f} s")
+
+    assert min(times) < 1
+
+
+# --- live ---
+
+
+def test_the_page_continues_after_its_server_was_killed(
+    chromium: Any, tmp_path: Path
+) -> None:
+    path, port = tmp_path / "runs.db", find_port()
+    server = start_server(path, port)
+    command = [sys.executable, str(CHILD), str(path), "far", "60", "0.1"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    visitor = Visitor(chromium, f"http://127.0.0.1:{port}")
+    page = visitor.page
+    page.wait_for_selector(".run a")
+    visitor.go("#/run/far", ".row .label")
+    seen: set[int] = set()
+    for _ in range(3):
+        seen |= read_rows(page)
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait()
+        time.sleep(0.7)
+        server = start_server(path, port)
+        page.wait_for_selector(".link:not(.off)", timeout=20_000)
+        time.sleep(0.5)
+    assert child.wait(120) == 0
+    page.wait_for_selector(".badge.s-completed", timeout=20_000)
+    total = len(SQLiteJournal(path).read("far"))
+    shown = page.get_attribute(".row", "aria-setsize")
+    rows = scroll_through(page, total)
+    visitor.errors.clear()
+    visitor.close()
+    server.terminate()
+    server.wait()
+
+    assert shown == str(total)
+    assert rows == list(range(1, total + 1))
+
+
+def find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_server(path: Path, port: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "loopwright", "console", str(path)]
+    server = subprocess.Popen(
+        [*command, "--port", str(port)],
+        env={**os.environ, "LOOPWRIGHT_CONSOLE_TOKEN": TOKEN},
+        stderr=subprocess.DEVNULL,
+    )
+    for _ in range(400):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return server
+        time.sleep(0.05)
+    raise AssertionError("the server does not listen")
+
+
+def read_rows(page: Any) -> set[int]:
+    rows: list[str] = page.eval_on_selector_all(
+        ".row .label", "found => found.map((one) => one.parentElement.dataset.seq)"
+    )
+    return set(map(int, rows))
+
+
+def scroll_through(page: Any, total: int) -> list[int]:
+    """Return the numbers of the rows from the first to the last, as one who scrolls sees them."""
+    seen: list[int] = []
+    for top in range(0, total * 30 + 1, 300):
+        page.evaluate(f"document.querySelector('.timeline').scrollTop = {top}")
+        wait_for(
+            page,
+            "[...document.querySelectorAll('.row')].every((one) => one.querySelector('.label'))",
+        )
+        page.wait_for_timeout(30)
+        rows = page.eval_on_selector_all(".row", "found => found.map((one) => one.dataset.seq)")  # fmt: skip
+        assert len(rows) == len(set(rows)), "a row is shown twice"
+        seen += [seq for seq in map(int, rows) if seq not in seen]
+    return sorted(seen)
+
+
+def test_a_tool_starts_soon_after_the_approval_and_the_page_shows_it(
+    chromium: Any, tmp_path: Path
+) -> None:
+    runtime = suspend_run(tmp_path / "runs.db")
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/run/tidy", ".asks button")
+        page.click(".asks button")
+        page.click("#approve")
+        page.wait_for_selector("dialog", state="detached")
+        began = time.monotonic()
+        complete(ReActEngine(runtime).resume("tidy"))
+        page.wait_for_selector(".badge.s-completed")
+        took = time.monotonic() - began
+        assert "All tidy." in page.inner_text(".answer")
+        visitor.close()
+
+    assert took < 2
+
+
+# --- long runs ---
+
+
+def unbounded(path: Path) -> Runtime:
+    return Runtime(ScriptedProvider([]), journal=SQLiteJournal(path), limits=UNBOUNDED)
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("long") / "runs.db"
+
+    async def solve(run: Run) -> str:
+        for number in range(10_000):
+            run.note({"number": number, "text": "words " * 10})
+        return "done"
+
+    complete(FunctionEngine(unbounded(path), body=solve).run("Count.", run_id="long"))  # fmt: skip
+    return path
+
+
+def test_the_first_rows_of_ten_thousand_entries_come_soon(
+    chromium: Any, long_run: Path
+) -> None:
+    found: list[float] = []
+    while len(found) < ROUNDS and min(found, default=300) >= 300:
+        with serving(open_console(SQLiteJournal(long_run)).app) as address:
+            visitor = Visitor(chromium, address)
+            times: list[float] = []
+            for _ in range(20):
+                visitor.go("#/costs", "tbody tr, table")
+                times.append(visitor.page.evaluate(MEASURE))
+            visitor.close()
+        found.append(find_p95(times))
+        print(f"first rows: median {statistics.median(times):.0f} ms, p95 {found[-1]:.0f} ms")  # fmt: skip
+
+    assert min(found) < 300
+
+
+def find_p95(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.95) - 1]
+
+
+MEASURE = """() => new Promise((done) => {
+  const began = performance.now();
+  location.hash = "#/run/long";
+  const look = () => document.querySelector(".row .label") ? done(performance.now() - began) : requestAnimationFrame(look);
+  look();
+})"""
+
+
+def test_scrolling_ten_thousand_entries_keeps_few_elements_and_frames_short(
+    chromium: Any, long_run: Path
+) -> None:
+    found: list[float] = []
+    with serving(open_console(SQLiteJournal(long_run)).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/run/long", ".row .label")
+        while len(found) < ROUNDS and min(found, default=34) >= 34:
+            frames, most = page.evaluate(SCROLL)
+            found.append(find_p95(frames))
+            print(f"frames: median {statistics.median(frames):.1f} ms, p95 {found[-1]:.1f} ms")  # fmt: skip
+        page.evaluate("document.querySelector('.timeline').scrollTop = 30 * 5000")
+        page.wait_for_selector(".row[data-seq='5005'] .label")
+        text = page.inner_text(".row[data-seq='5005'] .text")
+        session = visitor.context.new_cdp_session(page)
+        heap = session.send("Runtime.getHeapUsage")["usedSize"] / 1e6
+        visitor.close()
+    print(f"heap {heap:.1f} MB")
+
+    assert most < 100
+    assert '"number"' in text
+    assert heap < 80
+    assert min(found) < 34
+
+
+SCROLL = """() => new Promise((done) => {
+  const view = document.querySelector(".timeline");
+  const frames = [];
+  let most = 0, before = performance.now(), steps = 0;
+  const step = (now) => {
+    frames.push(now - before);
+    before = now;
+    most = Math.max(most, document.querySelectorAll(".row").length);
+    view.scrollTop = (view.scrollTop + 700) % (view.scrollHeight - view.clientHeight);
+    steps += 1;
+    if (steps < 200) requestAnimationFrame(step); else done([frames.slice(5), most]);
+  };
+  requestAnimationFrame(step);
+})"""
+
+
+def test_a_search_shows_the_entries_that_hold_a_text(
+    chromium: Any, long_run: Path
+) -> None:
+    with serving(open_console(SQLiteJournal(long_run)).app) as address:
+        visitor = Visitor(chromium, address)
+        visitor.go("#/run/long", ".row .label")
+        visitor.page.fill("[aria-label='Search entries']", '"number":777')
+        visitor.page.wait_for_selector(".row[aria-setsize='11'] .label")
+        texts = visitor.page.locator(".row .text").all_inner_texts()
+        visitor.close()
+
+    assert all('"number":777' in text for text in texts)
+
+
+# --- hostile texts ---
+
+
+@pytest.mark.parametrize("bypass_csp", [False, True], ids=["policy", "no policy"])
+def test_no_text_of_a_model_or_a_tool_is_markup(
+    chromium: Any, tmp_path: Path, bypass_csp: bool
+) -> None:
+    payloads = build_payloads()
+    journal = write_payloads(tmp_path / "runs.db", payloads)
+    with serving(open_console(journal).app) as address:
+        visitor = Visitor(chromium, address, bypass_csp=bypass_csp)
+        page = visitor.page
+        page.wait_for_selector(".run")
+        while page.locator("text=Older runs").is_visible():
+            count = page.locator(".run").count()
+            page.click("text=Older runs")
+            wait_for(page, f"document.querySelectorAll('.run').length > {count}")
+        tasks = page.locator(".task").all_text_contents()
+        visitor.go("#/run/all", ".row .label")
+        total = int(page.get_attribute(".row", "aria-setsize"))
+        scroll_through(page, total)
+        for row in page.locator(".row").all()[:25:4]:
+            row.click()
+            page.wait_for_selector(".panel .raw", state="attached")
+        for tab in ("facts", "plan", "children"):
+            page.click(f"#tab-{tab}")
+        visitor.go(
+            "#/thread/" + "%3Cimg%20src%3Dx%20onerror%3Dwindow.__xss%3D1%3E", "h1"
+        )
+        visitor.go("#/run/asks", ".asks button")
+        page.click(".asks button")
+        page.wait_for_selector("dialog[open] .arguments")
+        page.wait_for_timeout(300)
+        ran = page.evaluate("window.__xss")
+        strange = page.locator(
+            "main script, main img, main iframe, dialog script, dialog img"
+        ).count()
+        visitor.close()
+
+    assert ran is None
+    assert strange == 0
+    whole = [text for text in payloads if re.sub(r"\s", "", text)]
+    shown = {re.sub(r"\s", "", text) for text in tasks}
+    assert len([one for one in whole if re.sub(r"\s", "", one)[:200] in shown]) >= 195
+
+
+def write_payloads(path: Path, payloads: list[str]) -> Journal:
+    """Return a journal whose tasks, calls, results, facts and questions are payloads."""
+
+    @tool(effect="read", repeatable=True)
+    async def echo(text: str) -> str:
+        """Return the text."""
+        return text
+
+    async def solve(run: Run) -> str:
+        for payload in payloads:
+            run.note({"payload": payload, payload: 1})
+            await run.call(ToolCall("echo", {"text": payload}))
+        return payloads[0]
+
+    asking = build_runtime(path, [call("delete", path="".join(payloads[:40]))])
+    runtime = Runtime(
+        ScriptedProvider(lambda request: "fine"),
+        tools=[echo],
+        journal=asking.journal,
+        limits=UNBOUNDED,
+    )
+
+    async def run() -> None:
+        for payload in payloads:
+            await ReActEngine(runtime).run(payload or "x")
+        await FunctionEngine(runtime, body=solve).run("All.", run_id="all")
+        await ReActEngine(asking).run("Asks.", run_id="asks")
+
+    complete(run())
+    return asking.journal

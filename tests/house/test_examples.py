@@ -50,6 +50,13 @@ SHOWN = {
         "completed: 5 model calls, 6 tool calls",
         "Answer: Nordstuhl is the cheapest at 89.00 EUR a chair, before Chairwell (92.43 EUR) and Sedia (94.50 EUR).",
     ],
+    "long_run.py": [
+        "messages: 124 in all, 95 sent at the end",
+        "the key is among them: False",
+        'masked: [result of visit, 450 bytes, kept as 1/14#0: read it with recall("1/14#0")]',
+        "31 model calls were not sent everything",
+        "The key lies under the carpet of room 3.",
+    ],
     "reflexion.py": [
         "Episode 1: incorrect, score 0.62",
         "  Valid codes not matched: none. Invalid codes matched: ['AB-0000', 'ab-1234', 'AB1234'].",

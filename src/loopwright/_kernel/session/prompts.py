@@ -4,6 +4,7 @@ from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
 from ..durability.history import grow_from, list_own_messages
+from .recent_views import has_grown_from
 
 
 class Prompts:
@@ -12,6 +13,8 @@ class Prompts:
     def __init__(self) -> None:
         self._clean: dict[str, tuple[Message, ...]] = {}
         """The messages of the last question of each scope."""
+        self._checked: dict[str, tuple[int, bytes]] = {}
+        """The length and the digest of the last question of each scope in which nothing was secret."""
         self._given: tuple[Message, ...] = ()
         self._given_ids: set[int] = set()
 
@@ -25,16 +28,26 @@ class Prompts:
     ) -> Conversation:
         """Return a conversation of a scope without secrets; the same one if it has none."""
         own = list_own_messages(conversation)
-        known = self._clean.get(path, self._given)
-        count = len(known) if own[: len(known)] == known else 0
+        count = self._count_known(path, conversation, own)
         new = [one for one in own[count:] if self._is_written(one)]
         cleaned = dict(zip(map(id, new), redact_messages(redactor, new), strict=True))
         if all(cleaned[id(one)] is one for one in new):
             self._clean[path] = own
+            self._checked[path] = len(conversation), conversation.digest
             return conversation
         own = (*own[:count], *(cleaned.get(id(one), one) for one in own[count:]))
         self._clean[path] = own
         return grow_from(conversation, own)
+
+    def _count_known(
+        self, path: str, conversation: Conversation, own: tuple[Message, ...]
+    ) -> int:
+        """Return how many of its own messages are those of the last question of the scope, which are clean."""
+        checked = self._checked.get(path)
+        if checked is not None and has_grown_from(conversation, *checked):
+            return checked[0] - (len(conversation) - len(own))
+        known = self._clean.get(path, self._given)
+        return len(known) if own[: len(known)] == known else 0
 
     def _is_written(self, message: Message) -> bool:
         """Whether an engine wrote a message: it is neither made of an entry nor what the run was given."""

@@ -48,6 +48,7 @@ WITHOUT: dict[
     "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
     "console": "import loopwright.console.app",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
+    "signatures": "from loopwright.security import Ed25519Signer; Ed25519Signer('k', b'x' * 32)",
     "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",
     "vectors": "from loopwright.knowledge.sqlite.vectors import load_numpy; load_numpy()",
     "yaml": "from loopwright.parsing.yaml_text import read_yaml; read_yaml('a: 1')",

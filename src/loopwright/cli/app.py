@@ -9,6 +9,7 @@ import typer
 from .._internal.version import __version__
 from .._kernel.session.service_checks import accepted_versions
 from ..errors import ConfigError
+from .audit import commands as audit_commands
 from .config import CommandOptions
 from .console import commands as console_commands
 from .control import commands
@@ -327,6 +328,7 @@ def resolve(
 
 app.registered_commands += commands.registered_commands
 app.registered_commands += upkeep_commands.registered_commands
+app.registered_commands += audit_commands.registered_commands
 app.registered_commands += console_commands.registered_commands
 
 

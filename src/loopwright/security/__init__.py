@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from .redaction import REDACTED as REDACTED
     from .redaction import Redactor as Redactor
     from .redaction import StreamRedactor as StreamRedactor
+    from .signatures import Ed25519Signer as Ed25519Signer
+    from .signatures import KeyFile as KeyFile
+    from .signatures import PublicKey as PublicKey
+    from .signatures import Signer as Signer
+    from .signed_heads import Anchor as Anchor
+    from .signed_heads import AnchorReport as AnchorReport
+    from .signed_heads import SignedHeads as SignedHeads
+    from .signed_heads import check_anchors as check_anchors
+    from .signed_heads import read_anchors as read_anchors
     from .signed_permits import CapabilitySigner as CapabilitySigner
     from .signed_permits import CapabilityVerifier as CapabilityVerifier
     from .signed_permits import MemoryNonces as MemoryNonces
@@ -25,6 +34,14 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         {
             ".classifier": ("PatternClassifier",),
             ".redaction": ("REDACTED", "Redactor", "StreamRedactor"),
+            ".signatures": ("Ed25519Signer", "KeyFile", "PublicKey", "Signer"),
+            ".signed_heads": (
+                "Anchor",
+                "AnchorReport",
+                "SignedHeads",
+                "check_anchors",
+                "read_anchors",
+            ),
             ".signed_permits": (
                 "CapabilitySigner",
                 "CapabilityVerifier",

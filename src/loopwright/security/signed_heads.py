@@ -252,6 +252,8 @@ def read_anchors(path: str | os.PathLike[str]) -> list[Anchor]:
     for number, line in enumerate(lines, 1):
         try:
             anchor = _ANCHOR.validate_python(from_json(line))
+            if anchor.to_line() != line:  # a field left out, or added
+                raise ValueError("it is not written as an anchor is")
         except (ValueError, ValidationError):
             raise ConfigError(
                 f"anchors {os.fspath(path)!r}: line {number} is not an anchor; use the file that SignedHeads wrote"
@@ -325,10 +327,12 @@ def _check_signatures(anchors: Sequence[Anchor], keys: KeyFile) -> Iterable[str]
 
 
 def _decode(text: str) -> bytes:
+    """Return the bytes of a signature; none if it is not in the one form that base64 gives them."""
     try:
-        return base64.b64decode(text, validate=True)
+        raw = base64.b64decode(text, validate=True)
     except ValueError:
         return b""
+    return raw if base64.b64encode(raw).decode() == text else b""
 
 
 def check_head(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .base import Suspend as Suspend
     from .cedar.gate import CedarGate as CedarGate
     from .flow.gate import FlowGate as FlowGate
+    from .ladder import choose_gate as choose_gate
     from .opa import OpaGate as OpaGate
     from .provenance import ArgumentProvenance as ArgumentProvenance
     from .provenance import CallProvenance as CallProvenance
@@ -69,6 +70,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ),
             ".cedar.gate": ("CedarGate",),
             ".flow.gate": ("FlowGate",),
+            ".ladder": ("choose_gate",),
             ".opa": ("OpaGate",),
             ".provenance": (
                 "ArgumentProvenance",

@@ -1,5 +1,6 @@
 """The rule gate: an ordered list of rules, of which the first that applies decides."""
 
+import difflib
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -67,6 +68,15 @@ class RuleGate(InstantGate):
         gate = cls(rules, otherwise=otherwise, clock=clock)
         gate._path = Path(path)
         return gate
+
+    def check_tools(self, names: Iterable[str]) -> None:
+        """Raise `ConfigError` if a rule names a tool that is not among these; globs are not compared."""
+        known = {*names, ANSWER, RESPOND}
+        for compiled, _ in self._rules[0]:
+            for tool in compiled.rule.tools or ():
+                is_glob = "*" in tool or "?" in tool
+                if not is_glob and tool not in known:
+                    raise ConfigError(_format_unknown(compiled.rule, tool, known))
 
     def reload(self) -> bool:
         """Read the file again, and return whether its rules are in force now.
@@ -167,6 +177,12 @@ class RuleGate(InstantGate):
 def _is_decisive(rule: Rule, applies: Truth) -> bool:
     """Whether the rule decides; an "allow" rule does so only if it certainly applies."""
     return applies or (applies is None and rule.then != "allow")
+
+
+def _format_unknown(rule: Rule, tool: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(tool, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "; correct it, or leave it out"
+    return f"rule {rule.name!r}: tools: there is no tool {tool!r}{hint}"
 
 
 def _default_question(rule: Rule, action: Action) -> str:

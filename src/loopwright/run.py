@@ -21,6 +21,7 @@ from ._kernel.phases.human import ask_user
 from ._kernel.phases.inference import Question
 from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
+from ._kernel.phases.quarantine import Endorsed, ask_quarantined
 from ._kernel.phases.reason import ReasonOptions, reason, settle
 from ._kernel.phases.samples import can_sample, sample
 from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
@@ -317,6 +318,44 @@ class Run:
         """
         given = self.latest if conversation is None else conversation
         raise await start_handoff(self._cycle, agent, given)
+
+    @overload
+    async def quarantined(
+        self,
+        prompt: str,
+        text: str | Observation,
+        *,
+        into: type[str],
+        provider: str | None = None,
+    ) -> LabelledText: ...
+    @overload
+    async def quarantined(
+        self,
+        prompt: str,
+        text: str | Observation,
+        *,
+        into: type[M],
+        provider: str | None = None,
+    ) -> M: ...
+    async def quarantined(
+        self,
+        prompt: str,
+        text: str | Observation,
+        *,
+        into: type[Any],
+        provider: str | None = None,
+    ) -> Any:
+        """Have a model without tools read a text from outside, in a branch of its own; return its typed answer.
+
+        Nothing else of the text gets out: choose a type that has no room for an order, such as numbers, dates or one of
+        some words. The answer stays untrusted, and makes the run so. Raises `AskFailed`, without a word of the reply.
+        """
+        chosen = self._choose_provider(provider)
+        return await ask_quarantined(self._cycle, prompt, text, into, chosen)
+
+    def endorse(self, value: str, reason: str) -> None:
+        """Declare that code has checked a value, so that as a whole it counts as typed by the caller; it is recorded."""
+        side_effects.note(self._scope, Endorsed(value, reason))
 
     async def ask_user(self, question: str) -> str:
         """Ask the person who uses the run, by the callback of `Runtime(user=...)` or, without one, from outside.

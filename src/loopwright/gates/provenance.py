@@ -32,8 +32,10 @@ class ValueSource:
     label: Label = "public"
 
     def __str__(self) -> str:
+        if self.name == self.kind:
+            return self.name
         place = f" ({self.key})" if self.key else ""
-        return self.kind if self.kind == "caller" else f"{self.kind} {self.name}{place}"
+        return f"{self.kind} {self.name}{place}"
 
 
 DERIVED = ValueSource("derived", "model")
@@ -143,6 +145,11 @@ class CallProvenance(Mapping[str, ArgumentProvenance]):
 
     def __len__(self) -> int:
         return len(self._arguments)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether any argument has a leaf."""
+        return any(list_leaves(value, "") != [] for value in self._arguments.values())
 
     def kind_of(self, name: str) -> Provenance:
         """Return the provenance of an argument without looking for all its sources."""

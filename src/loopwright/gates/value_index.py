@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from ..labels import Label
 from ..messages import Json
-from .provenance import DERIVED, ValueSource
+from .provenance import BEST_FIRST, DERIVED, ValueSource
 
 MIN_CHARS: Final = 3
 """Characters of a text that is looked for inside of others; a shorter one stands everywhere."""
@@ -116,7 +116,7 @@ class ValueIndex:
         leaf = _key_of(value)
         if self._is_typed(value, leaf):
             yield CALLER
-        yield from self._whole.get(leaf, ())
+        yield from sorted(self._whole.get(leaf, ()), key=_rank)
         if is_id_name(name):
             yield from self._ids.get(leaf, ())
 
@@ -147,6 +147,11 @@ class ValueIndex:
     def add_order(self, arguments: Json) -> None:
         """Add the arguments of a call that a person wrote."""
         self._ordered.update(_key_of(leaf) for leaf in _iterate_leaves(arguments))
+
+    def add_endorsed(self, text: str, by: str) -> None:
+        """Add a value that somebody checked: as a whole it is as good as typed."""
+        source = ValueSource("caller", f"endorsed by {by}")
+        _add_whole(self._whole, [text], source)
 
     def add_value(self, name: str, key: str, value: Json, label: Label) -> None:
         """Add a value from outside, of whose texts others may be parts."""
@@ -191,6 +196,10 @@ def _add_whole(
         sources = index.setdefault(_key_of(leaf), [])
         if source not in sources:
             sources.append(source)
+
+
+def _rank(source: ValueSource) -> int:
+    return BEST_FIRST.index(source.kind)
 
 
 def _key_of(value: Json) -> str:

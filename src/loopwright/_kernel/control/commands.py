@@ -25,6 +25,7 @@ ANSWER: Final = "answer"
 APPROVE: Final = "approve"
 DENY: Final = "deny"
 DECLASSIFY: Final = "declassify"
+ENDORSE: Final = "endorse"
 RESOLVE: Final = "resolve"
 
 ENDING = (ABORT, STOP)
@@ -103,6 +104,7 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     APPROVE: _CALL,
     DENY: _CALL,
     DECLASSIFY: {"label": _is_label},
+    ENDORSE: _TEXT,
     RESOLVE: {**_QUESTION, "verdict": _is_verdict},
 }
 _ALWAYS_OPTIONAL: Mapping[str, Check] = {"by": _is_text}
@@ -112,6 +114,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     APPROVE: {"arguments": _is_arguments, "seconds": _is_duration},
     DENY: {"reason": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},
+    ENDORSE: {"reason": _is_text},
     RESOLVE: {"result": _is_text},
 }
 

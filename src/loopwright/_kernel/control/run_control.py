@@ -28,6 +28,7 @@ from .commands import (
     APPROVE,
     DECLASSIFY,
     DENY,
+    ENDORSE,
     FOLLOW_UP,
     OVERRIDE,
     PAUSE,
@@ -200,6 +201,15 @@ class Control(ABC):
         if trusted:
             body["trusted"] = True
         await self._send(DECLASSIFY, _sign(body, by))
+
+    async def endorse(self, value: str, reason: str, *, by: str = "") -> None:
+        """Declare that a value is to be trusted as a whole from here on, wherever it came from; it is recorded.
+
+        A gate then sees it as typed by the caller: an address that a person has checked, say.
+        """
+        text = self._text("endorse", value)
+        body: dict[str, Json] = {"text": text, "reason": self._text("reason", reason)}
+        await self._send(ENDORSE, _sign(body, by))
 
     async def resolve(
         self, question: str, resolution: Resolution, *, by: str = ""

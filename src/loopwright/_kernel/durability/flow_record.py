@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from ...events.agents import InstructionsSet
-from ...events.control import CommandReceived, Declassified
+from ...events.control import CommandReceived
 from ...events.effects import (
     EffectFinished,
     FactNoted,
@@ -13,7 +13,6 @@ from ...events.effects import (
     ToolFinished,
 )
 from ...events.entry import Entry, Event
-from ...events.run import RunStarted
 from ...gates.run_facts import PastCall
 from ...messages import Json
 
@@ -21,10 +20,19 @@ PLAN, REJECTED = "Plan", "PlanRejected"
 """The facts by which an engine notes what it plans, and that a plan does not count."""
 DECIDED = "DecidedPlan"
 """The fact by which it is noted what a model planned from trusted messages alone."""
+ENDORSED = "Endorsed"
+"""The fact by which code endorses a value that it has checked."""
+QUARANTINED = "quarantined"
+"""The purpose of a model call that reads a text from outside and has no tools."""
 PLAN_PURPOSE = "plan-before-engine"
 """The purpose of the model call for it."""
 TextEvent: TypeAlias = (
-    ToolFinished | EffectFinished | ModelRequested | CommandReceived | InstructionsSet
+    ToolFinished
+    | EffectFinished
+    | ModelRequested
+    | CommandReceived
+    | InstructionsSet
+    | FactNoted
 )
 """The events with texts that values of calls may come from."""
 
@@ -35,7 +43,9 @@ class FlowRecord:
     Nothing is computed here, so that a run whose gates do not ask pays for a look at a type only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_read_untrusted: Callable[[], bool]) -> None:
+        self.has_read_untrusted = has_read_untrusted
+        """Whether the run has read text from outside by now."""
         self.texts: list[tuple[str, TextEvent]] = []
         """The events with texts, by their keys, in order."""
         self.version = 0
@@ -44,15 +54,13 @@ class FlowRecord:
         self._finished: dict[str, ToolFinished] = {}
         self._plans: list[tuple[str, ...]] = []
         self._may_reject = False
-        self._has_read_untrusted = self._is_decided_plan_spoiled = False
+        self._is_decided_plan_spoiled = False
         self._notes: dict[type[Any], Callable[[str, Any], None]] = {
-            RunStarted: self._note_reading,
             ToolFinished: self._note_call,
             EffectFinished: self._note_text,
             ModelRequested: self._note_delivered,
             CommandReceived: self._note_text,
             InstructionsSet: self._note_text,
-            Declassified: self._note_declassified,
             FactNoted: self._note_fact,
             GateDecided: self._note_decision,
         }
@@ -71,40 +79,31 @@ class FlowRecord:
             self.version += 1
             reader(key, event)
 
-    def _note_reading(
-        self, _: str, event: RunStarted | ToolFinished | EffectFinished | ModelRequested
-    ) -> None:
-        self._has_read_untrusted |= event.untrusted
-
     def _note_text(self, key: str, event: TextEvent) -> None:
         self.texts.append((key, event))
-        if isinstance(event, EffectFinished):
-            self._note_reading(key, event)
 
     def _note_delivered(self, key: str, event: ModelRequested) -> None:
         if event.delivered:
             self.texts.append((key, event))
-            self._note_reading(key, event)
-            if event.purpose == PLAN_PURPOSE:
-                self._is_decided_plan_spoiled |= event.untrusted
+        if event.purpose == PLAN_PURPOSE:
+            self._is_decided_plan_spoiled |= event.untrusted
 
     def _note_call(self, key: str, event: ToolFinished) -> None:
         self.texts.append((key, event))
         self._finished[key] = event
-        self._note_reading(key, event)
-
-    def _note_declassified(self, _: str, event: Declassified) -> None:
-        self._has_read_untrusted &= not event.trusted
 
     def _note_decision(self, key: str, event: GateDecided) -> None:
         self._decided[key] = event
 
-    def _note_fact(self, _: str, event: FactNoted) -> None:
-        """Note a plan, unless text from outside may have had a part in it."""
+    def _note_fact(self, key: str, event: FactNoted) -> None:
+        """Note an endorsement, or a plan, unless text from outside may have had a part in it."""
+        if event.name == ENDORSED:
+            self.texts.append((key, event))
+            return
         if event.name == REJECTED and self._may_reject:
             self._plans.pop()
         self._may_reject = False
-        if event.name == PLAN and not self._has_read_untrusted:
+        if event.name == PLAN and not self.has_read_untrusted():
             self._plans.append(_list_tools(event.value))
             self._may_reject = True
         elif event.name == DECIDED and not self._is_decided_plan_spoiled:

@@ -41,7 +41,7 @@ class Replay:
         self.recoveries = Recoveries(self.effects)
         self.totals = Totals()
         self.requests = RecordedRequests()
-        self.flow = FlowRecord()
+        self.flow = FlowRecord(lambda: self.totals.is_untrusted)
         if entries:
             self._read(entries)
 

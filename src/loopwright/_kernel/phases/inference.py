@@ -19,7 +19,7 @@ from ...events.effects import (
 )
 from ...events.run import ErrorRecord
 from ...journals.recorded_messages import delivered_code
-from ...labels import Label, highest
+from ...labels import highest
 from ...messages import (
     Completion,
     Conversation,
@@ -40,6 +40,7 @@ from ...providers.settings import SAMPLES_HINT
 from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import QuestionDescriber
+from ..durability.flow_record import QUARANTINED
 from ..durability.history import is_loaded
 from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
@@ -214,7 +215,10 @@ class Inference:
     ) -> ModelRequested:
         """Return the intent of a model call."""
         provider = self.provider_of(question)
-        label: Label = recalled.label
+        label, untrusted = recalled.label, recalled.untrusted
+        if question.purpose == QUARANTINED:  # what it reads comes in by its answer
+            label = highest((label, question.conversation.label))
+            untrusted |= question.conversation.untrusted
         delivered = (*delivered, *recalled.messages)
         for message in delivered:
             if message.origin == "operator":
@@ -223,7 +227,7 @@ class Inference:
         return ModelRequested(
             question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
             provider.name, provider.model, self._record_settings(question), question.purpose, commands, label,
-            self._describe(question), recalled.untrusted,
+            self._describe(question), untrusted,
         )  # fmt: skip
 
     def _record_settings(self, question: Question) -> JsonObject:

@@ -4,13 +4,18 @@ import re
 
 from ...events.agents import InstructionsSet
 from ...events.control import CommandReceived
-from ...events.effects import EffectFinished, ModelRequested, ToolFinished
+from ...events.effects import (
+    EffectFinished,
+    FactNoted,
+    ModelRequested,
+    ToolFinished,
+)
 from ...gates.provenance import ValueSource
 from ...gates.value_index import ValueIndex
 from ...messages import Conversation, Message, is_untrusted
 from ...parsing.spotlighting import OPERATOR_CALL_PREFIX
 from ...tools.registry import ToolRegistry
-from ..control.commands import ANSWER, APPROVE, FOLLOW_UP, OVERRIDE, STEER
+from ..control.commands import ANSWER, APPROVE, ENDORSE, FOLLOW_UP, OVERRIDE, STEER
 from ..durability.flow_record import FlowRecord, TextEvent
 
 TYPED = (STEER, FOLLOW_UP, ANSWER)
@@ -55,28 +60,40 @@ class RunTexts:
         match event:
             case ToolFinished():
                 self._read_result(event.tool, key, event)
-            case CommandReceived(refused=""):
+            case CommandReceived():
                 self._read_command(key, event)
-            case InstructionsSet(untrusted=False) if key == ROOT_INSTRUCTIONS:
-                self._index.add_typed(event.text)
-            case EffectFinished(name="ask_user", value=str(), untrusted=False):
-                self._index.add_typed(str(event.value))
             case EffectFinished():
-                self._index.add_value(event.name, key, event.value, event.label)
+                self._read_effect(key, event)
             case ModelRequested():
                 for message in event.delivered:
                     self._read_memory(message, key)
+            case FactNoted(value={"value": str(text)}):
+                self._index.add_endorsed(text, "code")
+            case InstructionsSet(untrusted=False) if key == ROOT_INSTRUCTIONS:
+                self._index.add_typed(event.text)
             case _:
                 pass
 
+    def _read_effect(self, key: str, event: EffectFinished) -> None:
+        is_answer = event.name == "ask_user" and not event.untrusted
+        if is_answer and isinstance(event.value, str):
+            self._index.add_typed(event.value)
+        else:
+            self._index.add_value(event.name, key, event.value, event.label)
+
     def _read_command(self, key: str, event: CommandReceived) -> None:
         text = str(event.body.get("text", ""))
+        if event.refused:
+            return
         if event.body.get("untrusted"):
             self._index.add_text(event.command, key, text, "public")
         elif event.command in TYPED:
             self._index.add_typed(text)
         elif event.command in ORDERED:
             self._index.add_order(event.body.get("arguments"))
+        elif event.command == ENDORSE:
+            by = str(event.body.get("by") or "a person")
+            self._index.add_endorsed(text, by)
 
     def _read_message(self, message: Message, tool: str) -> None:
         if message.role == "tool":

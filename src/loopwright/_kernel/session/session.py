@@ -113,6 +113,7 @@ class Session:
         self.writer = JournalWriter(
             services, claim, self.signals, self.secrets, self.feed, replay.flow.note
         )
+        replay.flow.has_read_untrusted = lambda: self.sensitivity.untrusted
         self.provenance = RunProvenance(replay.flow)
         self.records_requests = self.revision >= 2
         """Whether the intents of model calls hold what is sent; those of early versions do not."""

@@ -129,7 +129,8 @@ class CedarGate(InstantGate):
             )
         rules = _Rules.of(texts, self._vocabulary.schema())
         # Both at once, since another thread may be deciding.
-        vars(self).update(_rules=rules, version=rules.version)
+        plans = any("context.planned" in text for text in texts.values())
+        vars(self).update(_rules=rules, version=rules.version, plans=plans)
 
 
 class _Undecided(Exception):

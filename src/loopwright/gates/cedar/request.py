@@ -10,10 +10,12 @@ from ...errors import ConfigError
 from ...labels import LABELS
 from ...messages import Json, JsonObject
 from ..base import RESPOND, Action, PolicyState
+from ..provenance import TRUSTED
 from .values import (
     Cedar,
     CedarType,
     Field,
+    Flag,
     JsonText,
     Record,
     SetOf,
@@ -38,6 +40,15 @@ FACTS: Mapping[str, CedarType] = {
     "label": Whole(),
     "labels": SetOf(Text()),
     "several": SetOf(Text()),
+    "outbound": Flag(),
+    "planned": Flag(),
+    "author": Text(),
+    "source": Text(),
+    "trusted": SetOf(Text()),
+    "typed": SetOf(Text()),
+    "stray": SetOf(Text()),
+    "untyped": SetOf(Text()),
+    "provenance": SetOf(Text()),
 }
 TYPED: Mapping[str, Record] = {
     DELEGATE: Record(
@@ -190,7 +201,35 @@ def _facts(tool: str, action: Action, state: PolicyState) -> dict[str, Cedar]:
         "tool_calls": state.tool_calls,
         "label": max(LABELS.index(label) for label in LABELS if label in known),
         "labels": cast("list[Cedar]", sorted(known)),
+        **_describe_flow(action, state),
         "at": {"__extn": {"fn": "datetime", "arg": _moment(state.at)}},
+    }
+
+
+def _describe_flow(action: Action, state: PolicyState) -> dict[str, Cedar]:
+    """Return who wrote a call, whether it was planned, and the names of arguments by where they come from.
+
+    A call without an argument that says something has one that was not typed, with an empty name.
+    """
+    provenance = action.provenance
+    kinds = {name: provenance.kind_of(name) for name in provenance}
+    trusted = {name for name, kind in kinds.items() if kind in TRUSTED}
+    typed = {name for name, kind in kinds.items() if kind == "caller"}
+    untyped = kinds.keys() - typed if provenance.says_something else {""}
+    named = {f"{name}: {kind}" for name, kind in kinds.items()}
+    groups = {
+        "trusted": trusted,
+        "typed": typed,
+        "stray": {*action.destinations} - trusted,
+        "untyped": untyped,
+        "provenance": named,
+    }
+    return {
+        "outbound": action.outbound,
+        "planned": state.is_planned(action.tool),
+        "author": state.author,
+        "source": action.source,
+        **{name: cast("list[Cedar]", sorted(group)) for name, group in groups.items()},
     }
 
 

@@ -83,10 +83,7 @@ def find_untrusted(action: Action, names: Iterable[str]) -> list[str]:
 def is_typed(action: Action) -> bool:
     """Return whether the caller typed every argument of a call that has any."""
     provenance = action.provenance
-    has_leaves = any(
-        value not in (None, "", [], {}) for value in action.arguments.values()
-    )
-    return has_leaves and all(
+    return provenance.says_something and all(
         provenance.kind_of(name) == "caller" for name in provenance
     )
 

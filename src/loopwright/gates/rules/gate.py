@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 from ..._internal.log import logger
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError
-from ...messages import canonical_json
+from ...messages import Json, canonical_json
 from ..base import (
     RESPOND,
     Action,
@@ -26,7 +26,7 @@ from ..base import (
 from ..rate_limit import RateCounter
 from .conditions import Truth
 from .file import Otherwise, read_rule_file
-from .rule import ANSWER, CompiledRule, Rule, check_names
+from .rule import ANSWER, LATER_FIELDS, CompiledRule, Rule, check_names
 
 NOT_ALLOWED = "no rule allows it"
 
@@ -112,15 +112,15 @@ class RuleGate(InstantGate):
         if otherwise not in get_args(Otherwise):
             raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
         check_names(rules)
-        content = canonical_json(
-            to_jsonable_python({"rules": rules, "otherwise": otherwise})
-        )
+        described = list(map(_describe, rules))
+        content = canonical_json({"rules": described, "otherwise": otherwise})
         compiled = tuple(
             (CompiledRule(rule), counters.get(rule.name) or RateCounter())
             for rule in rules
         )
         # Before the version, so that no decision of the old rules counts under the new version.
         self._rules = (compiled, otherwise)
+        self.plans = any(rule.planned is not None for rule in rules)
         self.answers = any({ANSWER, RESPOND} & set(rule.tools or ()) for rule in rules)
         self.version = f"rules-2-{hashlib.sha256(content).hexdigest()[:16]}"
 
@@ -172,6 +172,13 @@ class RuleGate(InstantGate):
             return True
         key = {"run": state.run_id, "tool": action.tool}.get(rule.per or "all", "")
         return counter.take(key, self._clock, rule.at_most, rule.every)
+
+
+def _describe(rule: Rule) -> dict[str, Json]:
+    """Return a rule as JSON, without the later fields that it does not use."""
+    fields: dict[str, Json] = to_jsonable_python(rule)
+    unused = [name for name in LATER_FIELDS if fields[name] is None]
+    return {name: value for name, value in fields.items() if name not in unused}
 
 
 def _is_decisive(rule: Rule, applies: Truth) -> bool:

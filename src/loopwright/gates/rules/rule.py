@@ -12,6 +12,8 @@ from ...messages import Effect, Json, JsonObject, canonical_json
 from ..base import RESPOND, Action, PolicyState
 from ..json_pointer import Pointer, parse_pointer, replace_values
 from ..matching import compile_globs
+from ..provenance import Provenance
+from ..run_facts import Author
 from ..time_window import Hours
 from .conditions import Condition, Texts, Truth, all_hold, compile_condition
 
@@ -22,6 +24,12 @@ Filter: TypeAlias = Callable[[Action, PolicyState], bool]
 
 ANSWER = "respond"
 """The name that rules use for the action `RESPOND`, and for a tool of that name."""
+
+Kinds: TypeAlias = Annotated[tuple[Provenance, ...], Field(min_length=1)]
+ALL, DESTINATIONS = "*", "destinations"
+"""What stands for all arguments of a call, and for those that decide where it goes."""
+LATER_FIELDS = ("outbound", "tool_sources", "authors", "planned", "provenance")
+"""Fields that are no part of the version of rules without them, so that it is as it was."""
 
 KINDS_WITH_FIELD: Mapping[str, tuple[Then, ...]] = {
     "reason": ("deny", "modify"),
@@ -47,6 +55,15 @@ class Rule(Options):
         labels: the run has read something with this label or a higher one.
         untrusted: whether the run has read something that came from outside.
         hours: stretches of the week; the time is in one of them.
+        outbound: whether data leaves by the call.
+        tool_sources: globs of where its tool is from: "own", "manifest", ``mcp:*``; "engine" for what no
+            tool does.
+        authors: who wrote it: "model", "engine", "operator" (a person) or "code".
+        planned: whether it is a step of the plan that was decided before the run read text from
+            outside; for such a rule the model is asked for a plan before the engine begins.
+        provenance: where arguments come from, by their names: each is one of these kinds ("caller",
+            "lookup", "address", "text", "derived"). "destinations" stands for all that decide where
+            the call goes; ``*`` for all, of which there must be one that says something.
         reason: why it refuses or changes a call.
         question: the question for the person who approves.
         set: values by JSON pointer, "/options/force": the values that "modify" sets.
@@ -68,6 +85,11 @@ class Rule(Options):
     labels: Label | None = None
     untrusted: StrictBool | None = None
     hours: Annotated[tuple[Hours, ...], Field(min_length=1)] | None = None
+    outbound: StrictBool | None = None
+    tool_sources: Texts | None = None
+    authors: Annotated[tuple[Author, ...], Field(min_length=1)] | None = None
+    planned: StrictBool | None = None
+    provenance: Annotated[dict[str, Kinds], Field(min_length=1)] | None = None
     reason: str = ""
     question: str = ""
     set: Annotated[dict[str, JsonValue], Field(min_length=1)] | None = None
@@ -179,6 +201,46 @@ def _compile_filters(rule: Rule) -> Iterable[Filter]:
         yield lambda _, state: state.untrusted is rule.untrusted
     if rule.hours is not None:
         yield _compile_hours(rule.hours)
+    yield from _compile_flow_filters(rule)
+
+
+def _compile_flow_filters(rule: Rule) -> Iterable[Filter]:
+    """Return the tests of who wrote a call, what it does with data, and where its values come from."""
+    if rule.outbound is not None:
+        yield lambda action, _: action.outbound is rule.outbound
+    if rule.tool_sources is not None:
+        is_named = compile_globs(rule.tool_sources)
+        yield lambda action, _: is_named(action.source)
+    if rule.authors is not None:
+        authors = rule.authors
+        yield lambda _, state: state.author in authors
+    if rule.planned is not None:
+        yield lambda action, state: state.is_planned(action.tool) is rule.planned
+    for name, kinds in (rule.provenance or {}).items():
+        yield _compile_provenance(name, kinds)
+
+
+def _compile_provenance(name: str, kinds: Sequence[Provenance]) -> Filter:
+    def covers(action: Action, state: PolicyState) -> bool:
+        provenance = action.provenance
+        if name == ALL:
+            names: Sequence[str] = [*provenance] if provenance.says_something else [""]
+        elif name == DESTINATIONS:
+            names = action.destinations
+        else:
+            names = [name]
+        return all(_kind_of(action, one) in kinds for one in names)
+
+    return covers
+
+
+def _kind_of(action: Action, name: str) -> Provenance | None:
+    """Return where an argument comes from; `None` for one that is not there."""
+    provenance = action.provenance
+    if name not in provenance:
+        return None
+    kind = provenance.kind_of(name)
+    return provenance[name].kind if kind == "derived" else kind
 
 
 def _compile_tools(globs: Iterable[str]) -> Filter:

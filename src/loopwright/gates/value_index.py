@@ -149,7 +149,7 @@ class ValueIndex:
         self._ordered.update(_key_of(leaf) for leaf in _iterate_leaves(arguments))
 
     def add_endorsed(self, text: str, by: str) -> None:
-        """Add a value that somebody checked: as a whole it is as good as typed."""
+        """Add a value that a person or code checked: as a whole it is as good as typed."""
         source = ValueSource("caller", f"endorsed by {by}")
         _add_whole(self._whole, [text], source)
 

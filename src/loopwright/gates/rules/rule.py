@@ -29,7 +29,7 @@ Kinds: TypeAlias = Annotated[tuple[Provenance, ...], Field(min_length=1)]
 ALL, DESTINATIONS = "*", "destinations"
 """What stands for all arguments of a call, and for those that decide where it goes."""
 LATER_FIELDS = ("outbound", "tool_sources", "authors", "planned", "provenance")
-"""Fields that are no part of the version of rules without them, so that it is as it was."""
+"""Fields that the version of rules without them leaves out, so that it is as it was."""
 
 KINDS_WITH_FIELD: Mapping[str, tuple[Then, ...]] = {
     "reason": ("deny", "modify"),

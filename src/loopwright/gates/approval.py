@@ -25,9 +25,9 @@ class ApprovalGate(InstantGate):
     Args:
         tools: names of tools, with `*` and `?`, or one text with commas between them.
         effects: effects that are asked about.
-        label: ask about each call, except reads, of a run that has read anything as sensitive as
-            this.
-        untrusted: ask about each call, except reads, of a run that has read text from outside.
+        label: ask about each call, except reads that are not outbound, of a run that has read
+            anything as sensitive as this.
+        untrusted: ask about each such call of a run that has read text from outside.
         answers: whether to ask about the answer of a run, too.
 
     Raises `ConfigError` for an unknown effect or label.
@@ -76,7 +76,8 @@ class ApprovalGate(InstantGate):
             return True
         if any(fnmatchcase(action.tool, name) for name in self._tools):
             return True
-        return action.effect != "read" and self._asks_by_knowledge(state)
+        is_harmless = action.effect == "read" and not action.outbound
+        return not is_harmless and self._asks_by_knowledge(state)
 
     def _asks_by_knowledge(self, state: PolicyState) -> bool:
         if self._untrusted and state.untrusted:

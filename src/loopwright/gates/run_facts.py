@@ -1,6 +1,5 @@
 """What gates are told of a run beside the call: its task, its agent, its plan, the calls before."""
 
-import collections
 import dataclasses
 from typing import Literal, TypeAlias
 
@@ -49,12 +48,15 @@ class RunFacts:
 
         The call at `key` itself does not count as one that has used it.
         """
-        planned = collections.Counter(self.plan)[tool]
-        used = sum(
+        planned = (self.plan or ()).count(tool)
+        return planned > 0 and self.count_allowed(tool, key) < planned
+
+    def count_allowed(self, tool: str, key: str = "") -> int:
+        """Return how many calls of a tool were allowed, without the one at `key`."""
+        return sum(
             call.tool == tool and call.allowed and call.key != key
             for call in self.history
         )
-        return used < planned
 
 
 @dataclasses.dataclass(frozen=True)

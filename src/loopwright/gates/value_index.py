@@ -17,6 +17,8 @@ MIN_CHARS: Final = 3
 """Characters of a text that is looked for inside of others; a shorter one stands everywhere."""
 TOUCHING = frozenset("@./:+-_")
 """Characters that make a longer name or address of what they touch."""
+NUMERIC = frozenset("+-0123456789 \t\n\r")
+"""Characters with which a number may begin."""
 ENDING = ".:"
 """Those of them that may also end a sentence, or what stands before a list."""
 _SCHEME = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://")
@@ -29,8 +31,12 @@ CALLER = ValueSource("caller", "caller")
 
 def normalize(text: str) -> str:
     """Return a text as it is compared: NFKC, casefolded, with single spaces, without schemes of URLs."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(_SCHEME.sub("", folded).split())
+    # A text of ASCII alone is its own NFKC.
+    whole = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    folded = whole.casefold()
+    if "://" in folded:
+        folded = _SCHEME.sub("", folded)
+    return " ".join(folded.split())
 
 
 def read_number(value: Json) -> Decimal | None:
@@ -204,7 +210,8 @@ def _rank(source: ValueSource) -> int:
 
 def _key_of(value: Json) -> str:
     """Return a leaf as it is compared as a whole; numbers as numbers."""
-    number = read_number(value)
+    may_be_number = not isinstance(value, str) or value[:1] in NUMERIC
+    number = read_number(value) if may_be_number else None
     if number is not None:
         return f"{number.normalize():f}" if abs(number.adjusted()) < 50 else str(number)
     return normalize(value if isinstance(value, str) else str(value))

@@ -1,5 +1,6 @@
 """What of a run's entries says where values come from, what was planned, and which calls were let run."""
 
+import collections
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
@@ -13,7 +14,7 @@ from ...events.effects import (
     ToolFinished,
 )
 from ...events.entry import Entry, Event
-from ...gates.run_facts import PastCall
+from ...gates.run_facts import PastCall, RunFacts
 from ...messages import Json
 
 PLAN, REJECTED = "Plan", "PlanRejected"
@@ -37,6 +38,10 @@ TextEvent: TypeAlias = (
 """The events with texts that values of calls may come from."""
 
 
+RECORDED = ("plan", "history")
+"""Facts that change while a run works."""
+
+
 class FlowRecord:
     """Notes the entries of a run, recorded before or now, that provenance and plans are computed from.
 
@@ -48,8 +53,7 @@ class FlowRecord:
         """Whether the run has read text from outside by now."""
         self.texts: list[tuple[str, TextEvent]] = []
         """The events with texts, by their keys, in order."""
-        self.version = 0
-        """Changes whenever the plan or the history may be another one."""
+        self._allowed: collections.Counter[str] = collections.Counter()
         self._decided: dict[str, GateDecided] = {}
         self._finished: dict[str, ToolFinished] = {}
         self._plans: list[tuple[str, ...]] = []
@@ -76,7 +80,6 @@ class FlowRecord:
         """Note an event that is recorded."""
         reader = self._notes.get(type(event))
         if reader is not None:
-            self.version += 1
             reader(key, event)
 
     def _note_text(self, key: str, event: TextEvent) -> None:
@@ -93,6 +96,10 @@ class FlowRecord:
         self._finished[key] = event
 
     def _note_decision(self, key: str, event: GateDecided) -> None:
+        before = self._decided.get(key)
+        if before is not None and is_allowed(before):
+            self._allowed[before.tool] -= 1
+        self._allowed[event.tool] += is_allowed(event)
         self._decided[key] = event
 
     def _note_fact(self, key: str, event: FactNoted) -> None:
@@ -123,11 +130,41 @@ class FlowRecord:
             PastCall(
                 key,
                 decided.tool,
-                decided.verdict in ("allow", "modify"),
+                is_allowed(decided),
                 self._finished[key].status if key in self._finished else "",
             )
             for key, decided in self._decided.items()
         )
+
+    def count_allowed(self, tool: str, key: str) -> int:
+        """Return how many calls of a tool were allowed, without the one at `key`."""
+        own = self._decided.get(key)
+        is_counted = own is not None and own.tool == tool and is_allowed(own)
+        return self._allowed[tool] - is_counted
+
+
+class RecordedFacts(RunFacts):
+    """The facts about a run as its record has them when they are asked for."""
+
+    def __init__(self, task: str, agent: str, record: FlowRecord) -> None:
+        super().__init__(task, agent)
+        self.__dict__["_record"] = record
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return the plan and the history as they are now, and any other attribute as it was set."""
+        if name in RECORDED:
+            return getattr(self.__dict__["_record"], name)
+        return super().__getattribute__(name)
+
+    def count_allowed(self, tool: str, key: str = "") -> int:
+        """Return how many calls of a tool were allowed, without the one at `key`."""
+        record: FlowRecord = self.__dict__["_record"]
+        return record.count_allowed(tool, key)
+
+
+def is_allowed(decided: GateDecided) -> bool:
+    """Return whether a decision lets a call run."""
+    return decided.verdict in ("allow", "modify")
 
 
 def _list_tools(plan: Json) -> tuple[str, ...]:

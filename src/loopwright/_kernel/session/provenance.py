@@ -6,7 +6,7 @@ from ...gates.value_index import ValueIndex
 from ...labels import Label
 from ...messages import Conversation
 from ...tools.registry import ToolRegistry
-from ..durability.flow_record import FlowRecord
+from ..durability.flow_record import FlowRecord, RecordedFacts
 from .run_texts import RunTexts
 
 
@@ -19,13 +19,18 @@ class RunProvenance:
 
     def __init__(self, record: FlowRecord) -> None:
         self._record = record
-        self._given, self._agent = Conversation(), ""
+        self._given = Conversation()
         self._texts: dict[ToolRegistry, RunTexts] = {}
-        self._facts: tuple[int, RunFacts] | None = None
+        self._facts: RunFacts = RecordedFacts("", "", record)
 
     def begin(self, given: Conversation, agent: str) -> None:
         """Know the conversation that the run began with, and the name of its agent."""
-        self._given, self._agent = given, agent
+        self._given = given
+        self._facts = RecordedFacts(given.task, agent, self._record)
+
+    def facts(self) -> RunFacts:
+        """Return the facts about the run as they are now."""
+        return self._facts
 
     def tracer(self, tools: ToolRegistry, label: Label) -> ValueTracer:
         """Return what finds the sources of values; a derived one has `label`, that of the run."""
@@ -40,11 +45,3 @@ class RunProvenance:
             texts = RunTexts(self._given, self._record, tools)
             self._texts[tools] = texts
         return texts.index
-
-    def facts(self) -> RunFacts:
-        """Return the facts about the run as they are now."""
-        record = self._record
-        if self._facts is None or self._facts[0] != record.version:
-            facts = RunFacts(self._given.task, self._agent, record.plan, record.history)
-            self._facts = record.version, facts
-        return self._facts[1]

@@ -6,7 +6,6 @@ from ...errors import ConfigError
 from ...messages import canonical_json
 from ..approval import format_question
 from ..base import Action, Allow, Ask, Decision, InstantGate, PolicyState
-from ..run_facts import RunFacts
 
 
 class FlowGate(InstantGate):
@@ -61,8 +60,9 @@ class FlowGate(InstantGate):
     def _is_planned(self, action: Action, state: PolicyState) -> bool:
         if self._plan is None:
             return state.is_planned(action.tool)
-        fixed = RunFacts(plan=self._plan, history=state.history)
-        return fixed.is_planned(action.tool, state.key)
+        planned = self._plan.count(action.tool)
+        used = state.facts().count_allowed(action.tool, state.key) if planned else 0
+        return used < planned
 
 
 def _is_free(action: Action, state: PolicyState) -> bool:

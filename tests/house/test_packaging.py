@@ -47,6 +47,7 @@ WITHOUT: dict[
     "bedrock": "from loopwright.providers import BedrockProvider; BedrockProvider('m', region='eu-west-1')",
     "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
     "console": "import loopwright.console.app",
+    "keyring": "from loopwright.security import SecretStore; SecretStore({'a': 'keyring:s/u'}).get('a')",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
     "signatures": "from loopwright.security import Ed25519Signer; Ed25519Signer('k', b'x' * 32)",
     "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",

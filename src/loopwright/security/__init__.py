@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .redaction import REDACTED as REDACTED
     from .redaction import Redactor as Redactor
     from .redaction import StreamRedactor as StreamRedactor
+    from .secret_store import SecretStore as SecretStore
     from .signatures import Ed25519Signer as Ed25519Signer
     from .signatures import KeyFile as KeyFile
     from .signatures import PublicKey as PublicKey
@@ -34,6 +35,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         {
             ".classifier": ("PatternClassifier",),
             ".redaction": ("REDACTED", "Redactor", "StreamRedactor"),
+            ".secret_store": ("SecretStore",),
             ".signatures": ("Ed25519Signer", "KeyFile", "PublicKey", "Signer"),
             ".signed_heads": (
                 "Anchor",

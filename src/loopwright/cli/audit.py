@@ -10,6 +10,7 @@ import typer
 from ..errors import ConfigError
 from ..journals import Journal as JournalPort
 from ..journals.audit import AuditRecord, audit
+from ..journals.policy_check import check_policy
 from ..security import KeyFile, check_anchors, read_anchors
 from .config import open_journal
 from .inspect_runs import write
@@ -97,12 +98,10 @@ def _print_runs(
 
 def verify_policy(journal: JournalPort, run_id: str) -> str:
     """Return what is wrong with the chain or the policy of a run; "" if nothing is."""
-    verify: Callable[..., object] = journal.verify
-    try:
-        found = verify(run_id, policy=True)
-    except TypeError:  # a journal that checks chains alone
-        found = verify(run_id)
-    return str(getattr(found, "problem", ""))
+    found = journal.verify(run_id)
+    if found.ok:
+        found = check_policy(found, journal.read(run_id))
+    return found.problem
 
 
 def format_record(record: AuditRecord) -> str:

@@ -261,6 +261,32 @@ class Endless(ScriptedProvider):
             await asyncio.sleep(0.01)
 
 
+def talk(request: Request) -> Line:
+    """Say how many messages were read, or call the tool that the last one names."""
+    said = [m.content for m in request.conversation if m.role == "user"]
+    results = [m for m in request.conversation.messages[-2:] if m.role == "tool"]
+    if results:
+        return f"the tool said {results[0].content}; you said {' | '.join(said)}"
+    calls = {"wipe": call("wipe", path="/tmp/x"), "slow": call("slow", seconds=1)}
+    found = calls.get(said[-1])
+    return f"{len(said)}: {said[-1]}" if found is None else found
+
+
+class Talker(ScriptedProvider):
+    """Talks; asked for words, it gives one after the other."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
+        """Stream some words, or a reply at once."""
+        counts = {"some words": 15, "endless words": 10_000}
+        for number in range(counts.get(request.conversation.task, 0)):
+            yield Delta(text=f"word{number} ")
+            await asyncio.sleep(0.05)
+        async for delta in super().stream(request):
+            yield delta
+
+
 def provider(name: str = "capital") -> ScriptedProvider:
     """The entry point."""
+    if name == "talk":
+        return Talker(talk, model="talk")
     return Endless([], model="endless") if name == "endless" else Scripted(name)

@@ -10,6 +10,7 @@ from .._internal.version import __version__
 from .._kernel.session.service_checks import accepted_versions
 from ..errors import ConfigError
 from .audit import commands as audit_commands
+from .chat_command import commands as chat_commands
 from .config import CommandOptions
 from .console import commands as console_commands
 from .control import commands
@@ -132,6 +133,7 @@ def top(
     \b
     loopwright engines                       list the engines
     loopwright run "..." --provider ...      run an engine
+    loopwright chat PROVIDER:MODEL           talk; the journal keeps the conversation
     loopwright runs; loopwright show RUN     list runs, show what happened in one
     loopwright resume RUN --provider ...     resume a run after a crash, Ctrl-C or a question
     loopwright approvals                     list the decisions that runs wait for; approve, deny, answer
@@ -326,6 +328,7 @@ def resolve(
     )
 
 
+app.registered_commands += chat_commands.registered_commands
 app.registered_commands += commands.registered_commands
 app.registered_commands += upkeep_commands.registered_commands
 app.registered_commands += audit_commands.registered_commands

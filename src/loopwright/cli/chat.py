@@ -1,0 +1,327 @@
+"""`chat`: a conversation with an agent or a model at a terminal; its thread is in the journal."""
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+import shlex
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from ..agents.agent import Agent, AgentDefinition, define_agent
+from ..agents.turn_handle import TurnHandle
+from ..errors import ConfigError, LoopwrightError
+from ..events.control import CommandReceived
+from ..events.effects import ModelFailed, ModelReplied, ModelRequested
+from ..events.entry import Entry
+from ..events.run import Question, RunFinished, RunSuspended
+from ..events.timeline import Timeline
+from ..gates.base import Suspend
+from ..handle import RunHandle
+from ..plugins import plugins
+from ..providers.base import Delta
+from ..runtime import Runtime
+from .captured_output import capture_output
+from .chat_screen import ChatScreen, Interrupt, open_screen
+from .config import CommandOptions, load_object, open_journal, parse_engine_options
+from .run import Interaction, make_runtime
+from .text import clean, exact_call, one_line
+
+WatchedTurn: TypeAlias = TurnHandle[Entry | Delta] | RunHandle[Entry | Delta, Any]
+LEAVE = "(Ctrl-D leaves)\n"
+SHOWN = (
+    "thought", "call", "result", "problem", "retry", "limit", "recovery", "outcome", "fact", "paused",
+)  # fmt: skip
+"""The lines of a timeline that a chat shows between what is said."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatTarget:
+    """Whom to talk with: a model as "provider:model", or an agent as "module:object"; empty for `--provider`."""
+
+    name: str
+    thread: str | None
+    engine: str
+    system: str
+
+    def open(self, chosen: CommandOptions) -> Agent[Any]:
+        """Return the agent; raise `ConfigError` for a name that is none."""
+        kind, _, rest = self.name.partition(":")
+        if self.name and kind not in plugins("providers"):
+            if not rest:
+                known = ", ".join(plugins("providers"))
+                raise ConfigError(
+                    f"AGENT: {self.name!r} is neither a model nor an agent; write provider:model with one of {known}, "
+                    "or package.module:object"
+                )
+            return self._load()
+        if self.name and chosen.provider:
+            raise ConfigError("--provider: the model is named already; leave one out")
+        chosen = dataclasses.replace(chosen, provider=self.name or chosen.provider)
+        journal = open_journal(chosen.journal)
+        runtime = make_runtime(chosen, Suspend(), journal)
+        options = parse_engine_options(runtime, chosen.options)
+        engine = runtime.engine(self.engine, **options)
+        definition = AgentDefinition("", self.system)
+        return define_agent(runtime, engine, definition, runtime.agents)
+
+    def _load(self) -> Agent[Any]:
+        found = load_object("AGENT", self.name)
+        if not isinstance(found, Agent):
+            raise ConfigError(
+                f"AGENT: {self.name!r} is no agent but a {type(found).__name__}; name what runtime.agent(...) returned"
+            )
+        return found
+
+    def format_command(self, thread: str, chosen: CommandOptions) -> str:
+        """Return the command that continues the conversation."""
+        words = [self.name] if self.name else []
+        if self.engine != "react":
+            words += ["--engine", self.engine]
+        if self.system:
+            words += ["--system", self.system]
+        words += ["--thread", thread, *chosen.repeat()]
+        return clean(shlex.join(["loopwright", "chat", *words]))
+
+
+def hold_chat(
+    target: ChatTarget, chosen: CommandOptions, interaction: Interaction
+) -> int:
+    """Talk until the person leaves; return the exit status."""
+    screen = open_screen()
+    with capture_output(screen.print):
+        agent = target.open(chosen)
+        fresh = f"chat-{secrets.token_hex(4)}"
+        thread = fresh if target.thread is None else target.thread
+        runtime = agent.engine.runtime
+        if not isinstance(runtime, Runtime):
+            raise ConfigError("AGENT: must be of a Runtime")
+        chat = Chat(runtime, agent, thread, screen)
+
+        async def work() -> None:
+            try:
+                async with runtime:
+                    await chat.hold()
+            finally:
+                await runtime.journal.close()
+
+        asyncio.run(work())
+    if interaction.quiet or not chat.has_spoken:
+        return 0
+    sys.stderr.write(f"continue it: {target.format_command(thread, chosen)}\n")
+    return 0
+
+
+class Chat:
+    """A conversation at a terminal: what is typed while an answer is made guides it, Ctrl-C stops the answer."""
+
+    def __init__(
+        self, runtime: Runtime, agent: Agent[Any], thread: str, screen: ChatScreen
+    ) -> None:
+        self._runtime, self._agent, self._screen = runtime, agent, screen
+        self._thread = agent.thread(thread)
+        self._waiting: deque[str] = deque()
+        """Messages that no model has read: they are the next ones."""
+        self.has_spoken = False
+
+    async def hold(self) -> None:
+        """Show what was said, and talk until the person leaves."""
+        async with self._screen:
+            await self._show_history()
+            while (text := await self._read()) is not None:
+                try:
+                    await self._take_turn(text)
+                except LoopwrightError as error:
+                    self._screen.print(f"error: {one_line(str(error))}\n")
+
+    async def _read(self) -> str | None:
+        """Return the next message; `None` if the person leaves."""
+        while True:
+            if self._waiting:
+                return self._waiting.popleft()
+            typed = await self._screen.read()
+            if isinstance(typed, Interrupt):
+                self._screen.print(LEAVE)
+            elif typed is None or typed.strip():
+                return typed
+
+    async def _show_history(self) -> None:
+        """Show what was said before, and continue a turn that waits or was suspended."""
+        turns = await self._thread.turns()
+        for turn in turns:
+            self._screen.print(f"> {clean(turn.text)}\n")
+            if turn.answer is not None:
+                self._screen.print(f"{clean(turn.answer)}\n")
+            elif turn.status not in ("running", "waiting", "suspended", "released"):
+                self._screen.print(f"[no answer: {turn.stop_reason}]\n")
+        self.has_spoken = bool(turns)
+        if not turns:
+            return
+        last = turns[-1]
+        is_stopped = last.status in ("suspended", "released")
+        if is_stopped or await self._decide(last.run_id, last.pending):
+            await self._resume(last.run_id)
+
+    async def _take_turn(self, text: str) -> None:
+        """Say something, and show the answer."""
+        self.has_spoken = True
+        async with self._thread.start(text, deltas=True) as run:
+            pending = await self._follow(run)
+        if await self._decide(run.run_id, pending):
+            await self._resume(run.run_id)
+
+    async def _resume(self, run_id: str) -> None:
+        """Continue a turn once its questions are decided, until none is left."""
+        may_continue = True
+        while may_continue:
+            async with await self._agent.resume(run_id, deltas=True) as run:
+                pending = await self._follow(run)
+            may_continue = await self._decide(run_id, pending)
+
+    async def _follow(self, run: WatchedTurn) -> tuple[Question, ...]:
+        """Show a turn, and pass on what is typed meanwhile; return what it waits for."""
+        shown = ShownTurn(self._screen)
+        showing = asyncio.ensure_future(shown.follow(run))
+        try:
+            if self._screen.is_interactive:
+                await self._listen(run, shown, showing)
+            await showing
+        finally:
+            showing.cancel()
+        self._waiting.extend(shown.unread)
+        return shown.pending
+
+    async def _listen(
+        self,
+        run: WatchedTurn,
+        shown: "ShownTurn",
+        showing: asyncio.Future[None],
+    ) -> None:
+        """Pass on what is typed until the turn has ended, or nothing more can be typed."""
+        while not showing.done():
+            typed = asyncio.ensure_future(self._screen.read())
+            await asyncio.wait((showing, typed), return_when=asyncio.FIRST_COMPLETED)
+            if not typed.done():
+                typed.cancel()
+                await asyncio.wait((typed,))
+            elif not await self._pass_on(run, typed.result(), shown):
+                return
+
+    async def _pass_on(
+        self,
+        run: WatchedTurn,
+        typed: str | Interrupt | None,
+        shown: "ShownTurn",
+    ) -> bool:
+        """Guide or stop the turn; return whether more can be typed."""
+        if typed is None:
+            return False
+        if isinstance(typed, str):
+            if not typed.strip():
+                return True
+            shown.unread.append(typed)
+        elif shown.has_ended:
+            self._screen.print(LEAVE)
+        with contextlib.suppress(ConfigError):  # the turn has ended meanwhile
+            await (run.steer(typed) if isinstance(typed, str) else run.abort())
+        return True
+
+    async def _decide(self, run_id: str, pending: Iterable[Question]) -> bool:
+        """Ask the person about calls that wait for approval; return whether the turn can continue."""
+        asked = list(pending)
+        approvals = [one for one in asked if one.about == "approval"]
+        for question in approvals:
+            if not await self._ask(run_id, question):
+                return False
+        for question in asked:
+            if question.about == "question":
+                self._screen.print(f"{one_line(question.text)}\n")
+            elif question.about != "approval":
+                self._screen.print(
+                    f"{one_line(question.text)}\n  decide it with `loopwright show {run_id}`\n"
+                )
+        return bool(approvals) and len(approvals) == len(asked)
+
+    async def _ask(self, run_id: str, question: Question) -> bool:
+        """Ask about one call; return `False` if the person leaves without a decision."""
+        self._screen.forget_typed()  # what was typed before the question is no answer to it
+        control = self._runtime.control(run_id)
+        self._screen.print(
+            f"{one_line(question.text)}\n  {exact_call(question.tool, question.arguments)}\n"
+            "y approves it; n or a reason denies it\n"
+        )
+        typed = await self._screen.read()
+        if isinstance(typed, Interrupt):
+            await control.abort()
+            return True
+        if typed is None:
+            return False
+        answer = typed.strip()
+        if answer.casefold() in ("y", "yes"):
+            await control.approve(question.id)
+        else:
+            reason = "" if answer.casefold() in ("", "n", "no") else answer
+            await control.deny(question.id, reason)
+        return True
+
+
+class ShownTurn:
+    """One turn as it is shown: replies as they are streamed, calls and results, the answer."""
+
+    def __init__(self, screen: ChatScreen) -> None:
+        self._screen, self._timeline = screen, Timeline()
+        self._replies: dict[str, str] = {}
+        self._received: dict[int, str] = {}
+        self.unread: list[str] = []
+        """What was typed meanwhile, and no model has read."""
+        self.pending: tuple[Question, ...] = ()
+        self.has_ended = False
+
+    async def follow(self, run: WatchedTurn) -> None:
+        """Show the turn to its end."""
+        async for item in run:
+            if isinstance(item, Delta):
+                text = self._replies.get(item.key, "") + item.text
+                self._replies[item.key] = text
+                self._screen.stream(text)
+            else:
+                self._show(item)
+        self._screen.stream("")
+        await run.result()
+
+    def _show(self, entry: Entry) -> None:
+        match entry.event:
+            case ModelRequested(commands=commands):
+                self._take(commands)
+            case ModelReplied() | ModelFailed():
+                self._replies.pop(entry.key, None)
+                self._screen.stream("")
+            case CommandReceived(number=number, body=body):
+                self._received[number] = str(body.get("text", ""))
+            case RunSuspended(pending=pending):
+                self.pending = pending
+            case RunFinished():
+                self._show_end(entry.event)
+            case _:
+                pass
+        for line in self._timeline.lines(entry):
+            if line.label in SHOWN:
+                self._screen.print(f"  {line.label:<8} {one_line(line.text)}\n")
+
+    def _show_end(self, ended: RunFinished) -> None:
+        self.has_ended = True
+        if not ended.answer:
+            for words in self._replies.values():
+                self._screen.print(f"{words}\n")
+        said = ended.answer or f"[no answer: {ended.stop_reason}]"
+        self._screen.print(f"{said}\n")
+        if ended.error is not None and ended.stop_reason != "aborted":
+            self._screen.print(f"error: {one_line(ended.error.message)}\n")
+
+    def _take(self, commands: Iterable[int]) -> None:
+        """Note which of the typed messages a model reads now."""
+        for number in commands:
+            with contextlib.suppress(ValueError):
+                self.unread.remove(self._received.get(number, ""))

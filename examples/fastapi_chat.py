@@ -176,7 +176,7 @@ class Chat:
         return await self.agent.thread(thread_id).turns()
 
     @contextlib.asynccontextmanager
-    async def serve(self, _: FastAPI) -> AsyncIterator[None]:
+    async def serve(self, _: FastAPI) -> AsyncGenerator[None]:
         """Keep a worker, which continues what another process left and what a person decided."""
         worker = asyncio.create_task(Worker(self.runtime, poll=0.25).serve())
         try:

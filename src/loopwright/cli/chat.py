@@ -69,11 +69,12 @@ class ChatTarget:
 
     def _load(self) -> Agent[Any]:
         found = load_object("AGENT", self.name)
+        agent: Agent[Any] = found
         if not isinstance(found, Agent):
             raise ConfigError(
                 f"AGENT: {self.name!r} is no agent but a {type(found).__name__}; name what runtime.agent(...) returned"
             )
-        return found
+        return agent
 
     def format_command(self, thread: str, chosen: CommandOptions) -> str:
         """Return the command that continues the conversation."""

@@ -119,13 +119,12 @@ class WebUser:
         """Send a message until it is known to be there, as a browser does that does not know whether it was."""
         path = f"/threads/{self.name}/messages"
         while True:
-            limit = None
-            if self.chance.random() < self.cuts:
-                limit = self.chance.uniform(0, 0.05)
+            limit = httpx.Timeout(120)
+            if self.chance.random() < self.cuts:  # it leaves before the answer is there
+                limit = httpx.Timeout(120, read=self.chance.uniform(0.001, 0.05))
             try:
-                async with asyncio.timeout(limit):
-                    response = await self.client.post(path, json=message)
-            except (httpx.TransportError, TimeoutError):
+                response = await self.client.post(path, json=message, timeout=limit)
+            except httpx.TransportError:
                 self.broken += 1
                 await asyncio.sleep(0.05)
                 continue

@@ -180,7 +180,7 @@ def test_lines_of_a_pipe_are_a_turn_each(start: Start) -> None:
     [
         (("chat", "nobody"), "error: AGENT: 'nobody' is neither a model nor an agent"),
         (("chat", "no_module:agent"), "error: AGENT: 'no_module:agent' cannot be loaded"),
-        (("chat", "scripted_cli:wipe"), "error: AGENT: 'scripted_cli:wipe' is no agent but a Tool"),
+        (("chat", "scripted_cli:wipe"), "error: AGENT: 'scripted_cli:wipe' is not an agent but a Tool"),
         (("chat",), "error: --provider: name the model"),
         (("chat", "scripted:talk", "--provider", "scripted:talk"), "error: --provider: the model is named already"),
         (("chat", "scripted:talk", "--thread", ""), "error: id: must be a text"),

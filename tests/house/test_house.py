@@ -130,7 +130,15 @@ def test_a_package_is_imported_in_one_file_only() -> None:
         ],
         "typer": [
             f"src/loopwright/cli/{name}.py:1"
-            for name in ("app", "audit", "console", "control", "options", "upkeep")
+            for name in (
+                "app",
+                "audit",
+                "chat_command",
+                "console",
+                "control",
+                "options",
+                "upkeep",
+            )
         ],  # one command line
     }
 

@@ -30,7 +30,7 @@ from .run import Interaction, make_runtime
 from .text import clean, exact_call, one_line
 
 WatchedTurn: TypeAlias = TurnHandle[Entry | Delta] | RunHandle[Entry | Delta, Any]
-LEAVE = "(Ctrl-D leaves)\n"
+HINT = "(Ctrl-D leaves)\n"
 SHOWN = (
     "thought", "call", "result", "problem", "retry", "limit", "recovery", "outcome", "fact", "paused",
 )  # fmt: skip
@@ -72,7 +72,7 @@ class ChatTarget:
         agent: Agent[Any] = found
         if not isinstance(found, Agent):
             raise ConfigError(
-                f"AGENT: {self.name!r} is no agent but a {type(found).__name__}; name what runtime.agent(...) returned"
+                f"AGENT: {self.name!r} is not an agent but a {type(found).__name__}; name what runtime.agent(...) returned"
             )
         return agent
 
@@ -144,7 +144,7 @@ class Chat:
                 return self._waiting.popleft()
             typed = await self._screen.read()
             if isinstance(typed, Interrupt):
-                self._screen.print(LEAVE)
+                self._screen.print(HINT)
             elif typed is None or typed.strip():
                 return typed
 
@@ -224,7 +224,7 @@ class Chat:
                 return True
             shown.unread.append(typed)
         elif shown.has_ended:
-            self._screen.print(LEAVE)
+            self._screen.print(HINT)
         with contextlib.suppress(ConfigError):  # the turn has ended meanwhile
             await (run.steer(typed) if isinstance(typed, str) else run.abort())
         return True
@@ -247,7 +247,7 @@ class Chat:
 
     async def _ask(self, run_id: str, question: Question) -> bool:
         """Ask about one call; return `False` if the person leaves without a decision."""
-        self._screen.forget_typed()  # what was typed before the question is no answer to it
+        self._screen.forget_typed()  # what was typed before the question does not answer it
         control = self._runtime.control(run_id)
         self._screen.print(
             f"{one_line(question.text)}\n  {exact_call(question.tool, question.arguments)}\n"
@@ -316,8 +316,8 @@ class ShownTurn:
         if not ended.answer:
             for words in self._replies.values():
                 self._screen.print(f"{words}\n")
-        said = ended.answer or f"[no answer: {ended.stop_reason}]"
-        self._screen.print(f"{said}\n")
+        text = ended.answer or f"[no answer: {ended.stop_reason}]"
+        self._screen.print(f"{text}\n")
         if ended.error is not None and ended.stop_reason != "aborted":
             self._screen.print(f"error: {one_line(ended.error.message)}\n")
 

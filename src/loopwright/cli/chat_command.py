@@ -1,7 +1,7 @@
 """The command `chat`, with typer."""
 
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -10,31 +10,36 @@ from .options import SharedOptions, end, with_shared_options
 commands = typer.Typer(rich_markup_mode=None)
 
 
+Target: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="[AGENT|PROVIDER]",
+        help="A model as provider:model, or an agent of your own as package.module:object. "
+        "By default what --provider says.",
+    ),
+]
+ThreadName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID", help="The conversation to continue; by default a new one."
+    ),
+]
+EngineName: TypeAlias = Annotated[
+    str, typer.Option("--engine", "-e", metavar="NAME", help="The engine of a model.")
+]
+Instructions: TypeAlias = Annotated[
+    str, typer.Option(metavar="TEXT", help="Instructions for a model.")
+]
+
+
 @commands.command()
 @with_shared_options
 def chat(
     context: typer.Context,
-    agent: Annotated[
-        str,
-        typer.Argument(
-            metavar="[AGENT|PROVIDER]",
-            help="A model as provider:model, or an agent of your own as package.module:object. "
-            "By default what --provider says.",
-        ),
-    ] = "",
-    thread: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="The conversation to continue; by default a new one."
-        ),
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option("--engine", "-e", metavar="NAME", help="The engine of a model."),
-    ] = "react",
-    system: Annotated[
-        str, typer.Option(metavar="TEXT", help="Instructions for a model.")
-    ] = "",
+    agent: Target = "",
+    thread: ThreadName = None,
+    engine: EngineName = "react",
+    system: Instructions = "",
     *,
     given: SharedOptions,
 ) -> None:

@@ -13,7 +13,18 @@ from starlette.requests import Request as WebRequest
 from starlette.routing import Mount
 
 from console_server import client_of, headers_of, read_events, serving
-from loopwright import ConfigError, ReActEngine, Runtime, Suspend, ask_user, tool
+from loopwright import (
+    Action,
+    Ask,
+    ConfigError,
+    Decision,
+    Modify,
+    ReActEngine,
+    Runtime,
+    Suspend,
+    ask_user,
+    tool,
+)
 from loopwright.console import Console
 from loopwright.events import CommandReceived
 from loopwright.journals import SQLiteJournal
@@ -414,6 +425,34 @@ async def test_an_approval_with_other_arguments_names_who_gave_it(
     assert (command.command, command.body["by"]) == ("approve", "Ada")
     assert "new.txt is gone" in [m.content for m in result.conversation][-2]
     assert again.status_code == 200, "the run had not received the first one yet"
+
+
+class LocalFiles:
+    """Moves what is to be deleted below a folder, and has a person asked about it."""
+
+    async def evaluate(self, action: Action, state: object) -> Decision:
+        path = str(action.arguments["path"])
+        if path.startswith("/tmp/"):
+            return Ask("is it needed?")
+        return Modify({"path": f"/tmp/{path}"}, "only in /tmp")
+
+
+async def test_an_approval_shows_what_policy_changed_of_the_proposal(
+    tmp_path: Path,
+) -> None:
+    runtime = Runtime(
+        ScriptedProvider([call("delete", path="old.txt")]),
+        tools=[delete],
+        journal=SQLiteJournal(tmp_path / "runs.db"),
+        gate=LocalFiles(),
+        approver=Suspend(),
+    )
+    await ReActEngine(runtime).run("Tidy up.", run_id="tidy")
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+        [question] = client.get("/api/questions").json()["questions"]
+
+    assert question["arguments"] == {"path": "/tmp/old.txt"}
+    assert question["proposed"] == {"path": "old.txt"}
 
 
 async def test_a_denial_takes_its_reason_to_the_model(tmp_path: Path) -> None:

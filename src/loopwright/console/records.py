@@ -8,6 +8,7 @@ from typing import Any, cast
 from pydantic_core import to_jsonable_python
 
 from .._kernel.control.questions import open_questions
+from .._kernel.durability.replay import Replay
 from ..clock import Clock, SystemClock
 from ..errors import JournalError, UnknownRun
 from ..events.entry import Entry
@@ -17,6 +18,7 @@ from ..journals.base import RESUMABLE, Journal, RunInfo
 from ..journals.capabilities import PagedJournal, list_page
 from ..journals.claims import get_watch, is_orphaned
 from ..journals.listing import RunFilter
+from ..messages import JsonObject
 from .digest import RunDigest
 
 MAX_DIGESTS = 1000
@@ -112,6 +114,15 @@ class Records:
         digest = self.digest(run_id)
         return digest.has_asked or digest.counts.get("recoveries", 0) > 0
 
+    def find_proposed(self, run_id: str, question: Question) -> JsonObject | None:
+        """Return the arguments that the model proposed, where policy changed them before it asked."""
+        if question.about != "approval":
+            return None
+        proposed = Replay(self.read(run_id)).effects.proposed(question.key)
+        if proposed is None or proposed.arguments == question.arguments:
+            return None
+        return proposed.arguments
+
     def find_unreceived(self, run_id: str) -> list[dict[str, Any]]:
         """Return the commands that were sent to a run and that it has not received."""
         sent = self.journal.inbox(run_id, self.digest(run_id).received)
@@ -173,15 +184,20 @@ class Records:
             except JournalError:
                 continue
             found += [
-                {"run_id": info.run_id, **describe_question(one, is_hidden=secret)}
+                {
+                    "run_id": info.run_id,
+                    **self.describe_question(info.run_id, one, is_hidden=secret),
+                }
                 for one in asked
             ]
         return found
 
-
-def describe_question(question: Question, *, is_hidden: bool) -> dict[str, Any]:
-    """Return a question as the page shows it, with all of the arguments."""
-    shown: dict[str, Any] = to_jsonable_python(question)
-    if is_hidden:
-        shown |= {"text": "", "arguments": {}}
-    return {**shown, "id": question.id, "hidden": is_hidden}
+    def describe_question(
+        self, run_id: str, question: Question, *, is_hidden: bool
+    ) -> dict[str, Any]:
+        """Return a question as the page shows it, with all of the arguments."""
+        shown: dict[str, Any] = to_jsonable_python(question)
+        shown["proposed"] = self.find_proposed(run_id, question)
+        if is_hidden:
+            shown |= {"text": "", "arguments": {}, "proposed": None}
+        return {**shown, "id": question.id, "hidden": is_hidden}

@@ -19,7 +19,7 @@ from ..runtime import Runtime
 from .access import AccessFile
 from .actions import NO_RUNTIME, RunState, find_reasons
 from .digest import RunDigest
-from .records import Records, describe_question
+from .records import Records
 from .rows import LOOKBACK, RowReader, build_raw
 
 Item: TypeAlias = tuple[int | None, str, Any]
@@ -88,7 +88,8 @@ class ConsoleService:
             **described,
             "hidden": is_hidden,
             "questions": [
-                describe_question(one, is_hidden=is_hidden) for one in questions
+                self.records.describe_question(run_id, one, is_hidden=is_hidden)
+                for one in questions
             ],
             "unreceived": [] if is_hidden else self.records.find_unreceived(run_id),
             "reasons": find_reasons(state),

@@ -59,6 +59,7 @@ class Decision {
   buildApproval() {
     return [
       h("h3", {}, "Arguments, all of them"), buildArguments(this.question.arguments),
+      this.question.proposed && [h("h3", {}, "What policy changed of what the model proposed"), h("ul", { class: "changes" }, ...listChanges(this.question.proposed, this.question.arguments))],
       h("div", { class: "buttons first" },
         h("button", { type: "button", class: "primary", id: "approve", onclick: () => this.approve() }, "Approve"),
         h("button", { type: "button", onclick: () => this.dialog.close() }, "Decide later")),

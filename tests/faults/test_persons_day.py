@@ -82,15 +82,15 @@ def is_of_the_person(message: Message) -> bool:
 
 
 async def test_a_person_talks_for_three_days_and_is_forgotten(tmp_path: Path) -> None:
-    first_day = await talk(tmp_path, 0, 1, APPROVAL)
+    first_day, _ = await talk(tmp_path, 0, 1, APPROVAL)
     assert [one.status for one in first_day] == ["completed"] * (APPROVAL - 1) + ["waiting"]  # fmt: skip
     assert first_day[HANDOFF - 1].answer == f"Answer {HANDOFF}."
 
     assert await approve_next_morning(tmp_path) == f"Answer {APPROVAL}."
     process = asyncio.to_thread(talk_in_a_process, tmp_path, 1, APPROVAL + 1, 130)
     assert await process == -signal.SIGKILL
-    second_day = await talk(tmp_path, 1, KILL + 1, 130)
-    third_day = await talk(tmp_path, 2, 131, TURNS)
+    second_day, _ = await talk(tmp_path, 1, KILL + 1, 130)
+    third_day, summaries = await talk(tmp_path, 2, 131, TURNS)
 
     history = await read_history(tmp_path)
     assert spoken(history) == [say(number) for number in range(1, TURNS + 1)]
@@ -102,10 +102,12 @@ async def test_a_person_talks_for_three_days_and_is_forgotten(tmp_path: Path) ->
     assert len(booked) == 1
     trimmed = sum(one.trimmed for one in (*first_day, *second_day, *third_day))
     assert trimmed > 0
+    assert summaries > 0
     assert await find_preferences(tmp_path) == ["Please always answer in German."]
 
     size = measure(tmp_path)
-    figure("a person's three days", f"{TURNS} turns, {trimmed} calls with less than all, {size:,} bytes")  # fmt: skip
+    said = f"{TURNS} turns, {trimmed} calls with less than all, {size:,} bytes"
+    figure("a person's three days", f"{said}; {summaries} summaries on the last")
     assert find_name(tmp_path) != []
     await delete_all(tmp_path)
     assert find_name(tmp_path) == []

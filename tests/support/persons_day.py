@@ -64,12 +64,14 @@ class Model:
 
     def __init__(self, folder: Path) -> None:
         self._killed = folder / "killed"
-        self.requests: list[Request] = []
+        self.summaries = 0
 
     def __call__(self, request: Request) -> str | ToolCall:
         """Return a reply to the newest message of the person."""
-        self.requests.append(request)
         messages = request.conversation.messages
+        if messages[-1].content.startswith("Summarize"):
+            self.summaries += 1
+            return '{"goal": "to travel", "done": ["the first turns"]}'
         spoken = [n for n, one in enumerate(messages) if one.origin == "caller" and one.role == "user"]  # fmt: skip
         found = re.search(r"\((\d+)\)$", messages[spoken[-1]].content)
         assert found is not None
@@ -102,21 +104,23 @@ def open_thread(folder: Path, day: int) -> tuple[Runtime, Thread[None], Model]:
     runtime = Runtime(
         ScriptedProvider(model), tools=[look, book], approver=Suspend(), clock=clock,
         journal=journal, knowledge=SQLiteKnowledge(folder / "memory.db"),
-        after=[Memories()], limits=Limits(context_tokens=3_000),
+        after=[Memories()], limits=Limits(context_tokens=3_000), context="anchored",
     )  # fmt: skip
     support = runtime.agent("support", instructions="You help.", handoffs=["bookings"])
     runtime.agent("bookings", instructions="You book.", handoffs=["support"])
     return runtime, support.thread(f"chat of {NAME}", tags=ADA), model
 
 
-async def talk(folder: Path, day: int, first: int, last: int) -> list[Result]:
-    """Say what the person says in the turns from `first` to `last`; return how each ended."""
-    runtime, thread, _ = open_thread(folder, day)
+async def talk(
+    folder: Path, day: int, first: int, last: int
+) -> tuple[list[Result], int]:
+    """Say what the person says in the turns from `first` to `last`; return how each ended, and the number of summaries."""
+    runtime, thread, model = open_thread(folder, day)
     async with runtime:
         results = [await thread.run(say(number)) for number in range(first, last + 1)]
         await runtime.drain()
     await runtime.journal.close()
-    return results
+    return results, model.summaries
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The requests of model calls that a journal holds, and the contents that they refer to."""
 
 import hashlib
+from collections.abc import Iterable
 
 from pydantic_core import to_json
 
@@ -33,6 +34,17 @@ class RecordedRequests:
         """The view that was recorded last in each scope."""
         self.trimmed: set[str] = set()
         """The keys of the calls that did not send all of their conversation."""
+
+    @classmethod
+    def read(cls, entries: Iterable[Entry]) -> "RecordedRequests":
+        """Return what the model calls of a run sent, from its entries alone."""
+        recorded = cls()
+        readers = recorded.readers()
+        for entry in entries:
+            read = readers.get(type(entry.event))
+            if read is not None:
+                read(entry, entry.event)
+        return recorded
 
     def readers(self) -> Readers:
         """Return what reads each type of event."""

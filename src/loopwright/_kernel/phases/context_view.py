@@ -1,5 +1,6 @@
 """Select what of a conversation a model call sends, by the context policy, and keep it for the next call."""
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -14,6 +15,7 @@ from ...providers.context.tokens import TokenMeter, encode_tool
 from ...security.spotlighting import fence
 from ...tools.recall import recall
 from ...tools.registry import ToolRegistry
+from ..session.earlier_views import read_earlier_requests
 from ..session.recent_views import Shown, has_grown_from
 from ..session.session import Session
 from .pinned_block import write_pinned_block
@@ -128,7 +130,7 @@ class ContextViews:
         masks = ResultMasks(self._session, conversation, self.can_recall)
         earlier = refused or self._session.views.find(self._path, conversation)
         if earlier is None:
-            earlier = self._restore(masks)
+            earlier = await self._restore(masks, room)
         slots = _find_slots(conversation, earlier)
         tail = (*slots.values(), *beside)
         pinned: tuple[Message, ...] = ()
@@ -163,12 +165,18 @@ class ContextViews:
         new = conversation.messages[earlier.view.length :]
         return (self._pin((*earlier.history.messages, *new), room),)
 
-    def _restore(self, masks: ResultMasks) -> Shown | None:
-        """Return what the last call of an earlier process showed, if this one continues it."""
-        view = self._session.views.restore(self._path, masks.conversation)
+    async def _restore(self, masks: ResultMasks, room: Room) -> Shown | None:
+        """Return what the last call of an earlier process, or of an earlier run, showed, if this one continues it."""
+        conversation, views = masks.conversation, self._session.views
+        view = views.restore(self._path, conversation)
+        if view is None and conversation.size > room.size:
+            if views.earlier is None:
+                given = self._session.requests.get_given()
+                views.earlier = await asyncio.to_thread(read_earlier_requests, given)
+            view = views.restore_earlier(conversation)
         if view is None:
             return None
-        shown = masks.conversation.messages[: view.length]
+        shown = conversation.messages[: view.length]
         slots = {one.slot: one for one in shown if one.slot}
         history = _render(view, masks, None, slots)
         sized = dataclasses.replace(view, size=history.size)

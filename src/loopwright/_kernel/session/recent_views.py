@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from ...events.request_records import ViewRecord
 from ...messages import (
     Conversation,
+    Json,
     Message,
     encode_message,
 )
@@ -56,6 +57,8 @@ class RecentViews:
         self._recorded = recorded
         self._shown: dict[str, list[Shown]] = {}
         self._restored: set[str] = set()
+        self.earlier: RecordedRequests | None = None
+        """The requests of the run that this one continues, once they were read."""
 
     def find(self, path: str, conversation: Conversation) -> Shown | None:
         """Return the last view of a conversation that this one continues; `None` without one."""
@@ -77,19 +80,35 @@ class RecentViews:
         if record is None or path in self._restored:
             return None
         self._restored.add(path)
-        messages = conversation.messages[: record.length]
-        digest = b""
-        for message in messages:
-            encoded = message.encoded(encode_message)
-            digest = hashlib.sha256(digest + encoded).digest()
-        if len(messages) < record.length or digest.hex() != record.digest:
+        if not is_continued(record, conversation):
             return None
-        return self._build(record)
+        return build_view(record, self._recorded.contents)
 
-    def _build(self, record: ViewRecord) -> View:
-        contents = (self._recorded.contents[code] for code in record.notes)
-        notes = tuple(map(_MESSAGE.validate_python, contents))
-        return View(
-            record.length, record.spans, masked=record.masked, shortened=record.shortened, notes=notes,
-            summary_key=record.summary_key, summarized=record.summarized,
-        )  # fmt: skip
+    def restore_earlier(self, conversation: Conversation) -> View | None:
+        """Return the last view of the run that this one continues, if the conversation continues that too."""
+        if self.earlier is None:
+            return None
+        for record in reversed(self.earlier.views.values()):
+            if is_continued(record, conversation):
+                return build_view(record, self.earlier.contents)
+        return None
+
+
+def is_continued(record: ViewRecord, conversation: Conversation) -> bool:
+    """Whether a conversation begins with the messages that a recorded view is of."""
+    messages = conversation.messages[: record.length]
+    digest = b""
+    for message in messages:
+        encoded = message.encoded(encode_message)
+        digest = hashlib.sha256(digest + encoded).digest()
+    return len(messages) == record.length and digest.hex() == record.digest
+
+
+def build_view(record: ViewRecord, contents: Mapping[str, Json]) -> View:
+    """Return a recorded view, whose notes are among the contents of its run; its size is not known."""
+    notes = (contents[code] for code in record.notes)
+    return View(
+        record.length, record.spans, masked=record.masked, shortened=record.shortened,
+        notes=tuple(map(_MESSAGE.validate_python, notes)),
+        summary_key=record.summary_key, summarized=record.summarized,
+    )  # fmt: skip

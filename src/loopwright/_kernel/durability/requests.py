@@ -1,6 +1,7 @@
 """The requests of model calls that a journal holds, and the contents that they refer to."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
 
 from pydantic_core import to_json
@@ -39,11 +40,9 @@ class RecordedRequests:
     def read(cls, entries: Iterable[Entry]) -> "RecordedRequests":
         """Return what the model calls of a run sent, from its entries alone."""
         recorded = cls()
-        readers = recorded.readers()
+        readers = defaultdict(lambda: _skip, recorded.readers())
         for entry in entries:
-            read = readers.get(type(entry.event))
-            if read is not None:
-                read(entry, entry.event)
+            readers[type(entry.event)](entry, entry.event)
         return recorded
 
     def readers(self) -> Readers:
@@ -74,3 +73,7 @@ class RecordedRequests:
     def _note(self, content: Json, code: str) -> None:
         self.codes[hashlib.sha256(to_json(content)).digest()] = code
         self.contents[code] = content
+
+
+def _skip(entry: Entry, event: object) -> None:
+    """Read nothing from an event that is not about a request."""

@@ -170,10 +170,10 @@ class ContextViews:
         conversation, views = masks.conversation, self._session.views
         view = views.restore(self._path, conversation)
         if view is None and conversation.size > room.size:
-            if views.earlier is None:
-                given = self._session.requests.get_given()
-                views.earlier = await asyncio.to_thread(read_earlier_requests, given)
-            view = views.restore_earlier(conversation)
+            given = self._session.requests.get_given()
+            earlier = views.earlier
+            earlier = earlier or await asyncio.to_thread(read_earlier_requests, given)
+            view = views.restore_earlier(earlier, conversation)
         if view is None:
             return None
         shown = conversation.messages[: view.length]

@@ -84,14 +84,18 @@ class RecentViews:
             return None
         return build_view(record, self._recorded.contents)
 
-    def restore_earlier(self, conversation: Conversation) -> View | None:
+    def restore_earlier(
+        self, earlier: RecordedRequests, conversation: Conversation
+    ) -> View | None:
         """Return the last view of the run that this one continues, if the conversation continues that too."""
-        if self.earlier is None:
-            return None
-        for record in reversed(self.earlier.views.values()):
-            if is_continued(record, conversation):
-                return build_view(record, self.earlier.contents)
-        return None
+        self.earlier = earlier
+        records = reversed(earlier.views.values())
+        views = (
+            build_view(record, earlier.contents)
+            for record in records
+            if is_continued(record, conversation)
+        )
+        return next(views, None)
 
 
 def is_continued(record: ViewRecord, conversation: Conversation) -> bool:

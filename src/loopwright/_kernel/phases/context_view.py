@@ -171,9 +171,10 @@ class ContextViews:
         view = views.restore(self._path, conversation)
         if view is None and conversation.size > room.size:
             given = self._session.requests.get_given()
-            earlier = views.earlier
-            earlier = earlier or await asyncio.to_thread(read_earlier_requests, given)
-            view = views.restore_earlier(earlier, conversation)
+            found = views.earlier
+            if found is None:
+                found = await asyncio.to_thread(read_earlier_requests, given)
+            view = views.restore_earlier(found, conversation)
         if view is None:
             return None
         shown = conversation.messages[: view.length]

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,7 +17,6 @@ from typing import (
     overload,
 )
 
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from ._internal.options import Options
@@ -40,20 +40,22 @@ from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session
 from ._kernel.session.setup_record import note_setup_drift, record_setup
-from ._kernel.session.task import read_task
+from ._kernel.session.task import read_task, redact_tags
 from ._kernel.session.unwatched_runs import OnDisconnect, check_on_disconnect
 from .errors import ConfigError
 from .events.entry import Entry
 from .events.lifecycle import read_start
 from .events.run import REVISION, RunParked, RunResumed, RunStarted
 from .handle import RunHandle
+from .hooks.base import PlannedHook
+from .hooks.plan import plan_hooks
 from .journals.base import Claim, RunHeader, check_run_id
-from .journals.listing import check_tags, check_thread
+from .journals.listing import check_thread
 from .journals.owner import new_owner
 from .journals.recorded_messages import delimiter_of
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json
-from .prompts import PromptSet
+from .prompts import PromptSet, find_changes, own_prompts
 from .providers.base import Delta, Sampling
 from .providers.provider_tools import check_provider_tools
 from .providers.settings import check_recordable
@@ -69,6 +71,10 @@ TASK: dict[str, Json] = {
 
 ProviderName: TypeAlias = Annotated[str | None, "the name of a provider"]
 """The type of an option that names one of `Runtime(providers=...)`; an unknown name is a `ConfigError`."""
+
+
+OPEN: Mapping[str, object] = {"sampling": Sampling(), "hooks": ()}
+"""The options of every engine, which are recorded where they are set."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -111,7 +117,8 @@ class LoopEngine(Options):
     """A strategy. Subclasses are frozen, keyword-only dataclasses whose fields are their options.
 
     Write `name` and `solve`; everything else (journal, resume, limits, policy, breakers) comes with the `Run`.
-    `sampling` is for the calls of its own model; the settings of a run and of a single call take precedence.
+    `sampling` is for the calls of its own model; the settings of a run and of a single call take precedence. `hooks` are
+    names of the group `loopwright.hooks`, or `{"hook": name, option: value}`, beside those of its runtime and agent.
     """
 
     name: ClassVar[str] = ""
@@ -121,17 +128,29 @@ class LoopEngine(Options):
     """Whether it notes a `Plan` before it calls a tool, so that the runtime asks for none."""
     runtime: Services = dataclasses.field(kw_only=False)
     sampling: Sampling = Sampling()
+    hooks: tuple[str | dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         """Complete the prompts, those that were given override the engine's own; look up the names of providers."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-            given, own = getattr(self, field.name), _own_prompts(field)
+            given, own = getattr(self, field.name), own_prompts(field)
             if field.type in (ProviderName, "ProviderName") and given is not None:
                 self.runtime.named_provider(given, field.name)
             if isinstance(given, LoopEngine):
                 _check_native_tools(given.runtime)
             if isinstance(given, PromptSet) and own is not None and given is not own:
                 object.__setattr__(self, field.name, own.override(**given.texts))
+        _ = self.planned_hooks  # an unknown name is refused here
+
+    @functools.cached_property
+    def planned_hooks(self) -> tuple[PlannedHook, ...]:
+        """The hooks of the engine itself."""
+        if not self.hooks:
+            return ()
+        load = self.runtime.load_hook
+        if load is None:
+            raise ConfigError("hooks: needs a Runtime, which finds hooks by name")
+        return plan_hooks(self.hooks, load)
 
     @abstractmethod
     async def solve(self, run: Run) -> str:
@@ -371,7 +390,7 @@ class LoopEngine(Options):
         opaque: list[str] = []
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             value = getattr(self, field.name)
-            is_unset = isinstance(value, Sampling) and not value.options
+            is_unset = field.name in OPEN and value == OPEN[field.name]
             if field.name == "runtime" or is_unset:
                 continue
             if isinstance(value, LoopEngine):
@@ -381,8 +400,9 @@ class LoopEngine(Options):
                 if value.runtime is not self.runtime:
                     opaque.append(f"{field.name}.runtime")
                 continue
+            given = value.options if isinstance(value, Sampling) else value
             try:
-                plain: Json = to_jsonable_python(_find_changes(field, value))
+                plain: Json = to_jsonable_python(find_changes(field, given))
                 option: Json = {field.name: plain}
                 # What cannot be recorded cannot be rebuilt.
                 if self.runtime.redactor.redact_value(option) is not option:
@@ -416,7 +436,7 @@ class LoopEngine(Options):
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
             run_id, self.name, self.encode_options(options), __version__, str(owner), created, lease=services.lease,
-            tags=_redact_tags(services, tags), app_version=services.app_version, agent=services.agent_name,
+            tags=redact_tags(services, tags), app_version=services.app_version, agent=services.agent_name,
             thread=services.redactor.redact_text(check_thread(thread)), first_turn=turn.is_first)  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
@@ -443,11 +463,6 @@ class LoopEngine(Options):
             ) from None
 
 
-def _redact_tags(services: Services, tags: Mapping[str, str] | None) -> dict[str, str]:
-    redact = services.redactor.redact_text
-    return {name: redact(value) for name, value in check_tags(tags).items()}
-
-
 def _observe_task(session: Session, conversation: Conversation) -> Sensitivity:
     """Note how sensitive a task is, at least "normal" without a classifier, and whether it is untrusted."""
     classifier, label = session.services.classifier, conversation.label
@@ -457,22 +472,6 @@ def _observe_task(session: Session, conversation: Conversation) -> Sensitivity:
         found = [classifier.label(message.content) for message in conversation]
     session.sensitivity.observe(highest((label, *found)), conversation.untrusted)
     return session.sensitivity
-
-
-def _find_changes(field: dataclasses.Field[Any], value: object) -> object:
-    """Return what is recorded of an option: of prompts and settings what differs from the engine's own."""
-    own = _own_prompts(field)
-    if isinstance(value, PromptSet) and own is not None:
-        return value.changes(own)
-    return value.options if isinstance(value, Sampling) else value
-
-
-def _own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:
-    """The prompts that an option has by itself, also as `Field(default=...)`."""
-    default = (
-        field.default.default if isinstance(field.default, FieldInfo) else field.default
-    )
-    return default if isinstance(default, PromptSet) else None
 
 
 def _check_native_tools(services: Services) -> None:

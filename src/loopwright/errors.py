@@ -26,6 +26,7 @@ LoopwrightError
 ├── Unreadable             four consecutive replies of the model were unreadable
 ├── InvalidOutput          the answer does not fit the requested output model
 ├── UnknownOutcome         a side effect may have happened, and the run was told to stop in that case
+├── HookFailed             a hook failed that the run requires
 ├── UndoFailed             a saga failed, and some of its calls could not be undone
 ├── EngineError            an engine raised a third-party exception; it is the `__cause__`
 └── ToolError              raised by a tool; the model reads its text unchanged
@@ -341,6 +342,13 @@ class UndoFailed(LoopwrightError):
     """Raised when a saga fails and some of its calls could not be undone.
 
     `__cause__` is the failure of the saga. The journal names the calls to undo by hand.
+    """
+
+
+class HookFailed(LoopwrightError):
+    """Raised when a hook fails that is `required`, which ends the run.
+
+    Correct the hook, or let it be skipped where it fails.
     """
 
 

@@ -24,7 +24,7 @@ Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
-Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "operator", "memory"]  # fmt: skip
+Origin: TypeAlias = Literal["caller", "engine", "model", "tool", "runtime", "operator", "memory", "hook"]  # fmt: skip
 ObservationStatus: TypeAlias = Literal[
     "ok", "error", "denied", "rejected", "timed_out", "cancelled", "unknown"
 ]
@@ -122,7 +122,7 @@ class Message(Encodable):
     @property
     def trusted(self) -> bool:
         """Whether it holds no third-party text, which tools and models may repeat."""
-        return self.origin not in ("tool", "model", "memory")
+        return self.origin not in ("tool", "model", "memory", "hook")
 
 
 @dataclasses.dataclass(frozen=True)

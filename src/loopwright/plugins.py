@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 GROUPS = (
-    "engines", "providers", "toolboxes", "gates", "journals", "knowledge", "followups"
+    "engines", "providers", "toolboxes", "gates", "journals", "knowledge", "followups", "hooks"
 )  # fmt: skip
 OURS = "loopwright"
 SWITCH = "LOOPWRIGHT_PLUGINS"
@@ -227,6 +227,11 @@ def build_gate(spec: str) -> PolicyGate:
     """Build the policy gate of "name" or "name:argument"."""
     built: PolicyGate = _check_method(build("gates", spec), "evaluate", spec)
     return built
+
+
+def load_hook(name: str) -> Any:
+    """Load what the name of a hook stands for: its class, or a function that makes one."""
+    return plugin("hooks", name).load()
 
 
 def build_tools(spec: str) -> list[Tool]:

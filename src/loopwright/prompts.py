@@ -2,12 +2,15 @@
 override.
 """
 
+import dataclasses
+import hashlib
 import string
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from .errors import ConfigError
@@ -186,3 +189,31 @@ def _read_prompts(given: object) -> PromptSet:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def own_prompts(field: dataclasses.Field[Any]) -> PromptSet | None:
+    """Return the prompts that an option has by itself, also as `Field(default=...)`."""
+    default = field.default
+    if isinstance(default, FieldInfo):
+        default = default.default
+    return default if isinstance(default, PromptSet) else None
+
+
+def find_changes(field: dataclasses.Field[Any], value: object) -> object:
+    """Return what is recorded of an option: of prompts what differs from the option's own."""
+    own = own_prompts(field)
+    if isinstance(value, PromptSet) and own is not None:
+        return value.changes(own)
+    return value
+
+
+def identify_text(given: object, redact: Callable[[str], str]) -> str:
+    """Return the hash of a text or a template without secrets; of a function that writes one, its name."""
+    if given is None or given == "":
+        return ""
+    text = given.text if isinstance(given, Template) else given
+    if isinstance(text, str):
+        clean = redact(text).encode("utf-8", "replace")
+        return hashlib.sha256(clean).hexdigest()[:16]
+    name = getattr(given, "__qualname__", type(given).__name__)
+    return f"{getattr(given, '__module__', '')}.{name}"

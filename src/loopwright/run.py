@@ -4,7 +4,7 @@ import functools
 import hashlib
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, Unpack, overload
 
@@ -23,6 +23,7 @@ from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.quarantine import Endorsed, ask_quarantined
 from ._kernel.phases.reason import ReasonOptions, reason, settle
+from ._kernel.phases.reception import read_thread_facts, receive
 from ._kernel.phases.samples import can_sample, sample
 from ._kernel.phases.sleep import parse_seconds, parse_wake, sleep
 from ._kernel.phases.structured_output import ask_model, ask_text
@@ -35,6 +36,7 @@ from .errors import (
     Unreadable,
 )
 from .gates.base import Cleared
+from .journals.base import Command
 from .labels import Label, LabelledText
 from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
 from .messages import Reasoning as Reasoning
@@ -364,6 +366,20 @@ class Run:
         see it as a read named "ask_user".
         """
         return await ask_user(self._cycle, question)
+
+    async def received(
+        self, kinds: Collection[str] = ("steer", "add_context", "override")
+    ) -> tuple[Command, ...]:
+        """Return what people sent since the last time, as data, once; the same again when the run is resumed.
+
+        Guidance that is received goes into no later model call of this scope, and an ordered call is the engine's to make.
+        For engines that ask one question after the other; without it, the next model call reads guidance.
+        """
+        return await receive(self._cycle, kinds)
+
+    async def thread_facts(self, kind: type[T]) -> tuple[T, ...]:
+        """Return the facts of a type that earlier turns of the run's thread noted, the oldest first; recorded as read."""
+        return await read_thread_facts(self._cycle, kind)
 
     # --- facts, and effects of the engine's own ---
 

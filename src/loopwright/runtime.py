@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, overload
 
 from ._internal.log import logger
 from ._internal.sync import LOOP_THREAD
@@ -36,6 +36,7 @@ from .followups.engine import FollowUpEngine
 from .followups.registry import FollowUps, plan_follow_ups
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
 from .handle import RunHandle
+from .hooks.plan import plan_hooks
 from .journals.base import Journal, RunInfo
 from .journals.capabilities import list_page
 from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
@@ -44,21 +45,20 @@ from .knowledge.base import Knowledge
 from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits
-from .plugins import available_engines, build_provider, load_engine_class
+from .plugins import available_engines, build_provider, load_engine_class, load_hook
 from .providers.base import Delta, Provider
 from .providers.context.choice import Context, choose_policy
 from .providers.prices import Price, Prices
 from .resilience.circuit_breaker import CircuitBreakers
-from .resilience.timeouts import WorkerThreads
 from .result import Model, Result
 from .security.redaction import Redactor
-from .toolboxes.knowledge import knowledge_tools
-from .tools.base import ToolSource
+from .toolboxes.knowledge import build_registry
 from .tools.profile import ToolProfile
-from .tools.registry import ToolRegistry, Tools
+from .tools.registry import Tools
 from .tools.resolution import Resolution
 
 T = TypeVar("T")
+HookName: TypeAlias = str | Mapping[str, Any]
 Handoffs: TypeAlias = Iterable[str | Agent[Any] | Handoff]
 
 
@@ -93,6 +93,8 @@ class Runtime(Services):
         knowledge: a store of what outlives runs, or a `KnowledgeBridge` that says how runs use it. Models read what
             matches before they reason or plan, and have tools to look for more and to store facts.
         after: follow-ups, or their names: work that is due once a run has ended, each in a run of its own.
+        hooks: code that looks at what goes to models and comes from them and from tools, and may change the text: `Hook`s,
+            their names, or `{"hook": name, option: value}`.
     """
 
     _owned_provider: Provider | None
@@ -126,22 +128,22 @@ class Runtime(Services):
         app_version: str = "",
         knowledge: Knowledge | KnowledgeBridge | None = None,
         after: Iterable[FollowUp | str] = (),
+        hooks: Iterable[HookName | Any] = (),
     ) -> None:
-        provider, owned = _resolve_provider(provider)
         check_settings(limits, approver, on_unknown, lease, providers, observers)
+        provider, owned = _resolve_provider(provider)
         watching, named = tuple(observers), check_providers(provider, providers)
-        check_services(watching, journal=journal, gate=gate, breakers=breakers, clock=clock,
-                       redactor=redactor, user=user, classifier=classifier, profile=profile)  # fmt: skip
+        check_services(watching, journal=journal, gate=gate, breakers=breakers, clock=clock, redactor=redactor, user=user,
+                       classifier=classifier, profile=profile)  # fmt: skip
         clock, journal = _choose_storage(clock, journal)
-        registry, bridge = _build_registry(tools, profile, knowledge)
+        registry, bridge = build_registry(tools, profile, knowledge)
         super().__init__(
             provider=provider, tools=registry, journal=journal, gate=_default(gate, DefaultGate), approver=approver,
-            breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits),
+            breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits), user=user,
             context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
-            on_unknown=on_unknown, user=user, worker_threads=WorkerThreads(), prices=Prices(prices), setups={},
-            redactor=_build_redactor(redactor, provider, *named.values(), registry), retry_budgets={}, knowledge=bridge,
-            classifier=classifier, app_version=check_version(app_version))  # fmt: skip
-        vars(self).update(_build_own_parts(self, owned, after))  # of a frozen class
+            on_unknown=on_unknown, prices=Prices(prices), knowledge=bridge, app_version=check_version(app_version),
+            redactor=_build_redactor(redactor, provider, *named.values(), registry), classifier=classifier)  # fmt: skip
+        vars(self).update(_build_own_parts(self, owned, after, hooks))  # fmt: skip # a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""
@@ -161,6 +163,7 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] | None = ...,
         handoffs: Handoffs = ...,
         context: Context | None = ...,
+        hooks: Iterable[HookName] = ...,
     ) -> Agent[None]: ...
     @overload
     def agent(
@@ -176,6 +179,7 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] | None = ...,
         handoffs: Handoffs = ...,
         context: Context | None = ...,
+        hooks: Iterable[HookName] = ...,
     ) -> Agent[Model]: ...
     def agent(
         self,
@@ -190,6 +194,7 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] | None = None,
         handoffs: Handoffs = (),
         context: Context | None = None,
+        hooks: Iterable[HookName] = (),
     ) -> Agent[Any]:
         """Define an agent: an engine with instructions of its own, which runs are resumed by.
 
@@ -207,11 +212,13 @@ class Runtime(Services):
             after: the follow-ups of its runs; `None` is the runtime's.
             handoffs: the agents that it may hand a run off to, by name, which may be defined later, or as `Handoff`s.
             context: selects what of a long conversation its model reads; `None` is the runtime's.
+            hooks: its hooks beside those of the runtime: names, or `{"hook": name, option: value}`.
         """
         self.agents.check_name(name)
         planned = None if after is None else plan_follow_ups(self.follow_ups, name, after, self)  # fmt: skip
         definition = AgentDefinition(
             name, instructions, tools, output, description, limits, planned, handoffs, context,
+            plan_hooks(hooks, load_hook),
         )  # fmt: skip
         return self.agents.add(define_agent(self, engine, definition, self.agents))
 
@@ -434,7 +441,7 @@ class Runtime(Services):
 
 
 def _build_own_parts(
-    runtime: Runtime, owned: Provider | None, after: object
+    runtime: Runtime, owned: Provider | None, after: object, hooks: object
 ) -> dict[str, object]:
     """Return what a runtime has besides services: the provider to close, its agents and its follow-ups."""
     known, background = FollowUps(), Background(runtime.resume)
@@ -445,6 +452,8 @@ def _build_own_parts(
         "follow_ups": known,
         "after": planned,
         "start_due": background.start,
+        "hooks": plan_hooks(hooks, load_hook, objects=True),
+        "load_hook": load_hook,
         "_background": background,
     }
 
@@ -462,24 +471,6 @@ def _choose_storage(
     """Return the clock and the journal, the machine's own and one in memory where none is given."""
     chosen = _default(clock, SystemClock)
     return chosen, _default(journal, lambda: MemoryJournal(clock=chosen))
-
-
-def _build_registry(
-    tools: Tools,
-    profile: ToolProfile | None,
-    knowledge: Knowledge | KnowledgeBridge | None,
-) -> tuple[ToolRegistry, KnowledgeBridge | None]:
-    """Return the tools with those of the store of knowledge, and how runs use that."""
-    bridge = knowledge if isinstance(knowledge, KnowledgeBridge) else None
-    if knowledge is not None and bridge is None:
-        bridge = KnowledgeBridge(cast("Knowledge", knowledge))
-    if bridge is not None and bridge.tools:
-        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
-        own = knowledge_tools(
-            bridge.store, threshold=bridge.threshold, conventions=bridge.conventions
-        )
-        tools = (*given, *own)
-    return ToolRegistry(tools, choose=getattr(profile, "choose", None)), bridge
 
 
 def _resolve_provider(provider: Provider | str) -> tuple[Provider, Provider | None]:

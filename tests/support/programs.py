@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from loopwright import (
     Action,
     Allow,
@@ -34,6 +36,7 @@ from loopwright.agents import InstructionContext
 from loopwright.engines import FileReflections, MemoryReflections
 from loopwright.errors import TimedOut
 from loopwright.gates import Approver, Decision, InstantGate
+from loopwright.hooks import Before, Hook, ModelQuestion, Moment
 from loopwright.journals import SQLiteJournal
 from loopwright.knowledge import KnowledgeBridge, MemoryKnowledge, SQLiteKnowledge
 from loopwright.messages import ToolCall
@@ -56,6 +59,7 @@ class Program:
     gate: PolicyGate | None = None
     saga: bool = False
     knowledge: Callable[[], KnowledgeBridge | None] = lambda: None
+    hooks: Sequence[Hook] = ()
 
     def journal(self, folder: Path) -> Journal:
         """Where it is kept when it is killed."""
@@ -71,6 +75,7 @@ class Program:
             approver=self.approver,
             gate=self.gate,
             knowledge=self.knowledge(),
+            hooks=self.hooks,
         )
 
 
@@ -393,7 +398,45 @@ def compare_instructions(request: Request) -> Line:
     return "the same" if said == {request.system} else "others"
 
 
+class Steps(BaseModel):
+    """What the model of a hook answers."""
+
+    number: int
+
+
+class Watching(Hook):
+    """Counts calls in its state, says so, asks a model about a result, and changes it and the answer."""
+
+    name = "watching"
+
+    def before_model(self, at: Moment, asked: ModelQuestion) -> Before:
+        """Say which call it is."""
+        number = int(str(at.state.get("calls", 0))) + 1
+        at.state["calls"] = number
+        return Before(messages=(f"call {number}",))
+
+    async def after_tool(self, at: Moment, text: str) -> str:
+        """Add what a model and the state say."""
+        asked = await at.ask("How many?", Steps)
+        return f"{text} {asked.number} {at.state.get('calls')}"
+
+    async def before_answer(self, at: Moment, answer: str) -> str:
+        """Add how many calls there were, after a while."""
+        await asyncio.sleep(0.001)
+        return f"{answer} {at.state.get('calls')}"
+
+
+def _watched(request: Request) -> Line:
+    if said(request) == "How many?":
+        return '{"number": 3}'
+    calls = sum(len(message.calls) for message in request.conversation)
+    return (call("put", what="cup"), call("look", what="sky"), "blue")[calls]
+
+
 OTHER_PROGRAMS: dict[str, Program] = {
+    "hooked": Program(
+        _named("react"), _watched, "blue 3", tools=(put, look), hooks=(Watching(),)
+    ),
     "knowing": Program(
         _named("react"), turns(_FACT, call("send", what="card"), "blue"), "blue", tools=(send,), knowledge=_remembers
     ),

@@ -20,6 +20,7 @@ from ..events.followups import PlannedFollowUp
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted
 from ..handle import RunHandle
+from ..hooks.base import PlannedHook
 from ..limits import Limits
 from ..messages import Effect
 from ..plugins import load_engine_class
@@ -52,6 +53,7 @@ class AgentDefinition:
     after: tuple[PlannedFollowUp, ...] | None = None
     handoffs: Iterable["str | Agent[Any] | Handoff"] = ()
     context: object = None
+    hooks: tuple[PlannedHook, ...] = ()
 
     def __post_init__(self) -> None:
         given: object = self.instructions
@@ -82,6 +84,7 @@ class AgentDefinition:
             limits=limits,
             after=self.after,
             context=context,
+            hooks=self.hooks,
         )
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .entry import UnknownEvent as UnknownEvent
     from .entry import decode_event as decode_event
     from .entry import encode_event as encode_event
+    from .hooks import HookRan as HookRan
     from .knowledge import KnowledgeUnavailable as KnowledgeUnavailable
     from .lifecycle import restore_answer as restore_answer
     from .recovery import CallDeadLettered as CallDeadLettered
@@ -121,6 +122,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "decode_event",
                 "encode_event",
             ),
+            ".hooks": ("HookRan",),
             ".knowledge": ("KnowledgeUnavailable",),
             ".recovery": (
                 "CallDeadLettered",

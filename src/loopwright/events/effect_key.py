@@ -13,8 +13,8 @@ call_key: Callable[[str, int], str] = "{}#{}".format
 """Return the key of a call of a proposal, by its index."""
 is_substitute: Callable[[str], Any] = re.compile(r"#\d+~").search
 """Return a true value for the key of a substitute call."""
-is_context: Callable[[str], Any] = re.compile(r"~c\d").search
-"""Return a true value for the key of a model call of the context policy."""
+is_context: Callable[[str], Any] = re.compile(r"~[ch]\d").search
+"""Return a true value for the key of a model call of the context policy, or of a hook."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class EffectKey:
     - `2.0.1#3~1` is its substitute: the call that recovery step 1 makes.
     - `2.0.1#3~1m0` is model call 0 of that recovery step.
     - `2.0.1~s0` is reply 0 of the several that effect 1 asks for, and `2.0.1~s0#3` is call 3 of it.
+    - `2.0.1~h1__0` is model call 0 of a hook after effect 1, a model call; `2.0.1~h2_3_0` of one after its call 3.
     - `2.0.1~c0` is model call 0 of the context policy, about what effect 1, a model call, is to send.
     - `2.0.1~p0#0` is the decision whether effect 1, a model call, may offer the provider-side tool 0.
     - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
@@ -146,6 +147,12 @@ def recovery_question_key(call: str, step: int, question: int) -> str:
 def sample_key(effect: str, number: int) -> str:
     """Return the key of one of the replies that an effect asks for."""
     return f"{effect}~s{number}"
+
+
+def hook_key(place: str, stage: int, number: int) -> str:
+    """Return the key of a model call of a hook, about an effect or a call at one of its stages."""
+    effect, _, call = place.partition("#")
+    return f"{effect}~h{stage}_{call.replace('~', '_')}_{number}"
 
 
 def context_key(effect: str, number: int) -> str:

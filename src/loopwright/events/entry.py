@@ -15,6 +15,7 @@ from .branches import BranchEvent
 from .control import ControlEvent
 from .describe import DescribedEvent, format_value
 from .effects import EffectEvent
+from .hooks import HookEvent
 from .knowledge import KnowledgeUnavailable
 from .recovery import RecoveryEvent
 from .request_records import RequestEvent
@@ -36,6 +37,7 @@ Event: TypeAlias = (
     | ControlEvent
     | EffectEvent
     | AgentEvent
+    | HookEvent
     | RequestEvent
     | BranchEvent
     | RecoveryEvent

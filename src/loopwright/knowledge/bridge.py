@@ -100,3 +100,8 @@ def format_items(items: Sequence[Remembered]) -> str:
     return "\n".join(
         f"- {text} ({item.kind})" for item, text in zip(items, texts, strict=True)
     )
+
+
+def name_store(bridge: KnowledgeBridge | None) -> str:
+    """Return the name of the class of a runtime's store; empty without one."""
+    return "" if bridge is None else type(bridge.store).__name__

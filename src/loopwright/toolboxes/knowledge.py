@@ -1,16 +1,23 @@
 """Tools of a store of knowledge: recall_knowledge and store_knowledge, within the scope of the run."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import quote
 
 from pydantic import Field
 
 from ..errors import ToolError
 from ..knowledge.base import Knowledge, Remembered
-from ..knowledge.bridge import DirectoryRules, format_items, scope_of
+from ..knowledge.bridge import (
+    DirectoryRules,
+    KnowledgeBridge,
+    format_items,
+    scope_of,
+)
 from ..labels import LabelledText, highest
-from ..tools.base import Tool, ToolContext, tool
+from ..tools.base import Tool, ToolContext, ToolSource, tool
+from ..tools.profile import ToolProfile
+from ..tools.registry import ToolRegistry, Tools
 
 MAX_RECALLED = 20
 CONVENTIONS = "conventions"
@@ -99,3 +106,21 @@ def _narrow(ctx: ToolContext[Any], scope: str | None) -> str:
     if not own:
         raise ToolError("scope: this run has none that could be narrowed; leave it out")
     return f"{own}/{part}"
+
+
+def build_registry(
+    tools: Tools,
+    profile: ToolProfile | None,
+    knowledge: Knowledge | KnowledgeBridge | None,
+) -> tuple[ToolRegistry, KnowledgeBridge | None]:
+    """Return the tools with those of the store of knowledge, and how runs use that."""
+    bridge = knowledge if isinstance(knowledge, KnowledgeBridge) else None
+    if knowledge is not None and bridge is None:
+        bridge = KnowledgeBridge(cast("Knowledge", knowledge))
+    if bridge is not None and bridge.tools:
+        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        own = knowledge_tools(
+            bridge.store, threshold=bridge.threshold, conventions=bridge.conventions
+        )
+        tools = (*given, *own)
+    return ToolRegistry(tools, choose=getattr(profile, "choose", None)), bridge

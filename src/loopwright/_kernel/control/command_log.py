@@ -91,10 +91,14 @@ class CommandLog:
         await self._arrived.wait()
 
     def guidance_after(
-        self, number: int
+        self, number: int, received: Collection[int] = ()
     ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
-        """Return the guidance of later commands, as the model reads it, and their numbers."""
-        later = [command for command in self._guidance if command.number > number]
+        """Return the guidance of later commands, as the model reads it, and their numbers; not what was `received`."""
+        later = [
+            command
+            for command in self._guidance
+            if command.number > number and command.number not in received
+        ]
         return tuple(map(_message, later)), tuple(command.number for command in later)
 
     def unused(self, kind: str, used: Collection[int]) -> list[Command]:

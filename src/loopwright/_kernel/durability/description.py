@@ -24,7 +24,7 @@ from .effects import Effects
 
 MAX_QUOTE = 60
 """The maximum number of characters of a text that is quoted."""
-REDACTED_ORIGINS = ("tool", "model", "operator", "memory")
+REDACTED_ORIGINS = ("tool", "model", "operator", "memory", "hook")
 """The origins of messages that were redacted when they entered the run; a prompt of an engine was not."""
 MAX_REDACTED = 1000
 """How much of a text is searched for secrets before its beginning is quoted."""

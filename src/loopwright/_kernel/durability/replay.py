@@ -15,6 +15,7 @@ from ...messages import ToolCall
 from .approvals import Approvals
 from .effects import Effects, Outcome
 from .flow_record import FlowRecord
+from .hook_records import HookRecords
 from .recoveries import Recoveries
 from .requests import RecordedRequests
 from .scopes import Scopes
@@ -42,6 +43,7 @@ class Replay:
         self.totals = Totals()
         self.requests = RecordedRequests()
         self.flow = FlowRecord(lambda: self.totals.is_untrusted)
+        self.hooks = HookRecords()
         if entries:
             self._read(entries)
 
@@ -49,7 +51,7 @@ class Replay:
         readers: dict[type[Any], list[Callable[[Entry, Any], None]]] = defaultdict(list)
         folds = (
             self.effects, self.approvals, self.recoveries, self.totals, self.scopes.branches, self.requests,
-            self.flow,
+            self.flow, self.hooks,
         )  # fmt: skip
         for fold in folds:
             for event_type, reader in fold.readers().items():
@@ -86,6 +88,7 @@ class Replay:
                 self.forget_delivery(key)
                 continue
             self.effects.forget(key)
+            self.hooks.forget(key)
             self.recoveries.forget_attempts(key)
             self.scopes.reopen(key)
 

@@ -15,6 +15,7 @@ from ...events.effects import (
     ToolStarted,
 )
 from ...events.entry import Entry
+from ...events.hooks import HookRan
 from ...events.recovery import RecoveryTriggered
 from ...events.run import RunForked, RunResumed, RunStarted
 from ...labels import Label, highest, read_provenance
@@ -48,6 +49,7 @@ class Totals:
             ToolFinished: self._read_result,
             EffectFinished: self._read_result,
             InstructionsSet: self._read_result,
+            HookRan: self._read_text,
             FollowedUp: self._read_text,
             CommandReceived: self._read_command,
             RecoveryTriggered: self._read_recovery,

@@ -7,11 +7,30 @@ import json
 from pydantic import TypeAdapter
 
 from ...limits import Limits
-from ...messages import Completion, canonical_json
+from ...messages import Completion, JsonObject, ToolSpec, canonical_json
 from ...providers.base import Sampling
+from ...security.redaction import Redactor
 
 ADDED = ("max_depth", "max_handoffs")
 """The limits that early journals do not know."""
+
+
+def select_specs(
+    specs: tuple[ToolSpec, ...], offered: frozenset[str] | None
+) -> tuple[ToolSpec, ...]:
+    """Return the tools that are offered, all without a choice."""
+    if offered is None:
+        return specs
+    return tuple(spec for spec in specs if spec.name in offered)
+
+
+def clean_settings(sampling: Sampling, redactor: Redactor) -> JsonObject:
+    """Return settings as they are recorded, without secrets."""
+    settings = sampling.options
+    if not settings:
+        return settings
+    clean = redactor.redact_value(settings)
+    return clean if isinstance(clean, dict) else {}
 
 
 def list_limits(limits: Limits) -> dict[str, object]:

@@ -1,6 +1,8 @@
 """The model calls of a context policy: effects below the model call that they are made for."""
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -24,11 +26,18 @@ class ContextQuestions:
     """Asks a model what a context policy wants to know for the model call at a key."""
 
     def __init__(
-        self, session: Session, settle: SettleForContext, key: str, provider: Provider
+        self,
+        session: Session,
+        settle: SettleForContext,
+        key: str,
+        provider: Provider,
+        next_key: Callable[[], str] | None = None,
+        purpose: str = PURPOSE,
     ) -> None:
         self._session, self._settle = session, settle
-        self._key, self._provider = key, provider
-        self._numbers = itertools.count()
+        self._provider, self._purpose = provider, purpose
+        numbers = map(functools.partial(context_key, key), itertools.count())
+        self._next_key = next_key or functools.partial(next, numbers)
 
     async def __call__(
         self, prompt: str, into: type[M], *, covers: int = 0
@@ -37,17 +46,17 @@ class ContextQuestions:
         keys: list[str] = []
 
         async def settle(question: Question) -> Reply:
-            keys.append(context_key(self._key, next(self._numbers)))
+            keys.append(self._next_key())
             self._check_budget(keys[-1])
             return await self._settle(keys[-1], question, covers)
 
         clean = self._session.secrets.redactor.redact_text(prompt)
         try:
             value = await ask_model(
-                settle, Conversation.of(clean), OutputType[M](into), Sampling(), self._provider, PURPOSE
+                settle, Conversation.of(clean), OutputType[M](into), Sampling(), self._provider, self._purpose
             )  # fmt: skip
         except ProviderError as error:
-            raise AskFailed(f"context: {format_error(error)}") from error
+            raise AskFailed(f"{self._purpose}: {format_error(error)}") from error
         intent = self._session.replay.effects.intent(keys[0])
         if isinstance(intent, ModelRequested):
             covers = intent.covers  # of the process that asked
@@ -60,4 +69,4 @@ class ContextQuestions:
         try:
             self._session.budget.check(1)
         except LimitReached as error:
-            raise AskFailed(f"context: {error}") from error
+            raise AskFailed(f"{self._purpose}: {error}") from error

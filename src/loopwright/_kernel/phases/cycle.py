@@ -40,6 +40,8 @@ from .context_questions import ContextQuestions
 from .delegation import check_delegation
 from .gate import Clearance
 from .handoff_rules import check_handoff, refuse_handoffs
+from .hook_stages import HookStages
+from .hooked_results import hook_result
 from .inference import Inference, Question, Reply
 from .offers import Offers
 from .permits import ToolPermit, check_permit
@@ -128,6 +130,9 @@ class Cycle:
             self.scope.engine_usage,
             functools.partial(ContextQuestions, session),
         )
+        self.hooks = HookStages(
+            self.scope, services, self.engine_name, self.inference.settle_for_context
+        )
         self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
         calls = ToolCalls(session, services, self.clearance.version)
         self._functions = FunctionInvoker(calls, self.decide, self._ask_for_recovery)
@@ -204,16 +209,19 @@ class Cycle:
         *,
         is_own: bool = False,
         beside: bool = False,
+        is_changed: bool = False,
     ) -> Proposal:
         """Return what the model or the engine wants next, as the gate takes it: alone, or beside other samples.
 
-        What the engine itself thought beside calls of its own is recorded nowhere.
+        What the engine itself thought beside calls of its own is recorded nowhere, and a reply that hooks changed not as
+        the message that it becomes.
         """
         if not beside:
             self.issued.clear()
         calls = name_calls(completion.calls, key)
         self.session.secrets.note_ids(key, calls)
-        is_recorded = not is_own or not (completion.thought or completion.reasoning)
+        is_thought = is_own and bool(completion.thought or completion.reasoning)
+        is_recorded = not (is_thought or is_changed)
         author: Literal["model", "engine"] = "engine" if is_own else "model"
         proposal = Proposal.issue(
             thought=find_thought(completion),
@@ -312,8 +320,9 @@ class Cycle:
         """Return the observation of one decided call."""
         try:
             if isinstance(decision, ToolPermit) and decision.tool is not None:
-                invoker = self._invoker_of(decision.tool)
-                return await invoker.invoke(decision, decision.tool)
+                tool = decision.tool
+                seen = await self._invoker_of(tool).invoke(decision, tool)
+                return await hook_result(self.hooks, decision.key, tool, seen)
             return await self._functions.invoke(decision, None)
         except Suspended as waiting:  # only a person can say what happens next
             raise self.scope.halt(waiting) from None

@@ -5,7 +5,6 @@ from typing import Any
 
 from ...errors import ConfigError
 from ..session.scope import Scope
-from ..session.services import Services
 
 
 def check_delegation(scope: Scope, engine: Any) -> None:
@@ -22,22 +21,6 @@ def check_delegation(scope: Scope, engine: Any) -> None:
             f"max_depth: at most {limit} engines may work below one another, got {names}; "
             f"let fewer delegate, or raise Limits(max_depth=...)"
         )
-
-
-def find_agent(services: Services, agent: Any) -> Any:
-    """Return the agent of a name, or itself; raise `ConfigError`, which names those there are."""
-    if not isinstance(agent, str):
-        if not hasattr(agent, "engine"):
-            raise ConfigError(
-                f"handoff: needs the name of an agent or an Agent, got {agent!r:.80}"
-            )
-        return agent
-    if agent not in services.agents:
-        known = ", ".join(services.agents) or "none"
-        raise ConfigError(
-            f"handoffs: there is no agent {agent!r}, the runtime has {known}; define it with runtime.agent({agent!r}, ...)"
-        )
-    return services.agents[agent]
 
 
 def _is_same(engine: Any, other: Any) -> bool:

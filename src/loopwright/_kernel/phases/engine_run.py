@@ -29,7 +29,8 @@ from .cycle import Cycle
 from .engine_output import clean_answer, wrap_error
 from .handoff import prepare_scope, record_handoff
 from .handoff_offer import offer_handoffs
-from .human import take_follow_up
+from .hooked_texts import hook_answer
+from .human import ANSWERED, take_follow_up
 from .instructions import settle_instructions
 from .plan import settle_plan
 
@@ -75,6 +76,14 @@ async def _run_child(
     guards = guards_of_child(parent, engine)
     child = _build_cycle(door, scope, engine, conversation, guards)
     outcome = await drive(door, child)
+    if not child.hooks.is_empty:
+        around, is_over = (
+            parent.hooks.names,
+            scope.session.replay.scopes.has_ended(path),
+        )
+        active = child.succession.active
+        key = f"{ANSWERED}{path}.0"
+        outcome = await hook_answer(active, outcome, None, key, around, is_over)
     for cycle in child.succession.all:
         cycle.scope.halted = PhaseError("this child is over")
     if isinstance(outcome.error, Suspended):

@@ -27,6 +27,7 @@ from ..session.cancellation import finish_despite_cancellation
 from ..session.session import STATUS_OF_SUSPENDED, SUSPEND_REASON
 from .cycle import Cycle
 from .due_runs import plan_due_runs
+from .hooked_texts import hook_answer
 from .human import permit_answer, take_follow_up
 from .output_type import OutputType
 from .reason import settle
@@ -60,6 +61,7 @@ class Execution:
         self._start = cycle.conversation
         self._session.begin(cycle.conversation)
         self._output, self._solve = output, solve
+        self._session.read_answer = None if output is None else output.read
         if output is not None and self._session.revision >= 1:
             self._session.answer_schema = output.as_schema()
         self.is_closing = False
@@ -174,7 +176,8 @@ class Execution:
     async def _permit_answer(
         self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
-        """Return the outcome as gates permit it; an answer that they changed is read again."""
+        """Return the outcome as hooks leave it and gates permit it; an answer that they changed is read again."""
+        outcome, output = await self._hook_answer(outcome, output)
         permitted = await permit_answer(self._cycle, outcome, self._dump(output))
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
@@ -185,6 +188,24 @@ class Execution:
         except ValueError as error:
             invalid = InvalidOutput(f"the gate changed the answer: {error}")
             return build_outcome(invalid, permitted.answer), None
+
+    async def _hook_answer(
+        self, outcome: RunOutcome, output: Any
+    ) -> tuple[RunOutcome, Any]:
+        """Return the outcome with the answer as hooks left it, which fits the output."""
+        check = None if self._output is None or output is None else self._output.read
+        try:
+            hooked = await hook_answer(self._cycle, outcome, check)
+        except (Fenced, ReplayDivergence):
+            raise
+        except LoopwrightError as error:  # they ended the run, and it gives no answer
+            return build_outcome(error), None
+        if hooked.answer is None or outcome.answer is None:
+            return hooked, output
+        self._session.held.answer(outcome.answer, hooked.answer)
+        if check is not None and hooked.answer != outcome.answer:
+            output = check(hooked.answer)
+        return hooked, output
 
     def _abort(self, answer: str | None = None) -> RunOutcome:
         """Return the outcome of an aborted run, with what it offered unless a gate must see answers."""

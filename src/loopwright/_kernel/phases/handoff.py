@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ...errors import AgentReplaced, ConfigError, LoopwrightError
+from ...errors import AgentReplaced, LoopwrightError
 from ...events.agents import HandedOff
 from ...gates.base import Cleared, Denial, Permit
 from ...messages import Conversation, Json, Observation
 from ...security.redaction.messages import redact_conversation
+from ...tools.handoff import check_view, find_agent
 from ..durability.description import quote
 from ..session.handoffs import Handoff
 from ..session.scope import EngineUsage, Scope, fingerprint
 from .cycle import Cycle, name_of
-from .delegation import find_agent
 from .handoff_rules import check_handoff, find_handoff_tool
 
 
@@ -21,7 +21,7 @@ async def start_handoff(
 ) -> LoopwrightError:
     """Return the signal with which an engine ends that hands the run off by itself, once policy permits it."""
     with cycle.scope.enter("handoff"):
-        receiver, scope = find_agent(cycle.services, agent), cycle.scope
+        receiver, scope = find_agent(cycle.services.agents, agent), cycle.scope
         key, path = scope.next_key(), scope.engine_usage.agent_path
         if path not in cycle.session.replay.effects.handoffs:
             scope.check_gap(key, f"handoff {receiver.name}")
@@ -41,7 +41,7 @@ async def finish_call(
     tool = find_handoff_tool(decision)
     if tool is None or tool.handoff is None or not observation.ok:
         return
-    receiver = find_agent(cycle.services, tool.handoff.agent)
+    receiver = find_agent(cycle.services.agents, tool.handoff.agent)
     given = tool.handoff.select(cycle.latest)
     raise await request_handoff(cycle, decision.key, receiver, given)
 
@@ -69,7 +69,7 @@ async def request_handoff(
     if handoffs.find(path) is None:
         session.secrets.merge(receiver.engine.runtime.redactor)
         redactor = cycle.services.redactor.merge(receiver.engine.runtime.redactor)
-        _check_given(given)
+        check_view(given)
         given = redact_conversation(redactor, given)
         whole = _find_whole(cycle)
         handoffs.add(Handoff(path, source, receiver, given, whole))
@@ -79,17 +79,6 @@ async def request_handoff(
 def _find_whole(cycle: Cycle) -> Conversation:
     """Return the conversation of a run whose agent hands it off, perhaps in a branch."""
     return cycle.succession.extend(cycle.latest)
-
-
-def _check_given(given: object) -> None:
-    """Raise `ConfigError` for a conversation that no model could answer."""
-    messages = given.messages if isinstance(given, Conversation) else ()
-    roles = [one.role for one in messages]
-    if "user" not in roles or roles[-1] not in ("user", "tool"):
-        raise ConfigError(
-            "handoff: what the other agent sees must be a conversation with a task, which ends with a message of the "
-            f"user or a result, got {given!r:.80}; change the filter"
-        )
 
 
 async def record_handoff(cycle: Cycle, handoff: Handoff) -> None:

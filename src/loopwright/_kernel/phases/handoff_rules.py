@@ -6,9 +6,9 @@ from typing import Any
 from ...errors import ConfigError
 from ...gates.base import Denial, Permit
 from ...tools.base import Tool
+from ...tools.handoff import find_agent
 from ..session.scope import Scope
 from ..session.services import Services
-from .delegation import find_agent
 from .permits import ToolPermit
 
 ONE_HANDOFF = "Not done: another call of this turn hands the run off."
@@ -16,7 +16,7 @@ ONE_HANDOFF = "Not done: another call of this turn hands the run off."
 
 def check_handoff(scope: Scope, services: Services, agent: Any) -> None:
     """Raise `ConfigError` for a handoff that the limits or the types of the agents forbid."""
-    receiver = find_agent(services, agent)
+    receiver = find_agent(services.agents, agent)
     limit = scope.session.services.limits.max_handoffs
     made = len(scope.session.signals.handoffs)
     if limit is not None and made >= limit:
@@ -57,7 +57,7 @@ def check_targets(services: Services) -> None:
 
 def _find_target(services: Services, tool: Tool) -> Services:
     if tool.handoff is not None:
-        receiver = find_agent(services, tool.handoff.agent)
+        receiver = find_agent(services.agents, tool.handoff.agent)
         check_same_output(services, receiver)
         found: Services = receiver.engine.runtime
     else:

@@ -20,13 +20,7 @@ from ...events.effects import (
 from ...events.run import ErrorRecord
 from ...journals.recorded_messages import delivered_code
 from ...labels import highest
-from ...messages import (
-    Completion,
-    Conversation,
-    JsonObject,
-    Message,
-    mark_entry,
-)
+from ...messages import Completion, Conversation, Message, mark_entry
 from ...providers.base import (
     Provider,
     Request,
@@ -45,7 +39,14 @@ from ..durability.history import is_loaded
 from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
 from ..session.session import Session
-from .call_setup import list_limits, list_settings, shorten, without_surrogates
+from .call_setup import (
+    clean_settings,
+    list_limits,
+    list_settings,
+    select_specs,
+    shorten,
+    without_surrogates,
+)
 from .context_view import AskModel, ContextViews
 from .fitted_call import FittedCall
 from .knowledge import Recalled, recall
@@ -179,8 +180,8 @@ class Inference:
         delivered = intent.delivered
         if completion.answer:
             self._session.answers.setdefault(completion.answer, key)
-        # Knowledge was for this call alone, and does not stay in the conversation.
-        kept = tuple(one for one in delivered if one.origin != "memory")
+        # Knowledge, and what hooks said, was for this call alone, and does not stay in the conversation.
+        kept = tuple(one for one in delivered if one.origin not in ("memory", "hook"))
         return Reply(key, completion, kept, intent.commands)
 
     async def _recall(self, question: Question) -> Recalled:
@@ -224,19 +225,12 @@ class Inference:
             if message.origin == "operator":
                 found = self._session.sensitivity.classify(message.content)
                 label = highest((label, found))
+        settings = clean_settings(question.sampling, self._session.secrets.redactor)
         return ModelRequested(
             question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
-            provider.name, provider.model, self._record_settings(question), question.purpose, commands, label,
+            provider.name, provider.model, settings, question.purpose, commands, label,
             self._describe(question), untrusted,
         )  # fmt: skip
-
-    def _record_settings(self, question: Question) -> JsonObject:
-        """Return the settings of a question without secrets."""
-        settings = question.sampling.options
-        if not settings:
-            return settings
-        clean = self._session.secrets.redactor.redact_value(settings)
-        return clean if isinstance(clean, dict) else {}
 
     def _describe(self, question: Question) -> str:
         """Return a question in words, for people who read that code and journal differ."""
@@ -338,7 +332,7 @@ class Inference:
             sampling = dataclasses.replace(sampling, n=len(keys))
         request = Request(
             question.conversation,
-            self._services.tools.specs,
+            select_specs(self._services.tools.specs, question.offered),
             "auto" if question.tools else "none",
             sampling,
             question.schema,

@@ -168,7 +168,7 @@ class ModelCall:
             session.secrets.redactor,
             self._key,
             self._wait.failed + 1,
-            session.feed.show,
+            session.held.find_watcher(self._key),
             self._agent,
         )
         stream = stream_deltas(self._asked, self._request)

@@ -1,7 +1,7 @@
 """Questions to a model: as engines put them, as they are asked, and what is replied."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...events.effects import ModelRequested
 from ...messages import Completion, Conversation, Message
@@ -22,19 +22,24 @@ class Question:
     provider: Provider | None = None
     reserved: bool = False
     purpose: str = ""
+    offered: frozenset[str] | None = None
+    """The names of the tools that are offered; `None` for all."""
+    read: Callable[[str], object] | None = None
+    """Reads the reply as what is asked for; raises `ValueError`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
     """A model's reply, the key of its effect, and the messages that the runtime added to the question.
 
-    `commands` are the numbers of the commands whose texts are among those messages.
+    `commands` are the numbers of the commands whose texts are among those messages; `is_changed` says that hooks changed it.
     """
 
     key: str
     completion: Completion
     delivered: tuple[Message, ...]
     commands: tuple[int, ...] = ()
+    is_changed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,8 @@ from ...messages import Completion, Conversation, Message, Proposal
 from ...parsing.promises import is_promise
 from ...providers.base import Sampling
 from .cycle import Cycle
+from .hooked_question import hook_question
+from .hooked_texts import hook_reply
 from .inference import Asked, Question, Reply
 from .overrides import make_overrides
 
@@ -43,7 +45,9 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
     may_promise = cycle.session.revision >= 1 and question.tools
     for _ in range(1 + MAX_REPAIRS):
         again = dataclasses.replace(question, conversation=asked)
-        reply = await settle(cycle, again)
+        reply = await settle(
+            cycle, again, hooked=not delivered and asked is conversation
+        )
         delivered += reply.delivered
         completion = reply.completion
         problem = completion.problem or (CUT if completion.is_cut else None)
@@ -54,9 +58,13 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
             again = dataclasses.replace(question, conversation=to_act)
             problem = ACT if _is_asked_to_act(cycle, again) else None
         if problem is None:
+            reply = await hook_reply(cycle, question, reply)
+            completion = reply.completion
             if completion.answer is not None:
                 cycle.keep(conversation.add(*delivered))
-            return cycle.issue_proposal(reply.key, completion, delivered)
+            return cycle.issue_proposal(
+                reply.key, completion, delivered, is_changed=reply.is_changed
+            )
         asked = _ask_again(asked, completion, problem)
     raise Unreadable(
         f"the model's replies could not be read {1 + MAX_REPAIRS} times running, last: {problem}"
@@ -92,23 +100,37 @@ def expect_output(cycle: Cycle, question: Question) -> Question:
     schema = session.answer_schema if scope.is_root else scope.answer_schema
     if schema is None or question.purpose not in ANSWERING:
         return question
-    return dataclasses.replace(question, into=schema.name, schema=schema)
+    read = session.read_answer if scope.is_root else None
+    return dataclasses.replace(question, into=schema.name, schema=schema, read=read)
 
 
-async def settle(cycle: Cycle, question: Question) -> Reply:
+async def settle(cycle: Cycle, question: Question, *, hooked: bool = True) -> Reply:
     """Return the reply to a question of the engine, and count it as the engine's own.
+
+    Hooks look at it first if it is `hooked`, and at the reply unless it belongs to a `reason`, which lets them do so
+    once it can be read.
 
     Calls that people ordered are made first. Their texts, and the nudges of the
     runtime, are delivered with the question.
     """
     asked = await deliver(cycle, question)
-    scope = cycle.scope
+    scope, is_hooked = cycle.scope, hooked and _is_hooked(cycle, question)
+    key, delivered = scope.next_key(), asked.delivered
+    if is_hooked:
+        question, messages = await hook_question(cycle, key, question)
+        delivered = (*messages, *delivered)
     reply = await cycle.inference.settle(
-        scope.next_key(), question, asked.delivered, scope.iteration, asked.commands
+        key, question, delivered, scope.iteration, asked.commands
     )
     scope.delivered = max((scope.delivered, *reply.commands))
     scope.engine_usage.add_reply(reply.completion)
+    if is_hooked and question.verb == "ask":
+        return await hook_reply(cycle, question, reply)
     return reply
+
+
+def _is_hooked(cycle: Cycle, question: Question) -> bool:
+    return not cycle.hooks.is_empty and question.verb != "best_answer"
 
 
 async def deliver(cycle: Cycle, question: Question) -> Asked:
@@ -119,6 +141,8 @@ async def deliver(cycle: Cycle, question: Question) -> Asked:
     guidance: tuple[Message, ...] = ()
     commands: tuple[int, ...] = ()
     if session.command_log.last > scope.delivered:
-        guidance, commands = session.command_log.guidance_after(scope.delivered)
+        guidance, commands = session.command_log.guidance_after(
+            scope.delivered, scope.received
+        )
     nudges, scope.nudges = scope.nudges, []
     return Asked(question, (*nudges, *guidance), scope.iteration, commands)

@@ -92,7 +92,7 @@ async def ask_model(
     for _ in range(1 + MAX_REPAIRS):
         question = Question(
             "ask", conversation, into=into.name, schema=output, sampling=sampling, provider=provider,
-            purpose=purpose,
+            purpose=purpose, read=into.read,
         )  # fmt: skip
         reply = await settle(question)
         text, cut = _text_of(reply.completion), reply.completion.is_cut

@@ -3,13 +3,14 @@
 import asyncio
 import contextvars
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from ...errors import (
     Aborted,
     AgentReplaced,
+    HookFailed,
     LimitReached,
     LoopwrightError,
     PhaseError,
@@ -20,7 +21,8 @@ from ...errors import (
 from ...events.agents import HandedOff
 from ...events.effect_key import is_inside, side_key
 from ...events.effects import LimitHit, ModelRequested
-from ...messages import Completion, Message, Usage
+from ...hooks.base import PlannedHook
+from ...messages import Completion, Json, Message, Usage
 from ...providers.base import OutputSchema
 from .instructions import InstructedConversations
 from .progress_monitor import ProgressMonitor
@@ -35,6 +37,9 @@ CANCELLED_VERB = (
 )
 _BRANCH = contextvars.ContextVar("branch", default="")
 """The path of the branch beside its engine in which code runs, also in tasks that it began."""
+
+
+Hooks: TypeAlias = Mapping[str, tuple[PlannedHook, ...]]
 
 
 class EngineUsage:
@@ -53,6 +58,7 @@ class EngineUsage:
     ) -> None:
         self.path = path
         """The path of the scope in which the engine began."""
+        self._hooks: Hooks | None = None
         self.usage, self.llm_calls, self.tool_calls = Usage(), 0, 0
         self.instructed = InstructedConversations()
         """What stands in front of each request."""
@@ -70,6 +76,12 @@ class EngineUsage:
             self.engines = *parent.engines, engine
         self.around: EngineUsage | None = around
         """The usage of the engine that it works for."""
+
+    def hooks(self, find: Callable[[Sequence[object]], Hooks]) -> Hooks:
+        """Return the hooks of the engine and of those around it, which are found once."""
+        if self._hooks is None:
+            self._hooks = find(self.engines)
+        return self._hooks
 
     @property
     def agent_path(self) -> str:
@@ -131,6 +143,8 @@ class Scope:
         self.nudges: list[Message] = []
         self.delivered = delivered
         """The number of the last command whose text its models were given."""
+        self.received: set[int] = set()
+        """The numbers of the commands that the engine was given as data."""
         self.iteration = 0  # of the innermost loop
         self.turns = 0  # of all loops
         self.halted: LoopwrightError | None = None
@@ -141,6 +155,9 @@ class Scope:
         self.max_iterations = session.services.limits.max_iterations
         self.answer_schema: OutputSchema | None = None
         """What the answer of a child must fit."""
+        self.hook_states: dict[str, dict[str, Json]] = {}
+        """What hooks keep in this scope, by their names."""
+        self.hook_questions: dict[str, int] = {}
         self.patches: dict[str, bool] = {}
         """Which patches this scope runs, with what the scope around it had decided at its birth."""
         self._parent: Scope | None = None
@@ -188,6 +205,7 @@ class Scope:
         """Begin in the place of another scope, with what that decided about patches."""
         self._parent, self.patches = parent, dict(parent.patches)
         self.max_iterations = parent.max_iterations
+        self.received = set(parent.received)
 
     def check_gap(self, key: str, found: str) -> None:
         """Raise what keeps a new effect of the engine's own from happening at `key`.
@@ -364,7 +382,7 @@ class Scope:
 def _ends_the_run(error: BaseException) -> TypeGuard[LoopwrightError]:
     if isinstance(error, LimitReached):
         return error.limit != "max_iterations"
-    return isinstance(error, (Aborted, UnknownOutcome))
+    return isinstance(error, (Aborted, HookFailed, UnknownOutcome))
 
 
 def fingerprint(what: str, about: bytes) -> str:

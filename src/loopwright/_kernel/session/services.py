@@ -18,6 +18,7 @@ from ...errors import ConfigError
 from ...events.entry import Entry
 from ...events.followups import PlannedFollowUp
 from ...gates.base import Approver, PolicyGate, Suspend
+from ...hooks.base import PlannedHook
 from ...journals.base import Journal
 from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
@@ -60,15 +61,18 @@ class Services:
     clock: Clock
     on_unknown: OnUnknown
     lease: float | None
-    worker_threads: WorkerThreads
     prices: Prices
-    retry_budgets: dict[str, RetryBudget]
     redactor: Redactor
     user: User | None
     classifier: Classifier | None
-    setups: dict[
-        tuple[str, Sampling, bool], str
-    ]  # what model calls are made with, worked out once for each kind
+    worker_threads: WorkerThreads = dataclasses.field(default_factory=WorkerThreads)
+    retry_budgets: dict[str, RetryBudget] = dataclasses.field(
+        default_factory=dict[str, RetryBudget]
+    )
+    setups: dict[tuple[str, Sampling, bool], str] = dataclasses.field(
+        default_factory=dict[tuple[str, Sampling, bool], str]
+    )
+    """What model calls are made with, worked out once for each kind."""
     token_meters: defaultdict[str, TokenMeter] = dataclasses.field(
         default_factory=lambda: defaultdict(TokenMeter)
     )
@@ -86,6 +90,10 @@ class Services:
     feeds: RunFeeds = dataclasses.field(init=False)
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
+    hooks: tuple[PlannedHook, ...] = ()
+    """The hooks of the runs of these services, but for those of an engine itself."""
+    load_hook: Callable[[str], Any] | None = None
+    """Returns what the name of a hook stands for."""
     agents: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """The agents of the runtime by name, to hand a run off to."""
     agent_name: str = ""
@@ -121,12 +129,14 @@ class Services:
         limits: Limits,
         after: tuple[PlannedFollowUp, ...] | None = None,
         context: ContextPolicy | None = None,
+        hooks: tuple[PlannedHook, ...] = (),
     ) -> Self:
-        """Return the services of an agent: the same but for what it has of its own."""
+        """Return the services of an agent: the same but for what it has of its own; `hooks` are beside theirs."""
         other = self.with_tools(self.tools if tools is None else tools)
         vars(other).update(agent_name=agent, instructions=instructions, limits=limits)
         vars(other).update(after=self.after if after is None else after)
         vars(other).update(context=context or self.context)
+        vars(other).update(hooks=(*hooks, *self.hooks))
         return other
 
     def named_provider(self, name: str, option: str = "provider") -> Provider:

@@ -1,7 +1,7 @@
 """Session: what all scopes of one run share while this process works on it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from ...events.effect_key import EffectKey
 from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
 from ...events.run import REVISION, Question
 from ...gates.base import Permit
+from ...hooks.held_deltas import HeldDeltas
 from ...journals.base import Claim
 from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...journals.recorded_messages import delimiter_of
@@ -60,6 +61,8 @@ class Session:
     """Whether models are asked to stream, also without a watcher."""
     turn = 1
     """The number of the run among those that continue each other."""
+    read_answer: Callable[[str], object] | None = None
+    """Reads the run's answer as the type that is wanted; raises `ValueError`."""
     answer_schema: OutputSchema | None = None
     """What the run's answer must fit, where its requests have that from the first on."""
 
@@ -105,6 +108,7 @@ class Session:
 
     def _build_collaborators(self, claim: Claim) -> None:
         services, replay = self.services, self.replay
+        self.held = HeldDeltas(self.feed.show)
         self.answers: dict[str, str] = {}
         """The keys of the replies with answers, by these: the journal keeps a text once."""
         self.signals = Signals(replay)

@@ -1,13 +1,16 @@
 """The task of a run: a text, or a conversation that ends with one."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from ...errors import ConfigError, PhaseError
+from ...journals.listing import check_tags
 from ...labels import highest
 from ...messages import Conversation, Message, check_call_results
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_conversation
 from ..durability.history import replace_last
+from .services import Services
 
 
 def read_task(task: object, system: str | None, redactor: Redactor) -> Conversation:
@@ -48,3 +51,9 @@ def _replace_system(task: Conversation, text: str) -> Conversation:
     return replaced.with_provenance(
         highest((label, replaced.label)), untrusted=untrusted or replaced.untrusted
     )
+
+
+def redact_tags(services: Services, tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the tags of a run without secrets."""
+    redact = services.redactor.redact_text
+    return {name: redact(value) for name, value in check_tags(tags).items()}

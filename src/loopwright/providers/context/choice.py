@@ -51,3 +51,8 @@ def choose_policy(context: object) -> ContextPolicy:
     raise ConfigError(
         f"context: needs an object with a method `view` or `fit`, got {context!r:.80}"
     )
+
+
+def name_other_policy(policy: ContextPolicy) -> str:
+    """Return what a policy is made of; empty for the default one."""
+    return "" if policy is DEFAULT_POLICY else name_policy(policy)

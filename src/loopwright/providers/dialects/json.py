@@ -162,7 +162,11 @@ def find_called_tools(conversation: Conversation) -> set[str]:
     """Return the tools that were called since the last user message that is not the runtime's own."""
     names: set[str] = set()
     for message in reversed(conversation.messages):
-        if message.role == "user" and message.origin not in ("runtime", "memory"):
+        if message.role == "user" and message.origin not in (
+            "runtime",
+            "memory",
+            "hook",
+        ):
             break
         names.update(call.name for call in message.calls)
     return names

@@ -119,7 +119,11 @@ def find_next_step(conversation: Conversation) -> int:
 
 def _is_question(message: Message) -> bool:
     """Return whether a message asks something new; the runtime's messages belong to the question before them."""
-    return message.role == "user" and message.origin not in ("runtime", "memory")
+    return message.role == "user" and message.origin not in (
+        "runtime",
+        "memory",
+        "hook",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,242 @@
+"""Call the hooks of an engine at their stages; what they changed is recorded, and replayed without them."""
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from ...errors import format_error
+from ...events.effect_key import EffectKey, hook_key
+from ...events.hooks import HookRan
+from ...events.run import ErrorRecord
+from ...hooks.base import STAGES, Abort, Moment, Place, PlannedHook, Stage
+from ...hooks.plan import list_stages
+from ...messages import Json
+from ...providers.base import Provider
+from ..session.scope import Scope
+from ..session.services import Services
+from .context_questions import ContextQuestions
+from .hook_call import PASSING, Waiting, finish_hook, read_state, start_hook
+from .inference import SettleForContext
+
+M = TypeVar("M", bound=BaseModel)
+SLOW = 0.005
+"""Seconds from which on a hook that changed nothing is recorded."""
+
+Take = Callable[[Any], tuple[Json, Any]]
+"""Reads what a hook returned: what is recorded of the change, and what the next hook is given; raises `ValueError`."""
+
+
+class HookStages:
+    """The hooks of one scope, at their stages."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        services: Services,
+        engine_name: str,
+        settle: SettleForContext,
+    ) -> None:
+        self._scope, self._session, self._services = scope, scope.session, services
+        self._engine_name, self._settle = engine_name, settle
+        self._by_stage = scope.engine_usage.hooks(list_stages)
+        self._selected: dict[tuple[Stage, str], tuple[PlannedHook, ...]] = {}
+        self.is_empty = not any(self._by_stage.values())
+
+    def select(self, stage: Stage, purpose: str = "") -> tuple[PlannedHook, ...]:
+        """Return the hooks that are called at a stage, of a model call with a purpose."""
+        hooks = self._by_stage[stage]
+        if not hooks or not purpose:
+            return hooks
+        found = self._selected.get((stage, purpose))
+        if found is None:
+            found = tuple(hook for hook in hooks if hook.concerns(purpose))
+            self._selected[stage, purpose] = found
+        return found
+
+    def recorded(self, key: str, stage: Stage) -> list[HookRan]:
+        """Return what hooks did at a stage as the journal has it."""
+        return self._session.replay.hooks.find(key, stage)
+
+    def replay(self, records: Sequence[HookRan], value: Any) -> Any:
+        """Return a text as recorded hooks left it; raise what they ended the run with."""
+        for record in records:
+            self._repeat(record)
+            value = value if record.text is None else record.text
+        return value
+
+    def without(self, names: Collection[str]) -> "HookStages":
+        """Return the stages without the hooks of those names."""
+        other = copy.copy(self)
+        kept = {
+            stage: tuple(hook for hook in hooks if hook.name not in names)
+            for stage, hooks in self._by_stage.items()
+        }
+        vars(other).update(_by_stage=kept, _selected={})
+        return other
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the hooks that look at answers."""
+        return tuple(hook.name for hook in self._by_stage["before_answer"])
+
+    def clean(self, text: str) -> str:
+        """Return a text of a hook as valid Unicode without secrets."""
+        valid = text.encode("utf-8", "replace").decode()
+        return self._session.secrets.redactor.redact_text(valid)
+
+    @property
+    def max_output_chars(self) -> int | None:
+        """Return how long a result of a tool may be."""
+        return self._services.limits.max_output_chars
+
+    def has_gone_on(self) -> bool:
+        """Whether the journal holds what the scope did from here on."""
+        return not self._session.is_new and self._scope.has_gone_on()
+
+    async def prepare(self) -> None:
+        """Make what hooks look at durable."""
+        await self._session.writer.barrier()
+
+    async def reach(self, key: str) -> None:
+        """Wait until the replay has ended, since a hook is called now."""
+        if not self._session.is_new and EffectKey.parse(key).is_effect:
+            await self._session.replay_end.reach(key)
+
+    async def run(
+        self,
+        hooks: Sequence[PlannedHook],
+        stage: Stage,
+        key: str,
+        value: Any,
+        take: Take,
+        purpose: str = "",
+    ) -> Any:
+        """Let hooks look at a value, each at what the one before left; return it as the last one left it."""
+        records = self.recorded(key, stage)
+        known = {record.hook: record for record in records} if records else {}
+        place, states = self._find_place(key, stage, purpose), self._scope.hook_states
+        read_clock = self._session.services.clock.monotonic
+        began = read_clock()
+        for hook in hooks:
+            if known and hook.name in known:
+                value = self.replay([known[hook.name]], value)
+                continue
+            moment, failure = Moment(place, states, hook.name), None
+            try:
+                returned = start_hook(hook.methods[stage], moment, value)
+            except Exception as error:  # noqa: BLE001 - a hook is third-party code
+                returned, failure = None, error
+            ended = read_clock()
+            is_idle = returned is None and failure is None
+            if is_idle and moment.known_state is None and ended - began < SLOW:
+                began = ended
+                continue
+            work = _Work(hook, stage, moment, value, take, began)
+            value = await self._finish(work, returned, failure)
+            began = read_clock()
+        return value
+
+    async def _finish(
+        self, work: "_Work", returned: Any, failure: Exception | None
+    ) -> Any:
+        """Return a value as a hook left it that did something, and record that."""
+        changed: Json = None
+        state: dict[str, Json] | None = None
+        left, hook, moment = work.value, work.hook, work.moment
+        known = self._scope.hook_states.get(hook.name, {})
+        try:
+            if failure is not None:
+                raise failure
+            if isinstance(returned, Waiting):
+                returned = await finish_hook(hook, returned, self.prepare)
+            if returned is not None:
+                changed, left = work.take(returned)
+                changed = None if left == work.value else changed
+            state = read_state(moment, known)
+        except PASSING:
+            raise
+        except Exception as error:  # noqa: BLE001 - a hook is third-party code
+            failure, changed, left = error, None, work.value
+        seconds = self._session.services.clock.monotonic() - work.began
+        did_something = changed is not None or state is not None
+        if did_something or failure is not None or seconds >= SLOW:
+            record = self._record(work, changed, failure, seconds, state)
+            self._repeat(record)
+        return left
+
+    def _record(
+        self,
+        work: "_Work",
+        changed: Json,
+        failure: Exception | None,
+        seconds: float,
+        state: Json,
+    ) -> HookRan:
+        """Record what a hook did."""
+        session, hook = self._session, work.hook
+        error: ErrorRecord | None = None
+        if failure is not None:
+            kind = type(failure).__name__
+            text = session.secrets.redactor.redact_text(format_error(failure))
+            error = ErrorRecord("Abort" if isinstance(failure, Abort) else kind, text)
+        ended = isinstance(failure, Abort) or (failure is not None and hook.required)
+        record = HookRan(
+            hook.name, work.stage, changed, error, round(seconds, 6),
+            session.secrets.redactor.redact_value(state), ended,
+        )  # fmt: skip
+        if record.text is not None:
+            label = session.sensitivity.classify(record.text)
+            record = dataclasses.replace(record, label=label)
+        session.writer.record_after_replay(work.moment.place.key, record)
+        return record
+
+    def _repeat(self, record: HookRan) -> None:
+        """Have what a recorded hook did count: its state, the label of its text, and the end of the run."""
+        session = self._session
+        if isinstance(record.state, dict):
+            self._scope.hook_states[record.hook] = dict(record.state)
+        session.sensitivity.observe(record.label, untrusted=False)
+        if record.ended:
+            raise session.signals.stick(record.build_ending())
+
+    def _find_place(self, key: str, stage: Stage, purpose: str) -> Place:
+        scope, read = self._scope, self._session.sensitivity
+        limit = scope.max_iterations
+        left = None if limit is None else max(limit - scope.iteration, 0)
+        return Place(
+            self._session.run_id, key, self._services.agent_name, self._engine_name, scope.iteration, left, purpose,
+            read.label, read.untrusted, functools.partial(self._ask, key, stage),
+        )  # fmt: skip
+
+    async def _ask(self, key: str, stage: Stage, prompt: str, into: type[M]) -> M:
+        """Ask the engine's model for a hook, by an effect below the one that it is called at."""
+        place = key if EffectKey.parse(key).is_effect else self._scope.upcoming()
+        provider: Provider = self._services.provider
+        numbers = self._scope.hook_questions
+        make_key = functools.partial(_next_key, place, STAGES.index(stage), numbers)
+        questions = ContextQuestions(
+            self._session, self._settle, place, provider, make_key, "hook"
+        )
+        return (await questions(prompt, into)).value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """A hook at work: what it is called with, how what it returns is read, and when it began."""
+
+    hook: PlannedHook
+    stage: Stage
+    moment: Moment
+    value: Any
+    take: Take
+    began: float
+
+
+def _next_key(place: str, stage: int, numbers: dict[str, int]) -> str:
+    name = f"{place}:{stage}"
+    number = numbers[name] = numbers.get(name, -1) + 1
+    return hook_key(place, stage, number)

@@ -1,0 +1,18 @@
+"""Hooks: code that looks at what goes to a model, comes from it or from a tool, and may change the text."""
+
+from typing import TYPE_CHECKING
+
+from .._internal.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from .base import Abort as Abort
+    from .base import Before as Before
+    from .base import Hook as Hook
+    from .base import ModelQuestion as ModelQuestion
+    from .base import Moment as Moment
+
+if not TYPE_CHECKING:
+    __all__, __getattr__, __dir__ = lazy_attributes(
+        __name__,
+        {".base": ("Abort", "Before", "Hook", "ModelQuestion", "Moment")},
+    )

@@ -102,17 +102,24 @@ async def start_runs(runtime: Runtime) -> list[Result]:
     return await asyncio.gather(*works)
 
 
+async def wait_for(runtime: Runtime, run_id: str, status: str) -> None:
+    """Wait until the journal lists a run with a status."""
+    for _ in range(2000):
+        listed = [one.info for one in await runtime.runs()]
+        if (run_id, status) in [(info.run_id, info.status) for info in listed]:
+            return
+        await asyncio.sleep(0.02)
+    raise TimeoutError(f"{run_id} is never {status}")
+
+
 async def play_person(runtime: Runtime) -> None:
     """Steer one run and approve what the other asks, as a person does on the page."""
-    await asyncio.sleep(0.3)
+    await wait_for(runtime, "thermometer", "running")
     await runtime.control("thermometer").steer("That is enough.", by="Ada")
+    await wait_for(runtime, "lamps", "waiting")
     control = runtime.control("lamps")
-    for _ in range(1000):
-        asked = await control.questions()
-        if asked:
-            return await control.approve(asked[0].id, by="Ada")
-        await asyncio.sleep(0.05)
-    raise TimeoutError("the run does not ask")
+    [question] = await control.questions()
+    await control.approve(question.id, by="Ada")
 
 
 async def main(*, has_page: bool) -> None:

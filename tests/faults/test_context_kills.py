@@ -12,7 +12,7 @@ import context_child
 from loopwright.events import ModelReplied
 from loopwright.journals import SQLiteJournal
 
-SUPPORT = Path(context_child.__file__)
+SUPPORT = Path(__file__).parents[1] / "support" / "context_child.py"
 
 
 def live(folder: Path, barrier: int, when: str) -> tuple[int, str]:

@@ -231,6 +231,35 @@ async def test_message_of_an_earlier_turn_is_found_and_read_by_its_handle() -> N
     assert "Ada" not in "".join(m.content for m in provider.requests[0].conversation)
 
 
+async def test_thread_recalls_an_earlier_turn_in_another_process(
+    tmp_path: Path,
+) -> None:
+    """Each turn has a journal and a runtime of its own, as after a restart."""
+    limits = Limits(context_tokens=2_000, **ENDLESS)
+
+    async def turn(text: str, *script: Any) -> ScriptedProvider:
+        provider = ScriptedProvider([*script])
+        journal = SQLiteJournal(tmp_path / "runs.db")
+        runtime = Runtime(provider, tools=[look, page], limits=limits, journal=journal)
+        thread = runtime.agent("helper", instructions="Help.").thread("ada")
+        await thread.run(text)
+        return provider
+
+    await turn("My name is Ada.", *looks(8), "Hello Ada.")
+    for number in range(3):
+        await turn(f"Look {number}.", *looks(6), "Looked.")
+    last = await turn(
+        "What was it?",
+        call("recall", handle="1/3#0", find="safe"),
+        call("recall", handle="all", find="name is"),
+        "Both.",
+    )
+
+    safe, name = (last_result(request).content for request in last.requests[1:])
+    assert NEEDLE in safe
+    assert "My name is Ada." in name
+
+
 def test_long_text_is_read_in_parts_that_leave_nothing_out() -> None:
     text = "".join(f"line {n}\n" for n in range(2_000))
     read, offset = "", 0

@@ -210,7 +210,7 @@ class Runtime(Services):
             description: what it is for, in a line, for other agents.
             limits: what its runs may use; `None` is the runtime's.
             after: the follow-ups of its runs; `None` is the runtime's.
-            handoffs: the agents that it may hand a run off to, by name, which may be defined later, or as `Handoff`s.
+            handoffs: the agents that it may hand a run off to, by name, which may be defined later, or as a `Handoff` each.
             context: selects what of a long conversation its model reads; `None` is the runtime's.
             hooks: its hooks beside those of the runtime: names, or `{"hook": name, option: value}`.
         """

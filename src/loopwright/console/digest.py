@@ -37,7 +37,7 @@ COUNTED = {
     "limit_hit": "limits",
 }
 """The kinds of entries that are counted, by the names of their counts."""
-SECRET = b'"label":"secret"'
+HIGHEST_LABEL = b'"label":"secret"'
 
 
 @dataclasses.dataclass
@@ -100,7 +100,7 @@ class RunDigest:
             name = COUNTED.get(entry.kind)
             if name:
                 self.counts[name] = self.counts.get(name, 0) + 1
-            has_label = SECRET in entry.body
+            has_label = HIGHEST_LABEL in entry.body
             if not has_label and entry.kind not in _FOLDS:
                 continue
             try:

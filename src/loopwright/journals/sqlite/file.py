@@ -404,6 +404,20 @@ class WritingConnection:
             ).fetchone()
         return not is_busy
 
+    def rewrite(self) -> bool:
+        """Write the file anew, without copies of rows that SQLite once moved; return whether no other process prevented it.
+
+        `secure_delete` overwrites a row where it is, and not where it was before its page was split or joined.
+        """
+        try:
+            with self._lock.held():
+                self._cursor.execute("VACUUM")
+        except sqlite3.OperationalError as error:
+            if not is_passing(error):
+                raise
+            return False
+        return True
+
     def close(self) -> None:
         """Close it, with the log copied into the file."""
         # Durable entries are safe in the write-ahead log, so a failed checkpoint loses nothing.

@@ -112,6 +112,7 @@ class Inbox:
                     for run_id in run_ids:
                         cursor.execute(_BLANK, (last, run_id))
                         cursor.execute(_DELETE, (run_id,))
+                connection.rewrite()
                 connection.empty_log()
         except (sqlite3.Error, OSError) as error:
             raise self._file.explain(error) from error

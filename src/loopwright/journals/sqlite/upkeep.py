@@ -139,18 +139,22 @@ class Upkeep:
             part = run_ids[start : start + MAX_DELETED]
             deleted += (await self._do(functools.partial(build, part))).deleted
         await asyncio.to_thread(self._inbox.delete, deleted)
-        await self._empty_log()
+        await self._erase()
         return deleted
 
-    async def _empty_log(self) -> None:
-        """Cut the write-ahead log to nothing; a reader may prevent it for a moment."""
-        end = time.monotonic() + LOG_PATIENCE
-        while not (await self._do(EmptyLog)).is_empty:
+    async def _erase(self) -> None:
+        """Write the file anew and cut its log to nothing; another process may prevent either for a moment."""
+        end, rewrite = time.monotonic() + LOG_PATIENCE, True
+        while True:
+            job = await self._do(functools.partial(EmptyLog, rewrite=rewrite))
+            if job.is_rewritten and job.is_empty:
+                return
             if time.monotonic() > end:
                 raise JournalError(
-                    f"journal {str(self._file.path)!r}: the runs are deleted, but a reader keeps old pages in its log: "
-                    "close that reader and delete or prune again"
+                    f"journal {str(self._file.path)!r}: the runs are deleted, but another process keeps old pages in the "
+                    "file or its log: close that process and delete or prune again"
                 )
+            rewrite = not job.is_rewritten
             await asyncio.sleep(0.05)
 
     async def _abort(self, run_id: str) -> None:

@@ -30,17 +30,19 @@ FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
 
 
 class EmptyLog(Job):
-    """Let the writer cut the write-ahead log to nothing, between two transactions."""
+    """Let the writer cut the write-ahead log to nothing, between two transactions; first it may `rewrite` the file."""
 
-    def __init__(self, waiter: Waiter) -> None:
+    def __init__(self, waiter: Waiter, *, rewrite: bool = False) -> None:
         super().__init__(waiter)
-        self.is_empty = False
+        self._rewrite = rewrite
+        self.is_rewritten = self.is_empty = False
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Write nothing: the log is emptied after the transaction."""
 
     def empty(self, connection: WritingConnection) -> None:
         """Empty the log."""
+        self.is_rewritten = not self._rewrite or connection.rewrite()
         self.is_empty = connection.empty_log()
 
 

@@ -100,12 +100,12 @@ class ArgumentProvenance:
 
 def best_of(kinds: Iterable[Provenance]) -> Provenance:
     """Return the most trusted of some kinds; "derived" of none."""
-    return min(kinds, key=BEST_FIRST.index, default="derived")
+    return BEST_FIRST[min(map(BEST_FIRST.index, kinds), default=-1)]
 
 
 def worst_of(kinds: Iterable[Provenance]) -> Provenance:
     """Return the least trusted of some kinds; "caller" of none."""
-    return max(kinds, key=BEST_FIRST.index, default="caller")
+    return BEST_FIRST[max(map(BEST_FIRST.index, kinds), default=0)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,11 @@ def list_names(tool: str, field: str, given: Any) -> tuple[str, ...]:
     """Return names that a tool declares: one text, or several; raise `ConfigError` for anything else."""
     if isinstance(given, str):
         return (given,)
-    names: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else ()
-    if not isinstance(given, Iterable) or not all(isinstance(n, str) for n in names):
+    try:
+        names: tuple[Any, ...] = tuple(given)
+    except TypeError:
+        names = (None,)
+    if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"tool {tool!r}: {field}: must be names, got {given!r:.80}")
     return names
 

@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from ...events.agents import InstructionsSet
 from ...events.control import CommandReceived
@@ -173,4 +173,4 @@ def _list_tools(plan: Json) -> tuple[str, ...]:
     if not isinstance(steps, list):
         return ()
     tools = [step.get("tool") for step in steps if isinstance(step, dict)]
-    return tuple(cast("list[str]", [tool for tool in tools if isinstance(tool, str)]))
+    return tuple(tool for tool in tools if isinstance(tool, str))

@@ -93,8 +93,8 @@ class Runtime(Services):
         knowledge: a store of what outlives runs, or a `KnowledgeBridge` that says how runs use it. Models read what
             matches before they reason or plan, and have tools to look for more and to store facts.
         after: follow-ups, or their names: work that is due once a run has ended, each in a run of its own.
-        hooks: code that looks at what goes to models and comes from them and from tools, and may change the text: `Hook`s,
-            their names, or `{"hook": name, option: value}`.
+        hooks: code that looks at what goes to models and comes from them and from tools, and may change the text: objects
+            (`Hook`), their names, or `{"hook": name, option: value}`.
     """
 
     _owned_provider: Provider | None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigError
@@ -43,12 +43,12 @@ class Handoff:
 
 
 def build_handoff_tools(
-    giver: str, given: object, agents: Mapping[str, Any]
+    giver: str, given: Any, agents: Mapping[str, Any]
 ) -> tuple[Tool, ...]:
     """Return the tools with which the model of an agent hands a run off; raise `ConfigError`."""
-    if isinstance(given, (str, Handoff)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, Handoff)) or not hasattr(given, "__iter__"):
         raise ConfigError(f"handoffs: must be a list of agents, got {given!r:.80}")
-    handoffs: list[Handoff] = [_read(one) for one in given]
+    handoffs = [_read(one) for one in given]
     names = [one.agent for one in handoffs]
     if giver in names:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """Read the hooks that a runtime, an agent or an engine is given, and put those of a run in order."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -14,10 +14,10 @@ LoadHook = Callable[[str], Any]
 
 
 def plan_hooks(
-    given: object, load: LoadHook, *, objects: bool = False
+    given: Any, load: LoadHook, *, objects: bool = False
 ) -> tuple[PlannedHook, ...]:
     """Return hooks by their names, `{"hook": name, option: value}` or, with `objects`, as they are; raise `ConfigError`."""
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, Mapping)) or not hasattr(given, "__iter__"):
         raise ConfigError(f"hooks: must be a list, got {given!r:.80}")
     planned = [_plan(one, load, objects) for one in given]
     names = [one.name for one in planned]

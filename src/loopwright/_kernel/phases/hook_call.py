@@ -28,7 +28,8 @@ class Waiting:
     """An async method of a hook that has begun and waits for something."""
 
     coroutine: Any
-    first: Any
+    first: Any = None
+    has_begun: bool = False
 
 
 def start_hook(method: Callable[..., Any], moment: Moment, given: object) -> Any:
@@ -36,13 +37,17 @@ def start_hook(method: Callable[..., Any], moment: Moment, given: object) -> Any
 
     Most hooks have mostly nothing to do, so an async one that waits for nothing needs no timer.
     """
-    found = method(moment, given)
-    if type(found) is not types.CoroutineType:
-        return Waiting(found, None) if inspect.isawaitable(found) else found
+    found: Any = method(moment, given)
+    if not _is_coroutine(found):
+        return Waiting(found) if inspect.isawaitable(found) else found
     try:
-        return Waiting(found, found.send(None))
+        return Waiting(found, found.send(None), has_begun=True)
     except StopIteration as done:
         return done.value
+
+
+def _is_coroutine(found: Any) -> bool:
+    return type(found) is types.CoroutineType
 
 
 async def finish_hook(hook: PlannedHook, waiting: Waiting, prepare: Prepare) -> object:
@@ -50,7 +55,7 @@ async def finish_hook(hook: PlannedHook, waiting: Waiting, prepare: Prepare) -> 
     try:
         async with asyncio.timeout(hook.timeout):
             await prepare()
-            if type(waiting.coroutine) is types.CoroutineType:
+            if waiting.has_begun:
                 return await _resume(waiting.coroutine, waiting.first)
             return await waiting.coroutine
     except TimeoutError as error:

@@ -246,10 +246,15 @@ def public(tmp_path: Path) -> Iterator[Path]:
 
 @linux
 @pytest.mark.parametrize(
-    ("of_folder", "of_files"), [(0o555, 0o666), (0o777, 0o444), (0o555, 0o444)]
+    ("of_folder", "of_files", "problem"),
+    [
+        (0o555, 0o666, "may be written by other users"),
+        (0o777, 0o444, "writable"),
+        (0o555, 0o444, "writable"),
+    ],
 )
 async def test_a_file_or_folder_that_is_read_only_starts_nothing(
-    public: Path, of_folder: int, of_files: int
+    public: Path, of_folder: int, of_files: int, problem: str
 ) -> None:
     path, witness = public / "journal" / "runs.db", public / "witness"
     path.parent.mkdir()
@@ -268,8 +273,10 @@ async def test_a_file_or_folder_that_is_read_only_starts_nothing(
 
     found.check_it_failed_safely()
     assert (found.barriers, witness.read_text()) == (0, "")
-    assert "writable" in found.result["text"]
+    assert problem in found.result["text"]
     path.parent.chmod(0o755)
+    for file in path.parent.iterdir():
+        file.chmod(0o600)
     assert [info.run_id for info in SQLiteJournal(path).runs()] == ["another"]
     await goes_on(path, witness, found)
 

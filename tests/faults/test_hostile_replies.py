@@ -596,7 +596,11 @@ async def test_a_thousand_calls_in_one_reply_are_each_settled(api: Api) -> None:
     ) as server:
         provider = api.provider(server.url)
         limits = Limits(
-            max_iterations=1, max_tool_calls=None, best_effort=False, max_tokens=None
+            max_iterations=1,
+            max_calls_per_turn=None,
+            max_tool_calls=None,
+            max_tokens=None,
+            best_effort=False,
         )
         result = await run(Runtime(provider, tools=[look], limits=limits), api)
         await provider.aclose()

@@ -153,6 +153,7 @@ async def test_spans_carry_the_attributes_of_the_conventions() -> None:
         "loopwright.status": "completed",
         "loopwright.stop_reason": "answered",
         "loopwright.iterations": 2,
+        "loopwright.trimmed": 0,
     }
     assert attributes(asked) == {
         "gen_ai.operation.name": "chat",

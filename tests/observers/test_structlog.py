@@ -124,7 +124,7 @@ async def test_events_tell_what_happened_in_plain_fields() -> None:
         {
             "level": "info", "event": "run_finished", "seq": 4, "key": "", "status": "completed",
             "stop_reason": "answered", "llm_calls": 1, "tool_calls": 0, "iterations": 1, "input_tokens": 7,
-            "output_tokens": 3, "cost": 0.5, **place,
+            "output_tokens": 3, "cost": 0.5, "trimmed": 0, **place,
         },
     ]  # fmt: skip
 

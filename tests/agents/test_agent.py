@@ -443,9 +443,15 @@ async def test_logs_and_spans_name_the_agent_that_an_entry_is_about() -> None:
 async def test_a_run_is_resumed_in_another_process_by_the_name_of_its_agent(
     tmp_path: Path,
 ) -> None:
+    @tool(effect="read", name="look")
+    async def never_ends(what: str) -> str:
+        """Look."""
+        await asyncio.Event().wait()
+        return what
+
     path = tmp_path / "runs.db"
     journal = SQLiteJournal(path)
-    parts = runtime(call("look", what="sky"), ConnectionError("away"), journal=journal)
+    parts = runtime(call("look", what="sky"), journal=journal, tools=[never_ends])
     engine = ReActEngine(parts, max_iterations=7)
     agent = parts.agent(
         "painter", engine=engine, instructions="You paint.", limits=Limits(max_llm_calls=9)
@@ -453,7 +459,7 @@ async def test_a_run_is_resumed_in_another_process_by_the_name_of_its_agent(
     handle = agent.start("Sky?", run_id="r")
     async with handle as run:
         async for entry in run:
-            if entry.kind == "tool_finished":
+            if entry.kind == "tool_started":
                 break
         task = asyncio.ensure_future(run.result())
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from ...security.spotlighting import fence
 from ...tools.recall import recall
 from ...tools.registry import ToolRegistry
 from ..session.earlier_views import read_earlier_requests
-from ..session.recent_views import Shown, has_grown_from
+from ..session.recent_views import Shown, find_earlier_view, has_grown_from
 from ..session.session import Session
 from .pinned_block import write_pinned_block
 from .result_masks import ResultMasks
@@ -171,10 +171,9 @@ class ContextViews:
         view = views.restore(self._path, conversation)
         if view is None and conversation.size > room.size:
             given = self._session.requests.get_given()
-            found = views.earlier
-            if found is None:
-                found = await asyncio.to_thread(read_earlier_requests, given)
-            view = views.restore_earlier(found, conversation)
+            if views.earlier is None:
+                views.earlier = await asyncio.to_thread(read_earlier_requests, given)
+            view = find_earlier_view(views.earlier, conversation)
         if view is None:
             return None
         shown = conversation.messages[: view.length]

@@ -84,18 +84,18 @@ class RecentViews:
             return None
         return build_view(record, self._recorded.contents)
 
-    def restore_earlier(
-        self, earlier: RecordedRequests, conversation: Conversation
-    ) -> View | None:
-        """Return the last view of the run that this one continues, if the conversation continues that too."""
-        self.earlier = earlier
-        records = reversed(earlier.views.values())
-        views = (
-            build_view(record, earlier.contents)
-            for record in records
-            if is_continued(record, conversation)
-        )
-        return next(views, None)
+
+def find_earlier_view(
+    earlier: RecordedRequests, conversation: Conversation
+) -> View | None:
+    """Return the last view of an earlier run whose messages a conversation begins with."""
+    records = reversed(earlier.views.values())
+    views = (
+        build_view(record, earlier.contents)
+        for record in records
+        if is_continued(record, conversation)
+    )
+    return next(views, None)
 
 
 def is_continued(record: ViewRecord, conversation: Conversation) -> bool:

@@ -71,6 +71,20 @@ class Limits(Options):
         return Limits(**lowest)
 
 
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """What a run has used so far: model calls, tool calls, tokens, and money where prices are known.
+
+    `share` is the largest part of a limit that is used, 0 to 1.
+    """
+
+    llm_calls: int
+    tool_calls: int
+    tokens: int
+    cost: float | None
+    share: float
+
+
 @dataclasses.dataclass(eq=False)
 class OpenCall:
     """A model call under way: the tokens of its input, estimated, and how many its reply may have."""
@@ -178,6 +192,22 @@ class Budget:
             raise LimitReached(
                 "max_cost", f"{self.usage.cost} of {limits.max_cost} are spent"
             )
+
+    def measure(self) -> Spent:
+        """Return what is used, and how much of the limits that is."""
+        limits, tokens, cost = self.limits, self.usage.total_tokens, self.usage.cost
+        shares = [
+            used / limit
+            for used, limit in (
+                (self.llm_calls, limits.max_llm_calls),
+                (self.tool_calls, limits.max_tool_calls),
+                (tokens, limits.max_tokens),
+                (cost or 0.0, limits.max_cost),
+            )
+            if limit
+        ]
+        share = min(max(shares, default=0.0), 1.0)
+        return Spent(self.llm_calls, self.tool_calls, tokens, cost, share)
 
     def count_tool_call(self) -> None:
         """Count one tool call; raise `LimitReached` if it is not allowed."""

@@ -15,6 +15,7 @@ from ._kernel.phases.completions import BranchGroup
 from ._kernel.phases.completions import Completions as Completions
 from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer
+from ._kernel.phases.engine_stage import call_stage
 from ._kernel.phases.gather import BranchWork, gather
 from ._kernel.phases.handoff import act, start_handoff
 from ._kernel.phases.human import ask_user
@@ -36,9 +37,18 @@ from .errors import (
     Unreadable,
 )
 from .gates.base import Cleared
+from .hooks.base import EngineStage
 from .journals.base import Command
 from .labels import Label, LabelledText
-from .messages import Conversation, Json, Observation, Proposal, ToolCall, ToolSpec
+from .messages import (
+    Conversation,
+    Json,
+    Message,
+    Observation,
+    Proposal,
+    ToolCall,
+    ToolSpec,
+)
 from .messages import Reasoning as Reasoning
 from .providers.base import Provider
 from .providers.base import Sampling as Sampling
@@ -380,6 +390,13 @@ class Run:
     async def thread_facts(self, kind: type[T]) -> tuple[T, ...]:
         """Return the facts of a type that earlier turns of the run's thread noted, the oldest first; recorded as read."""
         return await read_thread_facts(self._cycle, kind)
+
+    async def stage(self, name: EngineStage, text: str = "") -> tuple[Message, ...]:
+        """Call `stage(at, name)` of the hooks, with `text` as what it is about; return their remarks, for the conversation.
+
+        For engines that have such stages; see `loopwright.hooks.EngineStage`. A recorded stage calls no hook again.
+        """
+        return await call_stage(self._cycle, name, text)
 
     # --- facts, and effects of the engine's own ---
 

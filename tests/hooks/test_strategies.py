@@ -11,8 +11,8 @@ from handoff_programs import STRATEGIES
 from loopwright import plugins
 from loopwright.events import HookRan
 from loopwright.hooks import Hook, Moment
-from loopwright.testing import crashed
-from programs import PROGRAMS
+from loopwright.testing import call, crashed
+from programs import PROGRAMS, look, turns
 from third_party_package import install_third_party
 
 
@@ -66,3 +66,20 @@ async def test_hooks_work_with_each_strategy_and_a_replay_goes_the_same_way(
         result = await program.engine(again).resume("r")
 
         assert (result.answer, result.status) == (whole.answer, "completed")
+
+
+async def test_a_packaged_hook_is_found_by_name_and_resumes_by_name() -> None:
+    """The run is resumed by its recorded name and options alone, by a runtime of another process."""
+    stamp: Any = {"hook": "stamp", "mark": "#7"}
+    model = turns(call("look", what="sky"), "blue")
+    program = dataclasses.replace(PROGRAMS["react"], model=model, tools=(look,))
+    runtime = program.runtime()
+    whole = await runtime.engine("react", hooks=[stamp]).run(program.task, run_id="r")
+    entries = runtime.journal.read("r")
+    told = [one.content for one in whole.conversation if one.role == "tool"]
+
+    assert all("#7" in text for text in told)
+    assert entries[0].event.options["hooks"] == [stamp]  # type: ignore[union-attr]
+    for keep in range(1, len(entries)):
+        again = await program.runtime(crashed(entries, keep)).resume("r")
+        assert again.conversation == whole.conversation

@@ -7,6 +7,7 @@ from .._internal.lazy import lazy_attributes
 if TYPE_CHECKING:
     from .base import Abort as Abort
     from .base import Before as Before
+    from .base import EngineStage as EngineStage
     from .base import Hook as Hook
     from .base import ModelQuestion as ModelQuestion
     from .base import Moment as Moment
@@ -14,5 +15,14 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
-        {".base": ("Abort", "Before", "Hook", "ModelQuestion", "Moment")},
+        {
+            ".base": (
+                "Abort",
+                "Before",
+                "EngineStage",
+                "Hook",
+                "ModelQuestion",
+                "Moment",
+            )
+        },
     )

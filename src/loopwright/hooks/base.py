@@ -2,18 +2,29 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel
 
 from ..labels import Label
+from ..limits import Spent
 from ..messages import Conversation, Json, ToolSpec
 from ..providers.settings import Sampling
 
 M = TypeVar("M", bound=BaseModel)
-Stage: TypeAlias = Literal["before_model", "after_model", "after_tool", "before_answer"]
+EngineStage: TypeAlias = Literal[
+    "pre_assess", "post_assess", "pre_reason", "post_reason", "pre_tool", "pre_reflect", "post_reflect", "pre_output",
+    "post_output",
+]  # fmt: skip
+"""A stage of an engine that has them, for which `stage(at, name)` is called."""
+Stage: TypeAlias = (
+    Literal["before_model", "after_model", "after_tool", "before_answer"] | EngineStage
+)
+METHODS = ("before_model", "after_model", "after_tool", "before_answer", "stage")
+"""The methods of a hook."""
+ENGINE_STAGES: tuple[EngineStage, ...] = get_args(EngineStage)
 STAGES: tuple[Stage, ...] = (
-    "before_model", "after_model", "after_tool", "before_answer",
+    "before_model", "after_model", "after_tool", "before_answer", *ENGINE_STAGES,
 )  # fmt: skip
 
 
@@ -21,15 +32,34 @@ class Abort(Exception):
     """Raise it in a hook to end the run as aborted, with a reason."""
 
 
-class AskHook(Protocol):
-    """Asks the run's model for a hook."""
+class HookAccess(Protocol):
+    """What hooks may ask of a run."""
 
-    async def __call__(self, prompt: str, into: type[M], /) -> M:
-        """Return the answer; raise `AskFailed`."""
+    async def ask(self, place: "Place", prompt: str, into: type[M], /) -> M:
+        """Return the answer of the run's model; raise `AskFailed`."""
+        ...
+
+    async def permit(
+        self, place: "Place", name: str, arguments: dict[str, Json], /
+    ) -> bool:
+        """Return whether all gates allow it; nothing is recorded."""
+        ...
+
+    def measure(self) -> Spent:
+        """Return what the run has used of its limits."""
         ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
+class About:
+    """What hooks are called about: the purpose of a model call; of an engine's stage its text, and the run's task."""
+
+    purpose: str = ""
+    text: str = ""
+    task: str = ""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
 class Place:
     """Where in a run a stage is: what its hooks share."""
 
@@ -39,10 +69,11 @@ class Place:
     engine: str
     iteration: int
     turns_left: int | None
-    purpose: str
+    about: About
     label: Label
     untrusted: bool
-    ask: AskHook
+    stage: Stage
+    access: HookAccess
 
 
 class Moment:
@@ -50,7 +81,8 @@ class Moment:
 
     `run_id`, `key` (the place in the run), `agent` (empty for none), `engine`, `iteration` (of the innermost loop, from 1),
     `turns_left` (of the run's limit; `None` without one), `purpose` (of the model call: "reason", "plan" …; empty for a tool
-    and the answer), `label` and `untrusted` (of the run).
+    and the answer), `label` and `untrusted` (of the run). In `stage`, `text` is what the stage is about and `task` the task
+    of the run; elsewhere they are empty.
     """
 
     __slots__ = ("_name", "_state", "_states", "place")
@@ -62,7 +94,12 @@ class Moment:
         self._state: dict[str, Json] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.place, name)
+        return getattr(self.place if name in _OF_PLACE else self.place.about, name)
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has used of its limits by now."""
+        return self.place.access.measure()
 
     @property
     def state(self) -> dict[str, Json]:
@@ -78,7 +115,17 @@ class Moment:
 
     async def ask(self, prompt: str, into: type[M]) -> M:
         """Ask the run's model: an effect of the run, on its budget. Raises `AskFailed`."""
-        return await self.place.ask(prompt, into)
+        return await self.place.access.ask(self.place, prompt, into)
+
+    async def permits(self, name: str, **arguments: Json) -> bool:
+        """Return whether the gates of the run allow a read of that name; what they would ask a person about they do not.
+
+        It is recorded nowhere but in what the hook does then.
+        """
+        return await self.place.access.permit(self.place, name, arguments)
+
+
+_OF_PLACE = frozenset(field.name for field in dataclasses.fields(Place))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +167,7 @@ class Hook:
 
     - `before_model(at, asked)` returns `Before(...)` or `None`
     - `after_model(at, text)`, `after_tool(at, text)` and `before_answer(at, answer)` return another text or `None`
+    - `stage(at, name)` returns a remark for the model or `None`; of an engine that has such stages (`Run.stage`)
 
     They are functions or async functions. A hook keeps nothing itself but in `at.state`, since it is not called when a
     run is replayed.
@@ -151,7 +199,7 @@ class PlannedHook:
     timeout: float
     required: bool
     purposes: tuple[str, ...]
-    methods: Mapping[str, Callable[..., Any]]
+    methods: Mapping[Stage, Callable[..., Any]]
     """Its methods by stage."""
 
     def concerns(self, purpose: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError, to_json
 
 from ..errors import ConfigError
-from .base import STAGES, Hook, PlannedHook
+from .base import ENGINE_STAGES, METHODS, STAGES, Hook, PlannedHook, Stage
 
 LoadHook = Callable[[str], Any]
 """Returns what a name of the group `loopwright.hooks` stands for."""
@@ -56,11 +56,10 @@ def _build(load: LoadHook, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def _describe(hook: Any, name: str, options: Mapping[str, Any]) -> PlannedHook:
-    methods: dict[str, Any] = {stage: getattr(hook, stage, None) for stage in STAGES}
-    found = {stage: method for stage, method in methods.items() if callable(method)}
+    found = _find_methods(hook)
     if isinstance(hook, type) or not found:
         raise ConfigError(
-            f"hooks: {name!r} has none of the methods {', '.join(STAGES)}, got {hook!r:.80}"
+            f"hooks: {name!r} has none of the methods {', '.join(METHODS)}, got {hook!r:.80}"
         )
     timeout = getattr(hook, "timeout", Hook.timeout)
     if not isinstance(timeout, (int, float)) or not timeout > 0:
@@ -69,6 +68,18 @@ def _describe(hook: Any, name: str, options: Mapping[str, Any]) -> PlannedHook:
         hook, name, _identify(hook, name, options), getattr(hook, "priority", Hook.priority), timeout,
         bool(getattr(hook, "required", Hook.required)), tuple(getattr(hook, "purposes", Hook.purposes)), found,
     )  # fmt: skip
+
+
+def _find_methods(hook: Any) -> dict[Stage, Any]:
+    """Return the methods of a hook by stage; `stage` is that of all stages of engines."""
+    of_engines = getattr(hook, "stage", None)
+    methods: dict[Stage, Any] = dict.fromkeys(ENGINE_STAGES, of_engines)
+    methods |= {
+        stage: getattr(hook, stage, None)
+        for stage in STAGES
+        if stage not in ENGINE_STAGES
+    }
+    return {stage: method for stage, method in methods.items() if callable(method)}
 
 
 def _identify(hook: Any, name: str, options: Mapping[str, Any]) -> str:

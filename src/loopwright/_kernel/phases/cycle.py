@@ -131,8 +131,8 @@ class Cycle:
             functools.partial(ContextQuestions, session),
         )
         self.hooks = HookStages(
-            self.scope, services, self.engine_name, self.inference.settle_for_context
-        )
+            self.scope, services, self.engine_name, self.inference.settle_for_context, self.would_permit
+        )  # fmt: skip
         self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
         calls = ToolCalls(session, services, self.clearance.version)
         self._functions = FunctionInvoker(calls, self.decide, self._ask_for_recovery)
@@ -450,6 +450,13 @@ class Cycle:
         self.scope.halt(waiting)
         await session.writer.barrier()
         return waiting
+
+    async def would_permit(
+        self, key: str, name: str, arguments: dict[str, Json]
+    ) -> bool:
+        """Return whether the gates allow a read of the engine's own as things are; nothing is recorded."""
+        call = ToolCall(name, arguments, f"{name}_{id_of(key)}")
+        return await self.clearance.would_allow(call, self.policy_state(key))
 
     async def permit_own(
         self,

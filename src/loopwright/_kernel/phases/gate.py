@@ -274,6 +274,13 @@ class Clearance:
             return dataclasses.replace(gated, policy_version=version)
         return self._allow(gated, ruling.approval)
 
+    async def would_allow(self, call: ToolCall, state: PolicyState) -> bool:
+        """Return whether all gates allow something of the engine's own; nobody is asked, and nothing recorded."""
+        gated = self._prepare(call, state.key, None, "read")
+        action = self._describe(gated, call)
+        decided = [await self._evaluate(one.gate, action, state) for one in self.guards]
+        return all(isinstance(decision, Allow) for decision in decided)
+
     def _unknown_tool(self, gated: GatedCall) -> str:
         """Return what to say of a tool that does not exist; empty if it does."""
         if gated.tool is not None:

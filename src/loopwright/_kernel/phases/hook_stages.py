@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -12,8 +12,17 @@ from ...errors import format_error
 from ...events.effect_key import EffectKey, hook_key
 from ...events.hooks import HookRan
 from ...events.run import ErrorRecord
-from ...hooks.base import STAGES, Abort, Moment, Place, PlannedHook, Stage
+from ...hooks.base import (
+    STAGES,
+    Abort,
+    About,
+    Moment,
+    Place,
+    PlannedHook,
+    Stage,
+)
 from ...hooks.plan import list_stages
+from ...limits import Spent
 from ...messages import Json
 from ...providers.base import Provider
 from ..session.scope import Scope
@@ -23,9 +32,12 @@ from .hook_call import PASSING, Waiting, finish_hook, read_state, start_hook
 from .inference import SettleForContext
 
 M = TypeVar("M", bound=BaseModel)
+WITHOUT = About()
 SLOW = 0.005
 """Seconds from which on a hook that changed nothing is recorded."""
 
+PermitAt = Callable[[str, str, dict[str, Json]], Awaitable[bool]]
+"""Returns whether the gates allow something at a key; nothing is recorded."""
 Take = Callable[[Any], tuple[Json, Any]]
 """Reads what a hook returned: what is recorded of the change, and what the next hook is given; raises `ValueError`."""
 
@@ -39,9 +51,10 @@ class HookStages:
         services: Services,
         engine_name: str,
         settle: SettleForContext,
+        permit: PermitAt,
     ) -> None:
         self._scope, self._session, self._services = scope, scope.session, services
-        self._engine_name, self._settle = engine_name, settle
+        self._engine_name, self._settle, self._permit = engine_name, settle, permit
         self._by_stage = scope.engine_usage.hooks(list_stages)
         self._selected: dict[tuple[Stage, str], tuple[PlannedHook, ...]] = {}
         self.is_empty = not any(self._by_stage.values())
@@ -113,12 +126,12 @@ class HookStages:
         key: str,
         value: Any,
         take: Take,
-        purpose: str = "",
+        about: About = WITHOUT,
     ) -> Any:
         """Let hooks look at a value, each at what the one before left; return it as the last one left it."""
         records = self.recorded(key, stage)
         known = {record.hook: record for record in records} if records else {}
-        place, states = self._find_place(key, stage, purpose), self._scope.hook_states
+        place, states = self._find_place(key, stage, about), self._scope.hook_states
         read_clock = self._session.services.clock.monotonic
         began = read_clock()
         for hook in hooks:
@@ -203,23 +216,32 @@ class HookStages:
         if record.ended:
             raise session.signals.stick(record.build_ending())
 
-    def _find_place(self, key: str, stage: Stage, purpose: str) -> Place:
+    def _find_place(self, key: str, stage: Stage, about: About) -> Place:
         scope, read = self._scope, self._session.sensitivity
         limit = scope.max_iterations
         left = None if limit is None else max(limit - scope.iteration, 0)
         return Place(
-            self._session.run_id, key, self._services.agent_name, self._engine_name, scope.iteration, left, purpose,
-            read.label, read.untrusted, functools.partial(self._ask, key, stage),
+            self._session.run_id, key, self._services.agent_name, self._engine_name, scope.iteration, left, about,
+            read.label, read.untrusted, stage, self,
         )  # fmt: skip
 
-    async def _ask(self, key: str, stage: Stage, prompt: str, into: type[M]) -> M:
+    def measure(self) -> Spent:
+        """Return what the run has used of its limits."""
+        return self._session.budget.measure()
+
+    async def permit(self, place: Place, name: str, arguments: dict[str, Json]) -> bool:
+        """Return whether the gates allow something, as things are; nothing is recorded."""
+        return await self._permit(place.key, name, arguments)
+
+    async def ask(self, place: Place, prompt: str, into: type[M]) -> M:
         """Ask the engine's model for a hook, by an effect below the one that it is called at."""
-        place = key if EffectKey.parse(key).is_effect else self._scope.upcoming()
+        key, stage = place.key, place.stage
+        effect = key if EffectKey.parse(key).is_effect else self._scope.upcoming()
         provider: Provider = self._services.provider
         numbers = self._scope.hook_questions
-        make_key = functools.partial(_next_key, place, STAGES.index(stage), numbers)
+        make_key = functools.partial(_next_key, effect, STAGES.index(stage), numbers)
         questions = ContextQuestions(
-            self._session, self._settle, place, provider, make_key, "hook"
+            self._session, self._settle, effect, provider, make_key, "hook"
         )
         return (await questions(prompt, into)).value
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ...hooks.base import ModelQuestion
+from ...hooks.base import About, ModelQuestion
 from ...hooks.changes import (
     BeforeReader,
     find_name,
@@ -12,6 +12,7 @@ from ...hooks.changes import (
 )
 from ...messages import Json, Message
 from ...security.spotlighting import fence
+from ..session.session import Session
 from .cycle import Cycle
 from .inference import Question
 
@@ -41,10 +42,10 @@ async def hook_question(
     names = [spec.name for spec in services.tools.specs]
     asked = _describe(cycle, question)
     take = BeforeReader(asked, names, services.providers, hooks.clean)
-    await hooks.run(selected, "before_model", key, asked, take, purpose)
+    await hooks.run(selected, "before_model", key, asked, take, About(purpose))
     for change in take.changes:
         question = _apply(cycle, question, change)
-    return question, tuple(_build_message(cycle, text) for text in take.cut())
+    return question, tuple(build_message(session, text) for text in take.cut())
 
 
 def _describe(cycle: Cycle, question: Question) -> ModelQuestion:
@@ -64,9 +65,9 @@ def _apply(cycle: Cycle, question: Question, recorded: Json) -> Question:
     )
 
 
-def _build_message(cycle: Cycle, text: str) -> Message:
+def build_message(session: Session, text: str) -> Message:
     """Return a text of a hook as a model reads it: data, as sensitive and untrusted as the run is."""
-    session, read = cycle.session, cycle.session.sensitivity
+    read = session.sensitivity
     shown = fence(text, source="hook", delimiter=session.delimiter)
-    label = session.sensitivity.classify(text, read.label)
+    label = read.classify(text, read.label)
     return Message("user", shown, origin="hook", label=label, untrusted=read.untrusted)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ...hooks.base import Stage
+from ...hooks.base import About, Stage
 from ...hooks.changes import TextReader, replace_text
 from ...messages import Observation
 from ...tools.base import Tool
@@ -46,4 +46,4 @@ async def change_text(
     take = TextReader(hooks.clean, check)
     await hooks.reach(key)
     selected = hooks.select(stage, purpose)
-    return str(await hooks.run(selected, stage, key, text, take, purpose))
+    return str(await hooks.run(selected, stage, key, text, take, About(purpose)))

@@ -289,13 +289,13 @@ def budget_of_tool_calls_is_not_kept(patch: pytest.MonkeyPatch) -> None:
 def _change_decisions(
     patch: pytest.MonkeyPatch, kind: type[Any], change: Callable[[Any], Any]
 ) -> None:
-    evaluate = gate_module.Clearance._evaluate
+    consult = gate_module.consult_gate
 
-    async def changed(self: Any, *args: Any) -> Any:
-        decision = await evaluate(self, *args)
+    async def changed(*args: Any) -> Any:
+        decision = await consult(*args)
         return change(decision) if isinstance(decision, kind) else decision
 
-    patch.setattr(gate_module.Clearance, "_evaluate", changed)
+    patch.setattr(gate_module, "consult_gate", changed)
 
 
 @planted

@@ -82,7 +82,7 @@ class Moment:
     `run_id`, `key` (the place in the run), `agent` (empty for none), `engine`, `iteration` (of the innermost loop, from 1),
     `turns_left` (of the run's limit; `None` without one), `purpose` (of the model call: "reason", "plan" …; empty for a tool
     and the answer), `label` and `untrusted` (of the run). In `stage`, `text` is what the stage is about and `task` the task
-    of the run; elsewhere they are empty.
+    of the run; otherwise they are empty.
     """
 
     __slots__ = ("_name", "_state", "_states", "place")

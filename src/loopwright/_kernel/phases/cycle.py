@@ -39,6 +39,7 @@ from .approvals import Guard
 from .context_questions import ContextQuestions
 from .delegation import check_delegation
 from .gate import Clearance
+from .gate_consultation import is_read_allowed
 from .handoff_rules import check_handoff, refuse_handoffs
 from .hook_stages import HookStages
 from .hooked_results import hook_result
@@ -130,8 +131,11 @@ class Cycle:
             self.scope.engine_usage,
             functools.partial(ContextQuestions, session),
         )
+        is_allowed = functools.partial(
+            is_read_allowed, session, services, self.guards, self.policy_state
+        )
         self.hooks = HookStages(
-            self.scope, services, self.engine_name, self.inference.settle_for_context, self.would_permit
+            self.scope, services, self.engine_name, self.inference.settle_for_context, is_allowed
         )  # fmt: skip
         self.clearance = Clearance(session, services, self.guards, self.scope.monitor)
         calls = ToolCalls(session, services, self.clearance.version)
@@ -450,13 +454,6 @@ class Cycle:
         self.scope.halt(waiting)
         await session.writer.barrier()
         return waiting
-
-    async def would_permit(
-        self, key: str, name: str, arguments: dict[str, Json]
-    ) -> bool:
-        """Return whether the gates allow a read of the engine's own as things are; nothing is recorded."""
-        call = ToolCall(name, arguments, f"{name}_{id_of(key)}")
-        return await self.clearance.would_allow(call, self.policy_state(key))
 
     async def permit_own(
         self,

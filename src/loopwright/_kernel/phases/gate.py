@@ -1,12 +1,11 @@
 """Decide about a call before anything runs: its schema, progress, policy gates and people."""
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...errors import Denied, ProviderError
+from ...errors import Denied
 from ...events.effect_key import is_substitute
 from ...events.effects import GateDecided, GateVerdict
 from ...events.run import Question
@@ -15,33 +14,26 @@ from ...gates.base import (
     Action,
     Allow,
     Ask,
-    Decision,
     Denial,
     Deny,
     Modify,
     Permit,
     PolicyGate,
     PolicyState,
-    is_instant,
 )
-from ...gates.consultation import GATE_TIMEOUT, compute, consult
-from ...labels import CONFIDENTIAL
-from ...messages import Effect, JsonObject, ObservationStatus, ToolCall, hash_arguments
-from ...providers.provider_tools import ACTION_PREFIX
-from ...resilience.timeouts import CodeOutcome, shorter
+from ...messages import Effect, ObservationStatus, ToolCall, hash_arguments
 from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
-from ...tools.data_flow import find_destinations
 from ..control.command_log import HumanDecision
 from ..control.questions import build_question
 from ..session.progress_monitor import ProgressMonitor
 from ..session.secrets import SECRET_LOST
 from ..session.services import Services
 from ..session.session import Session
-from .approvals import ApprovalRequest, Guard, Ruling, ask_people, normalize_change
+from .approvals import ApprovalRequest, Guard, Ruling, ask_people
+from .gate_consultation import consult_gate, describe_action
 from .gated_call import GatedCall, check_same_call, counts
 from .permits import ToolPermit
-from .provider_wait import ProviderWait
 
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
 REFUSALS: dict[GateVerdict, ObservationStatus] = {
@@ -258,7 +250,8 @@ class Clearance:
         problem = self._find_problem(gated, real)
         if problem is not None:
             return self._refuse(gated, "invalid", problem)
-        ruling = await self._rule(self._describe(gated, real), state, gated)
+        action = describe_action(self.session, self.services, gated, real)
+        ruling = await self._rule(action, state, gated)
         decision = ruling.decision
         if isinstance(decision, Question):
             return self._ask(gated, decision)
@@ -273,13 +266,6 @@ class Clearance:
         if gated.policy_version != version:  # it changed while a person decided
             return dataclasses.replace(gated, policy_version=version)
         return self._allow(gated, ruling.approval)
-
-    async def would_allow(self, call: ToolCall, state: PolicyState) -> bool:
-        """Return whether all gates allow something of the engine's own; nobody is asked, and nothing recorded."""
-        gated = self._prepare(call, state.key, None, "read")
-        action = self._describe(gated, call)
-        decided = [await self._evaluate(one.gate, action, state) for one in self.guards]
-        return all(isinstance(decision, Allow) for decision in decided)
 
     def _unknown_tool(self, gated: GatedCall) -> str:
         """Return what to say of a tool that does not exist; empty if it does."""
@@ -298,30 +284,6 @@ class Clearance:
             return f"The arguments of {real.name} are not plain JSON."
         return None
 
-    def _describe(self, gated: GatedCall, real: ToolCall) -> Action:
-        """Return the call as gates see it, with the labels of what the run may pass on by it."""
-        sensitivity, call = self.session.sensitivity, gated.call
-        defaults: JsonObject = {}
-        if gated.tool is not None and gated.tool.defaults:
-            defaults = copy.deepcopy(gated.tool.defaults)
-        labels: set[str] = {"untrusted"} if sensitivity.untrusted else set()
-        if sensitivity.label in CONFIDENTIAL:
-            labels.add(sensitivity.label)
-        tool, tools = gated.tool, self.services.tools
-        tracer = self.session.provenance.tracer(tools, sensitivity.label)
-        if tool is None:
-            outbound = call.name.startswith(ACTION_PREFIX)
-            source, destinations = "engine", tuple(real.arguments)
-        else:
-            outbound, source = tool.outbound, tool.source
-            destinations = find_destinations(
-                real.arguments, tool.destinations, tool.content
-            )
-        return Action(
-            call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults,
-            outbound, destinations, source, tracer,
-        )  # fmt: skip
-
     async def _rule(
         self, action: Action, state: PolicyState, gated: GatedCall
     ) -> Ruling:
@@ -333,7 +295,7 @@ class Clearance:
         change: Modify | None = None
         questions: list[tuple[Guard, Ask]] = []
         for guard in self.guards:
-            decision = await self._evaluate(guard.gate, action, state)
+            decision = await consult_gate(self.session, guard.gate, action, state)
             if isinstance(decision, Deny):
                 return Ruling(decision)
             if isinstance(decision, Ask):
@@ -346,25 +308,6 @@ class Clearance:
             action, gated.key, gated.arguments_hash, gated.policy_version
         )
         return await ask_people(self.session, questions, request)
-
-    async def _evaluate(
-        self, gate: PolicyGate, action: Action, state: PolicyState
-    ) -> Decision:
-        """Ask one gate; while the provider of its model is unavailable, wait as a model call does."""
-        wait: ProviderWait | None = None
-        while True:
-            try:
-                if is_instant(gate):
-                    ended = compute(gate, action, state)
-                else:
-                    own = float(getattr(gate, "timeout", GATE_TIMEOUT))
-                    timeout = shorter(own, self.session.remaining())
-                    ended = await consult(gate, action, state, timeout)
-                return _read_decision(ended)
-            except ProviderError as error:
-                name = type(gate).__name__
-                wait = wait or ProviderWait(self.session, state.key, name)
-                await wait.pause_after(error)
 
     def _change(self, gated: GatedCall, change: Modify) -> GatedCall:
         """Return the call with other arguments; secrets among them are kept for the tool alone."""
@@ -470,21 +413,3 @@ def _is_recorded_here(gated: GatedCall, verdict: GateVerdict) -> bool:
 def _differs(change: Modify, call: ToolCall | Action) -> bool:
     """Whether a change gives a call other arguments than it has."""
     return hash_arguments(call.arguments) != hash_arguments(change.arguments)
-
-
-def _read_decision(ended: CodeOutcome) -> Decision:
-    """Return what a gate decided; whatever is not a decision within its time denies.
-
-    Raises `ProviderError` if its model is unavailable for now.
-    """
-    if isinstance(ended.value, (Allow, Deny, Ask)):
-        return ended.value
-    if ended.timed_out:
-        return Deny("the policy gate did not decide in time")
-    if isinstance(ended.error, ProviderError) and ended.error.retryable:
-        raise ended.error
-    if ended.error is not None:
-        return Deny(f"the policy gate failed ({type(ended.error).__name__})")
-    if isinstance(ended.value, Modify):
-        return normalize_change(ended.value)
-    return Deny(f"the policy gate gave no decision ({type(ended.value).__name__})")

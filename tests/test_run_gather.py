@@ -36,7 +36,13 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import AskFailed, Denied, PhaseError
-from loopwright.events import EffectFinished, Entry, GateDecided
+from loopwright.events import (
+    BranchFinished,
+    BranchStarted,
+    EffectFinished,
+    Entry,
+    GateDecided,
+)
 from loopwright.testing import ScriptedProvider, call, crashed
 from sample_tools import RAN, wipe
 
@@ -605,3 +611,105 @@ async def test_react_alone_asks_no_permit() -> None:
     result = await ReActEngine(parts(["a"], gate=DenyAll())).run("go")
 
     assert result.answer == "a"
+
+
+# --- branches with names ---
+
+
+def named(*names: str, fails: bool = False) -> Body:
+    async def body(run: Run) -> object:
+        async def work(branch: Run) -> str:
+            await branch.call(ToolCall("send", {"what": branch.new_id()[:4]}))
+            if fails:
+                raise Denied("not this one")
+            return "done"
+
+        return await run.gather(work, work, names=names or None)
+
+    return body
+
+
+def branch_lines(entries: list[Entry]) -> list[tuple[str, str]]:
+    events = [(entry.key, entry.event) for entry in entries]
+    return [
+        (key, event.summary())
+        for key, event in events
+        if isinstance(event, (BranchStarted, BranchFinished))
+    ]
+
+
+async def test_branches_with_names_say_when_they_begin_and_end() -> None:
+    gate = AllowAll()
+    result, entries = await whole(named("north", "south"), gate=gate)
+
+    assert result.status == "completed"
+    assert branch_lines(entries) == [
+        ("begun:0.0", "north began"),
+        ("begun:0.1", "south began"),
+        ("ended:0.0", "north ended"),
+        ("ended:0.1", "south ended"),
+    ]
+    for keep in range(
+        2, len(entries)
+    ):  # each is recorded once, wherever a process dies
+        journal = crashed(entries, keep)
+        runtime = parts(gate=gate, journal=journal)
+        again = await FunctionEngine(runtime, body=named("north", "south")).resume("r")
+        assert again.answer == result.answer
+        assert sorted(branch_lines(journal.read("r"))) == sorted(branch_lines(entries))
+
+
+async def test_branches_without_names_leave_the_entries_that_they_left_before() -> None:
+    _, plain = await whole(named(), gate=AllowAll())
+    _, entries = await whole(named("north", "south"), gate=AllowAll())
+
+    def others(entries: list[Entry]) -> list[tuple[str, str]]:
+        return [
+            (one.key, one.kind)
+            for one in entries
+            if not isinstance(one.event, (BranchStarted, BranchFinished))
+        ]
+
+    assert branch_lines(plain) == []
+    assert others(entries) == others(plain)
+
+
+async def test_a_branch_that_fails_ends_with_its_error_and_one_that_waits_does_not() -> (
+    None
+):
+    result, entries = await whole(named("north", "south", fails=True), gate=AllowAll())
+    assert result.status == "failed"
+    assert branch_lines(entries)[2:] == [
+        ("ended:0.0", "north raised Denied"),
+        ("ended:0.1", "south raised Denied"),
+    ]
+
+    async def asks(run: Run) -> object:
+        return await run.gather(
+            lambda branch: branch.ask_user("Which?"), names=["east"]
+        )
+
+    runtime = parts()
+    engine = FunctionEngine(runtime, body=asks)
+    await engine.run("go", run_id="r")
+    assert branch_lines(runtime.journal.read("r")) == [("begun:0.0", "east began")]
+    await runtime.control("r").answer("this")
+    assert (await engine.resume("r")).answer == "['this']"
+    assert branch_lines(runtime.journal.read("r"))[1:] == [("ended:0.0", "east ended")]
+
+
+@pytest.mark.parametrize("names", [["north"], "ab", [1, 2]], ids=str)
+async def test_names_that_are_not_one_text_for_each_work_are_refused(
+    names: Any,
+) -> None:
+    async def body(run: Run) -> object:
+        async def work(branch: Run) -> str:
+            return "never"
+
+        return await run.gather(work, work, names=names)
+
+    result, entries = await whole(body)
+
+    assert isinstance(result.error, ConfigError)
+    assert "names: must be a text for each of the 2 works" in str(result.error)
+    assert branch_lines(entries) == []

@@ -22,6 +22,7 @@ LoopwrightError
 │   └── CircuitOpen        the circuit breaker of a provider or tool rejects calls
 ├── Denied                 policy denied an engine's own effect or a delegation
 ├── CapabilityError        a signed capability does not allow the call; `check` names the failed check
+├── QuestionExpired        a question to the user had no answer in time
 ├── AskFailed              no usable reply, or no valid value after the repair rounds
 ├── Unreadable             four consecutive replies of the model were unreadable
 ├── InvalidOutput          the answer does not fit the requested output model
@@ -299,6 +300,13 @@ class CapabilityError(LoopwrightError):
     def __init__(self, check: str, detail: str = "") -> None:
         super().__init__(detail or f"the capability failed the check of its {check}")
         self.check = check
+
+
+class QuestionExpired(LoopwrightError):
+    """Raised by `Run.ask_user` when there was no answer before the question expired.
+
+    Catch it to continue without an answer.
+    """
 
 
 class AskFailed(LoopwrightError):

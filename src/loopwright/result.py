@@ -13,6 +13,7 @@ from .errors import (
     LimitReached,
     LoopwrightError,
     ProviderError,
+    QuestionExpired,
     Stuck,
     Suspended,
     UnknownOutcome,
@@ -85,6 +86,7 @@ REASONS: tuple[tuple[type[LoopwrightError], Status, StopReason], ...] = (
     (Unreadable, "failed", "unreadable"),
     (InvalidOutput, "failed", "invalid_output"),
     (AskFailed, "failed", "invalid_output"),
+    (QuestionExpired, "failed", "question"),
     (UnknownOutcome, "failed", "unknown_outcome"),
     (JournalError, "failed", "journal_error"),
 )

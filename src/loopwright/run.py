@@ -4,9 +4,16 @@ import functools
 import hashlib
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, Protocol, TypeVar, Unpack, overload
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from ._kernel.phases import side_effects
 from ._kernel.phases.best_answer import ask_best_answer, may_ask_best_answer
@@ -18,7 +25,7 @@ from ._kernel.phases.engine_output import clean_answer
 from ._kernel.phases.engine_stage import call_stage
 from ._kernel.phases.gather import BranchWork, gather
 from ._kernel.phases.handoff import act, start_handoff
-from ._kernel.phases.human import ask_user
+from ._kernel.phases.human import ask_user, parse_expiry, read_answer_type
 from ._kernel.phases.inference import Question
 from ._kernel.phases.lookup import lookup, read_label
 from ._kernel.phases.output_type import OutputType
@@ -55,6 +62,7 @@ from .providers.base import Sampling as Sampling
 from .result import Finished as Finished
 from .result import Result
 
+Expiry: TypeAlias = float | timedelta | None
 T = TypeVar("T")
 M = TypeVar("M")
 
@@ -214,25 +222,14 @@ class Run:
 
     @overload
     async def ask(
-        self,
-        prompt: str | Conversation,
-        *,
-        into: type[str] = str,
-        sampling: Sampling = ...,
-        provider: str | None = None,
-        purpose: str = ...,
-        again: bool = ...,
-    ) -> str: ...
+        self, prompt: str | Conversation, *, into: type[str] = str, sampling: Sampling = ...,
+        provider: str | None = None, purpose: str = ..., again: bool = ...,
+    ) -> str: ...  # fmt: skip
     @overload
     async def ask(
-        self,
-        prompt: str | Conversation,
-        *,
-        into: type[M],
-        sampling: Sampling = ...,
-        provider: str | None = None,
-        purpose: str = ...,
-    ) -> M: ...
+        self, prompt: str | Conversation, *, into: type[M], sampling: Sampling = ...,
+        provider: str | None = None, purpose: str = ...,
+    ) -> M: ...  # fmt: skip
     async def ask(
         self,
         prompt: str | Conversation,
@@ -274,16 +271,19 @@ class Run:
         self,
         *works: Callable[["Run"], Awaitable[T]],
         max_concurrency: int | None = None,
+        names: Sequence[str] | None = None,
     ) -> list[T]:
         """Do several works at once, each with a branch `Run` of its own; return their results, in order.
 
-        `max_concurrency` is how many may be under way at a time, started in order; `None` is all of them.
+        `max_concurrency` is how many may be under way at a time, started in order; `None` is all of them. With `names`, one
+        for each work, the journal says when each began and ended, for people who watch.
 
         Waits for all; then the exception of the lowest index is raised. A branch that waits for a decision does not
         hold up its siblings; if one of them raises, its question is cancelled. Branches share nothing but what they
         return.
         """
-        return await gather(self._cycle, [*map(_bind, works)], max_concurrency)
+        bound = [*map(_bind, works)]
+        return await gather(self._cycle, bound, max_concurrency, names)
 
     def as_completed(
         self,
@@ -333,22 +333,12 @@ class Run:
 
     @overload
     async def quarantined(
-        self,
-        prompt: str,
-        text: str | Observation,
-        *,
-        into: type[str],
-        provider: str | None = None,
-    ) -> LabelledText: ...
+        self, prompt: str, text: str | Observation, *, into: type[str], provider: str | None = None
+    ) -> LabelledText: ...  # fmt: skip
     @overload
     async def quarantined(
-        self,
-        prompt: str,
-        text: str | Observation,
-        *,
-        into: type[M],
-        provider: str | None = None,
-    ) -> M: ...
+        self, prompt: str, text: str | Observation, *, into: type[M], provider: str | None = None
+    ) -> M: ...  # fmt: skip
     async def quarantined(
         self,
         prompt: str,
@@ -369,13 +359,30 @@ class Run:
         """Declare that code has checked a value, so that as a whole it counts as typed by the caller; it is recorded."""
         side_effects.note(self._scope, Endorsed(value, reason))
 
-    async def ask_user(self, question: str) -> str:
+    @overload
+    async def ask_user(
+        self, question: str, *, into: type[str] = str, choices: Iterable[str] = (), expires: Expiry = None
+    ) -> str: ...  # fmt: skip
+    @overload
+    async def ask_user(
+        self, question: str, *, into: type[M], choices: Iterable[M] = (), expires: Expiry = None
+    ) -> M: ...  # fmt: skip
+    async def ask_user(
+        self, question: str, *, into: type[Any] = str, choices: Iterable[Any] = (), expires: Expiry = None
+    ) -> Any:  # fmt: skip
         """Ask the person who uses the run, by the callback of `Runtime(user=...)` or, without one, from outside.
 
         The run waits for that answer (`handle.answer`, `loopwright answer`), also after its process has ended. Gates
-        see it as a read named "ask_user".
+        see it as a read named "ask_user". Where it is given, an answer that does not fit is an error to the person.
+
+        Args:
+            question: what the person reads.
+            into: the type of the answer, as pydantic reads it: `int`, `date`, a `Literal`, a model (as JSON).
+            choices: the values that it may have.
+            expires: seconds from the first asking on, by the wall clock; then this raises `QuestionExpired`.
         """
-        return await ask_user(self._cycle, question)
+        answers, seconds = read_answer_type(into, choices), parse_expiry(expires)
+        return await ask_user(self._cycle, question, answers, seconds)
 
     async def received(
         self, kinds: Collection[str] = ("steer", "add_context", "override")

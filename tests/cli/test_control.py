@@ -17,8 +17,10 @@ from loopwright import (
     Allow,
     Ask,
     Decision,
+    LoopEngine,
     PolicyState,
     ReActEngine,
+    Run,
     Runtime,
     Suspend,
     ask_user,
@@ -665,3 +667,45 @@ def test_a_worker_asks_for_the_next_call_too_and_takes_an_answer(
         "r1  completed: answered",
     ]
     assert "I was told: blue" in invoke("show", "r1").stdout
+
+
+# --- typed questions ---
+
+
+class Books(LoopEngine):
+    """Asks how many, for a day, and where."""
+
+    name = "books"
+
+    async def solve(self, run: Run) -> str:
+        """Return both answers."""
+        nights = await run.ask_user("How many?", into=int, expires=86_400)
+        return f"{nights} {await run.ask_user('Where?', choices=('Paris', 'Rome'))}"
+
+
+def test_a_typed_question_says_what_answers_it_and_refuses_what_does_not(
+    invoke: Invoke, folder: Path
+) -> None:
+    async def work() -> str:
+        journal = SQLiteJournal(folder / "loopwright.db")
+        engine = Books(Runtime(ScriptedProvider([]), journal=journal))
+        is_new = not journal.runs()
+        working = engine.run("Go.", run_id="r1") if is_new else engine.resume("r1")
+        result = await working
+        await journal.close()
+        return result.answer or result.status
+
+    asyncio.run(work())
+    shown = said(invoke, "approvals")[1].splitlines()
+    assert shown[:2] == ["r1  0  How many?", '  as JSON that fits {"type": "integer"}']
+    assert shown[2].startswith("  until ")
+
+    refused = said(invoke, "answer", "r1", "a few")
+    assert refused[0] == 2
+    assert "does not answer 'How many?': 'a few' is not of type 'integer'" in refused[2]
+    assert said(invoke, "answer", "r1", "3")[0] == 0
+    assert asyncio.run(work()) == "waiting"
+    assert "  one of: Paris, Rome" in said(invoke, "approvals")[1].splitlines()
+    assert said(invoke, "answer", "r1", "Oslo")[0] == 2
+    assert said(invoke, "answer", "r1", "rome")[0] == 0
+    assert asyncio.run(work()) == "3 Rome"

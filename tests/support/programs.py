@@ -60,6 +60,7 @@ class Program:
     saga: bool = False
     knowledge: Callable[[], KnowledgeBridge | None] = lambda: None
     hooks: Sequence[Hook] = ()
+    user: Callable[[str], Awaitable[str]] | None = None
 
     def journal(self, folder: Path) -> Journal:
         """Where it is kept when it is killed."""
@@ -76,6 +77,7 @@ class Program:
             gate=self.gate,
             knowledge=self.knowledge(),
             hooks=self.hooks,
+            user=self.user,
         )
 
 
@@ -333,13 +335,23 @@ class Curious(LoopEngine):
         async def read() -> str:
             return os.urandom(8).hex()
 
+        async def count() -> int:
+            return int.from_bytes(os.urandom(2))
+
         async def branch(inner: Run) -> str:
             return await inner.ask(await inner.lookup("inner", read, into=str))
 
         found = await run.lookup("outer", read, into=str)
         await run.call(ToolCall("send", {"what": found}))
-        await run.gather(branch, branch)
-        return await run.ask(found + await run.lookup("last", read, into=str))
+        await run.gather(branch, branch, names=("one", "two"))
+        number = await run.ask_user("How many?", into=int, expires=3600)
+        return await run.ask(
+            f"{found} {number + await run.lookup('last', count, into=int)}"
+        )
+
+
+async def _count(question: str) -> str:
+    return "3" if "cannot be" in question else "some"
 
 
 _FACT = call("store_knowledge", subject="sky", predicate="is", object="blue")
@@ -444,7 +456,7 @@ OTHER_PROGRAMS: dict[str, Program] = {
         lambda runtime: runtime.agent("helper", instructions=instruct).engine,
         compare_instructions, "the same", tools=(look, put),
     ),
-    "curious": Program(Curious, lambda request: "blue", "blue", tools=(send,)),
+    "curious": Program(Curious, lambda request: "blue", "blue", tools=(send,), user=_count),
     "impatient": Program(
         Impatient, lambda request: "blue", "too far, 0, 1, 3 blue", tools=(send, put, linger)
     ),

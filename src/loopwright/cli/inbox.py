@@ -73,7 +73,9 @@ def list_questions(journal: str | None, *, as_json: bool) -> int:
 
 
 def _question_as_json(run_id: str, question: Question) -> str:
-    return json_text({"run_id": run_id, "id": question.id, "question": question})
+    return json_text(
+        {"run_id": run_id, "id": question.id, "question": question.to_json()}
+    )
 
 
 def _format_question(run_id: str, question: Question, journal: str | None) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ..clock import MAX_SECONDS
 from ..events.run import Question
-from .text import clean, exact_call, one_line
+from .text import clean, exact_call, json_text, one_line
 
 
 def format_questions(
@@ -25,15 +25,29 @@ def format_question(run_id: str, question: Question, journal: str | None) -> lis
     lines: list[str] = []
     if question.tool and (question.arguments or question.about == "approval"):
         lines.append(f"  {exact_call(question.tool, question.arguments)}")
+    lines += _describe_answer(question)
     if question.expires:
         until = datetime.fromtimestamp(min(question.expires, MAX_SECONDS)).astimezone()
         lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
+    missing = "answer" if question.about == "question" else "call"
     if 0 < question.expires <= time.time():
         return [
             *lines,
-            "  expired: the run continues without the call when it is resumed",
+            f"  expired: the run continues without the {missing} when it is resumed",
         ]
     return [*lines, *_how_to_answer(run_id, question, journal)]
+
+
+def _describe_answer(question: Question) -> list[str]:
+    """Return what may be answered, and why the last answer could not be used."""
+    lines: list[str] = []
+    if question.choices:
+        lines.append(f"  one of: {one_line(', '.join(question.choices))}")
+    if question.schema:
+        lines.append(f"  as JSON that fits {one_line(json_text(question.schema))}")
+    if question.problem:
+        lines.append(f"  the last answer: {one_line(question.problem)}")
+    return lines
 
 
 def _how_to_answer(run_id: str, question: Question, journal: str | None) -> list[str]:

@@ -199,5 +199,6 @@ class Records:
         shown: dict[str, Any] = to_jsonable_python(question)
         shown["proposed"] = self.find_proposed(run_id, question)
         if is_hidden:
-            shown |= {"text": "", "arguments": {}, "proposed": None}
+            shown |= dict.fromkeys(("text", "problem"), "")
+            shown |= {"arguments": {}, "proposed": None, "choices": (), "schema": {}}
         return {**shown, "id": question.id, "hidden": is_hidden}

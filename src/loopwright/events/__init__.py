@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .branches import BranchDelivered as BranchDelivered
     from .branches import BranchesClosed as BranchesClosed
     from .branches import BranchesOpened as BranchesOpened
+    from .branches import BranchFinished as BranchFinished
+    from .branches import BranchStarted as BranchStarted
     from .branches import TimeoutFired as TimeoutFired
     from .branches import TimeoutSet as TimeoutSet
     from .control import CommandReceived as CommandReceived
@@ -80,6 +82,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "BranchDelivered",
                 "BranchesClosed",
                 "BranchesOpened",
+                "BranchFinished",
+                "BranchStarted",
                 "TimeoutFired",
                 "TimeoutSet",
             ),

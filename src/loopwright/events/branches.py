@@ -33,6 +33,31 @@ class TimeoutFired(DescribedEvent, heading="timed out", level="warning"):
 
 
 @dataclasses.dataclass(frozen=True)
+class BranchStarted(DescribedEvent, heading="branch", level="info"):
+    """A branch of `Run.gather` began its work; `name` is what the engine calls it."""
+
+    name: Annotated[str, public("loopwright.branch", log="branch")]
+    index: Annotated[int, PUBLIC]
+
+    def summary(self) -> str:
+        return f"{self.name} began"
+
+
+@dataclasses.dataclass(frozen=True)
+class BranchFinished(DescribedEvent, heading="branch", level="info"):
+    """A named branch of `Run.gather` ended; `error` is the class of what it raised, empty where it returned."""
+
+    name: Annotated[str, public("loopwright.branch", log="branch")]
+    index: Annotated[int, PUBLIC]
+    error: Annotated[str, PUBLIC] = ""
+
+    def summary(self) -> str:
+        return (
+            f"{self.name} raised {self.error}" if self.error else f"{self.name} ended"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class BranchesOpened(DescribedEvent, heading="branches", level="debug"):
     """The engine began branches of which it is given each when that has ended."""
 
@@ -64,5 +89,11 @@ class BranchesClosed(DescribedEvent, heading="branches", level="info"):
 
 
 BranchEvent: TypeAlias = (
-    TimeoutSet | TimeoutFired | BranchesOpened | BranchDelivered | BranchesClosed
+    TimeoutSet
+    | TimeoutFired
+    | BranchStarted
+    | BranchFinished
+    | BranchesOpened
+    | BranchDelivered
+    | BranchesClosed
 )

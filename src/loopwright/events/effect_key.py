@@ -32,6 +32,8 @@ class EffectKey:
     - `note:2.0.1` is note 1 of the scope `2.0`: it has a counter of its own and is not an effect.
     - `open:2` says that the branches of effect 2 are given as they end, `done:2.0` which of them was the first, and
       `closed:2` that the others were left.
+    - `begun:2.0` says that the named branch 0 of effect 2 began, `ended:2.0` that it ended.
+    - `asked:2` is when effect 2 asked a question that expires.
     - `timeout:2` is the time that the branch `2.0` of effect 2 has, `fired:2` says that it was over.
 
     The empty key is that of an entry about the run as a whole.
@@ -173,6 +175,16 @@ def side_key(kind: str, path: str, number: int) -> str:
 def patch_key(path: str, name: str) -> str:
     """Return the key of a scope's decision about a patch."""
     return f"patch:{path}:{name}"
+
+
+def asked_key(effect: str) -> str:
+    """Return the key at which it is recorded when a question that expires was asked."""
+    return f"asked:{effect}"
+
+
+def branch_key(effect: str, index: int, *, ended: bool = False) -> str:
+    """Return the key at which it is recorded that a named branch began, or `ended`."""
+    return f"{'ended' if ended else 'begun'}:{effect}.{index}"
 
 
 def timeout_key(effect: str) -> str:

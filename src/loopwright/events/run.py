@@ -84,6 +84,10 @@ class ErrorRecord:
         return error
 
 
+ANSWER_FIELDS = frozenset(("choices", "schema", "problem"))
+"""Fields of a question that its entry has only where they say something."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Question:
     """A decision that a waiting run needs.
@@ -91,6 +95,8 @@ class Question:
     `about` says what it is about: a call to approve, a call whose outcome is unknown, a call that failed, or a question
     to the user. `key` is its place in the run. An approval is for the arguments with that hash under that version of
     the policy; it can be given until `expires` (wall clock, seconds), 0 for no end.
+    The answer to a question to the user is one of `choices` or fits the JSON `schema`, where there are any; `problem` is
+    why the last answer to it could not be used.
     """
 
     key: str
@@ -102,12 +108,24 @@ class Question:
     arguments_hash: str = dataclasses.field(default="", compare=False)
     policy_version: str = dataclasses.field(default="", compare=False)
     expires: float = dataclasses.field(default=0.0, compare=False)
+    choices: tuple[str, ...] = ()
+    schema: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    problem: str = dataclasses.field(default="", compare=False)
 
     @property
     def id(self) -> str:
         """Return the name of the question in an answer: its key, and of an approval a digest of the arguments."""
         digest = self.arguments_hash[:8]
         return f"{self.key}@{digest}" if digest else self.key
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields, those about its answer only where they say something."""
+        stated = drop_defaults(self)
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name in stated or name not in ANSWER_FIELDS
+        }
 
 
 STORED_ALWAYS = ("role", "content", "origin")
@@ -273,6 +291,10 @@ class RunSuspended(
     waited: float = 0.0
     released: bool = False
     wake_at: Annotated[float, public("loopwright.wake_at")] = 0.0
+
+    def to_stored(self) -> Any:
+        """Return it without what its questions do not say of their answers."""
+        return {**vars(self), "pending": [one.to_json() for one in self.pending]}
 
     @property
     def status(self) -> Literal["suspended"]:

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import unquote
@@ -105,7 +105,7 @@ class ArgumentSchema:
         token = _WORK.set(_Work(self._max_work))
         try:
             for error in self._validator.iter_errors(arguments):
-                return self._describe(error)
+                return self.describe_problem(error)
         except RecursionError:
             return f"The arguments of {self._name} are nested too deeply."
         except _TooMuchWork:
@@ -117,7 +117,8 @@ class ArgumentSchema:
             _WORK.reset(token)
         return None
 
-    def _describe(self, error: Any) -> str:
+    def describe_problem(self, error: Any) -> str:
+        """Return what an error of jsonschema says, and where."""
         path = "/".join(map(str, error.absolute_path)) or "arguments"
         return f"The arguments do not fit the schema of {self._name}, at {path}: {shorten(error.message)}"
 
@@ -363,6 +364,19 @@ def _resolves(reference: str, schema: Any) -> bool:
         except (KeyError, IndexError, ValueError, TypeError):
             return False
     return True
+
+
+def wrap_schema(schema: Mapping[str, Json], field: str = "value") -> JsonObject:
+    """Return the schema of an object with one field that has `schema`; definitions stay at the top."""
+    inner = dict(schema)
+    definitions = inner.pop("$defs", None)
+    wrapped: dict[str, Json] = {
+        "type": "object",
+        "properties": {field: inner},
+        "required": [field],
+        "additionalProperties": False,
+    }
+    return wrapped if definitions is None else {**wrapped, "$defs": definitions}
 
 
 def shorten(text: str, max_chars: int = 500) -> str:

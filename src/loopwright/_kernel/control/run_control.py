@@ -13,6 +13,7 @@ from ...journals.base import Command, Journal
 from ...labels import Label, LabelledText, check_label
 from ...messages import Json, JsonObject, hash_arguments
 from ...security.redaction import Redactor
+from ...tools.answers import read_answer
 from ...tools.resolution import (
     CallCompleted,
     CallNotExecuted,
@@ -133,14 +134,25 @@ class Control(ABC):
     ) -> None:
         """Answer what the run asks its user; `question` is the key of one of several.
 
+        A text that is not one of its choices, or does not fit the type that it asks for, is a `ConfigError` here.
         An answer that is `Untrusted`, or labelled, makes the run so.
         """
-        entries = await self._entries()
-        key = choose_question(_about(entries, "question"), question, self.run_id).key
+        entries, given = await self._entries(), self._text("text", text)
+        asked = choose_question(_about(entries, "question"), question, self.run_id)
+        if 0 < asked.expires <= self._clock.wall():
+            raise ConfigError(
+                f"question: run {self.run_id!r} waited for an answer at {asked.key!r} until its time was over"
+            )
+        try:
+            read_answer(asked, given)
+        except ValueError as error:
+            raise ConfigError(
+                f"text: does not answer {asked.text[:80]!r}: {error}"
+            ) from None
         body: dict[str, Json] = {
-            "key": key,
-            "question": Replay(entries).approvals.question_entries[key],
-            "text": self._text("text", text),
+            "key": asked.key,
+            "question": Replay(entries).approvals.question_entries[asked.key],
+            "text": given,
         }
         if isinstance(text, LabelledText):
             body |= {"label": text.label, "untrusted": text.untrusted}

@@ -8,10 +8,18 @@ from ...events.branches import (
     BranchDelivered,
     BranchesClosed,
     BranchesOpened,
+    BranchFinished,
+    BranchStarted,
     TimeoutSet,
 )
 from ...events.control import FollowedUp
-from ...events.effect_key import EffectKey, call_key, is_context, is_substitute
+from ...events.effect_key import (
+    EffectKey,
+    asked_key,
+    call_key,
+    is_context,
+    is_substitute,
+)
 from ...events.effects import (
     CallsProposed,
     ChildFinished,
@@ -54,6 +62,8 @@ SideEvent: TypeAlias = (
     | FollowedUp
     | LimitHit
     | TimeoutSet
+    | BranchStarted
+    | BranchFinished
     | BranchesOpened
     | BranchDelivered
     | BranchesClosed
@@ -61,9 +71,10 @@ SideEvent: TypeAlias = (
 OUTCOMES: tuple[type[Any], ...] = Outcome.__args__
 INTENTS: tuple[type[Any], ...] = Intent.__args__
 NOTED = (
-    FactNoted, InstructionsSet, ClockRead, PatchDecided, FollowedUp, TimeoutSet,
+    FactNoted, InstructionsSet, ClockRead, PatchDecided, FollowedUp, TimeoutSet, BranchStarted, BranchFinished,
     BranchesOpened, BranchDelivered, BranchesClosed,
 )  # fmt: skip
+ASKED = asked_key("")
 OWN_STARTED = (EffectStarted, ChildStarted)
 OWN_FINISHED = (EffectFinished, ChildFinished)
 Readers: TypeAlias = dict[type[Any], Callable[[Entry, Any], None]]
@@ -211,6 +222,12 @@ class Effects:
     def forget(self, key: str) -> None:
         """Forget the outcome of an effect."""
         del self.outcomes[key], self._outcome_entries[key]
+
+    def forget_open_questions(self) -> None:
+        """Forget when questions were asked that have no answer: a fork asks them anew."""
+        for key in [one for one in self._sides if one.startswith(ASKED)]:
+            if key.removeprefix(ASKED) not in self.outcomes:
+                del self._sides[key]
 
     def forget_side(self, key: str) -> SideEvent:
         """Forget what is recorded at a key that is not an effect's; return it."""

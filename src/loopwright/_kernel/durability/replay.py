@@ -73,6 +73,7 @@ class Replay:
         self.seed = event.seed
         self.approvals.forget_commands()
         self._restart_stopped_engines()
+        self.effects.forget_open_questions()
         for key in self.approvals.outdated(entry.at):
             if not self.is_cancelled(key):
                 self.approvals.forget_decision(key)

@@ -1,11 +1,19 @@
 """Do several works at once, each in a branch of its own."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, TypeVar
 
-from ...errors import ConfigError, LoopwrightError, PhaseError, Suspended
-from ...events.effect_key import opened_key, timeout_key
+from ...errors import (
+    ConfigError,
+    LoopwrightError,
+    PhaseError,
+    Suspended,
+    get_error_name,
+)
+from ...events.branches import BranchFinished, BranchStarted
+from ...events.effect_key import branch_key, opened_key, timeout_key
 from ..session.branches import Branches, Turn, combine_waits
 from ..session.scope import Scope
 from .cycle import Cycle
@@ -21,10 +29,14 @@ BranchWork: TypeAlias = Callable[[Cycle], Awaitable[T]]
 
 
 async def gather(
-    cycle: Cycle, works: Sequence[BranchWork[T]], max_concurrency: int | None
+    cycle: Cycle,
+    works: Sequence[BranchWork[T]],
+    max_concurrency: int | None,
+    names: Sequence[str] | None = None,
 ) -> list[T]:
     """Do works at once; return their results in order, or raise the first error once all have ended."""
     check_concurrency(max_concurrency)
+    works = works if names is None else _name_works(works, names)
     with cycle.scope.enter("gather"):
         key = open_key(cycle, "gather")
         branches = [open_branch(cycle, f"{key}.{index}") for index in range(len(works))]
@@ -38,6 +50,49 @@ async def gather(
             return_exceptions=True,
         )
         return read_results(cycle, key, branches, settled)
+
+
+def _name_works(
+    works: Sequence[BranchWork[T]], names: Sequence[str]
+) -> list[BranchWork[T]]:
+    """Return works that record when they begin and end, by their names; raise `ConfigError`."""
+    are_texts = not isinstance(names, str) and all(
+        isinstance(one, str) for one in names
+    )  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not are_texts or len(names) != len(works):
+        raise ConfigError(
+            f"names: must be a text for each of the {len(works)} works, got {names!r:.200}"
+        )
+    return [
+        functools.partial(_do_named_work, work, name, index)
+        for index, (work, name) in enumerate(zip(works, names, strict=True))
+    ]
+
+
+async def _do_named_work(
+    work: BranchWork[T], name: str, index: int, branch: Cycle
+) -> T:
+    """Do a work between two entries with its name; one that waits has not ended."""
+    name = branch.services.redactor.redact_text(name)
+    _record_branch(branch, BranchStarted(name, index))
+    try:
+        result = await work(branch)
+    except Suspended:
+        raise
+    except Exception as error:
+        _record_branch(branch, BranchFinished(name, index, get_error_name(error)))
+        raise
+    _record_branch(branch, BranchFinished(name, index))
+    return result
+
+
+def _record_branch(branch: Cycle, event: BranchStarted | BranchFinished) -> None:
+    """Record once that a branch began or ended."""
+    is_end = isinstance(event, BranchFinished)
+    effect = branch.scope.path.rpartition(".")[0]
+    key = branch_key(effect, event.index, ended=is_end)
+    if branch.session.replay.effects.side(key) is None:
+        branch.session.writer.record_after_replay(key, event)
 
 
 def check_concurrency(max_concurrency: int | None) -> None:

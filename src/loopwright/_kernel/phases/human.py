@@ -1,47 +1,98 @@
 """What goes between a run and people: questions to the user, follow-ups, and who may see the answer."""
 
 import dataclasses
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TypeVar
 
-from pydantic import TypeAdapter
+from pydantic_core import to_json
 
-from ...errors import Denied, Suspended
+from ...errors import ConfigError, Denied, QuestionExpired, Suspended
 from ...events.control import FollowedUp
-from ...events.effects import EffectFinished
+from ...events.effect_key import asked_key
+from ...events.effects import ClockRead, EffectFinished
 from ...events.run import Question as PendingQuestion
 from ...gates.base import RESPOND, Denial
 from ...messages import Json, Message, ToolCall, mark_entry
 from ...result import RunOutcome, build_outcome
+from ...tools.answers import AnswerType
 from ..control.commands import FOLLOW_UP
+from ..session.session import Session
 from .ask_user import await_answer
 from .cycle import Cycle
-from .side_effects import permit_effect, recorded_effect
+from .output_type import OutputType
+from .side_effects import permit_effect, record_failure, recorded_effect
+from .sleep import parse_seconds
 
+T = TypeVar("T")
+VERB = "ask_user"
 ANSWERED = "respond:"
 """The key of what gates decide about a run's answer."""
 
 
-async def ask_user(cycle: Cycle, question: str) -> str:
-    """Return the user's answer, recorded; raise `Suspended` until there is one."""
+def read_answer_type(into: type[T], choices: Iterable[T]) -> AnswerType[T]:
+    """Return what an answer is read as; raise `ConfigError` for a type that no text can be read as."""
+    if into is str:
+        return AnswerType(into, "str", {}, choices)
+    wanted = OutputType[T](into, "into")
+    return AnswerType(into, wanted.name, wanted.own_schema, choices)
+
+
+def parse_expiry(expires: float | timedelta | None) -> float | None:
+    """Return for how many seconds a question is open, `None` for ever; raise `ConfigError`."""
+    if expires is None:
+        return None
+    seconds = parse_seconds(expires, "expires")
+    if not seconds:
+        raise ConfigError("expires: must be more than 0 seconds, got 0")
+    return seconds
+
+
+async def ask_user(
+    cycle: Cycle, question: str, answers: AnswerType[T], seconds: float | None
+) -> T:
+    """Return the user's answer, recorded; raise `Suspended` until there is one.
+
+    Raise `QuestionExpired` where there is none `seconds` after the question was first asked.
+    """
     session = cycle.session
     with cycle.scope.enter("ask_user"):
         key = cycle.scope.next_key()
-        recorded = recorded_effect(cycle.scope, key, "ask_user", TypeAdapter(str))
+        recorded = recorded_effect(cycle.scope, key, VERB, answers.adapter)
         if recorded is not None:
             return recorded[0]
         await session.replay_end.reach(key)
         await session.intake.wait_while_paused()
         question = cycle.services.redactor.redact_text(question)
-        await permit_effect(cycle, "ask_user", {"question": question}, "read", key)
+        await permit_effect(cycle, VERB, {"question": question}, "read", key)
+        until = _note_expiry(session, key, seconds)
+        asked = PendingQuestion(
+            key, question, about="question", expires=until,
+            choices=answers.choices, schema=answers.schema,
+        )  # fmt: skip
         try:
-            answer = await await_answer(session, key, question)
+            value, text = await await_answer(session, asked, answers)
         except Suspended as waiting:
             raise cycle.scope.halt(waiting) from None
-        label = session.sensitivity.classify(answer)
+        except QuestionExpired as expired:
+            raise record_failure(session, key, VERB, expired) from None
+        label = session.sensitivity.classify(text)
         session.sensitivity.observe(label, untrusted=False)
         waited = session.active.take_waited()
-        finished = EffectFinished("ask_user", answer, waited=waited, label=label)
+        finished = EffectFinished(VERB, value, waited=waited, label=label)
         session.writer.record(key, finished)
-        return answer
+        return answers.adapter.validate_json(to_json(value))
+
+
+def _note_expiry(session: Session, key: str, seconds: float | None) -> float:
+    """Return when a question expires (wall clock, seconds), counted from when it was first asked; 0 is never."""
+    if seconds is None:
+        return 0.0
+    asked = session.replay.effects.side(asked_key(key))
+    if not isinstance(asked, ClockRead):
+        asked = ClockRead(round(session.services.clock.wall(), 3))
+        session.writer.record(asked_key(key), asked)
+    return asked.seconds + seconds
 
 
 def take_follow_up(cycle: Cycle, answer: str) -> bool:

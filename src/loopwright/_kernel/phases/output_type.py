@@ -2,7 +2,6 @@
 
 import types
 import typing
-from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
@@ -16,6 +15,7 @@ from ...errors import ConfigError, format_error
 from ...messages import Json, JsonObject
 from ...parsing import read_json_document
 from ...providers.base import OutputSchema
+from ...tools.schema import wrap_schema
 
 T = TypeVar("T")
 UNREADABLE = (
@@ -53,7 +53,9 @@ class OutputType(Generic[T]):
             ) from None
         is_model = isinstance(into, type) and issubclass(into, BaseModel)
         self._is_wrapped = not is_model and own.get("type") != "object"
-        self.schema: JsonObject = _wrap(own) if self._is_wrapped else own
+        self.own_schema: JsonObject = own
+        """The schema of the type itself, which `schema` may have in an object around it."""
+        self.schema: JsonObject = wrap_schema(own, FIELD) if self._is_wrapped else own
 
     def as_schema(self) -> OutputSchema:
         """Return the schema for a request, by the name that the journal has."""
@@ -86,19 +88,6 @@ class OutputType(Generic[T]):
             raise ConfigError(
                 f"output: what the run recorded does not fit: {explain(error, self.name)}"
             ) from None
-
-
-def _wrap(schema: Mapping[str, Json]) -> JsonObject:
-    """Return the schema of an object with one field that has `schema`; definitions stay at the top."""
-    inner = dict(schema)
-    definitions = inner.pop("$defs", None)
-    wrapped: dict[str, Json] = {
-        "type": "object",
-        "properties": {FIELD: inner},
-        "required": [FIELD],
-        "additionalProperties": False,
-    }
-    return wrapped if definitions is None else {**wrapped, "$defs": definitions}
 
 
 def describe_type(into: Any) -> str:

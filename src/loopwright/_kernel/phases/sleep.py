@@ -44,14 +44,14 @@ def _wake_at(until: object) -> Wake:
     return lambda now: wake_at
 
 
-def parse_seconds(seconds: object) -> float:
+def parse_seconds(seconds: object, field: str = "seconds") -> float:
     """Return a length of time in seconds; raise `ConfigError`."""
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds <= MAX_SECONDS:  # type: ignore[operator]
         raise ConfigError(
-            f"seconds: must be a number from 0 to {MAX_SECONDS:g}, got {seconds!r:.80}"
+            f"{field}: must be a number from 0 to {MAX_SECONDS:g}, got {seconds!r:.80}"
         )
     return float(seconds)  # type: ignore[arg-type]
 

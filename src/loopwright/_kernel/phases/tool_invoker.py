@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ...errors import ConfigError, PhaseError, ToolError
 from ...events.effect_key import EffectKey
 from ...events.effects import LimitHit, ToolFinished, ToolStarted
+from ...events.run import Question
 from ...gates.base import Permit
 from ...messages import JsonObject, Observation, ObservationStatus
 from ...result import RunOutcome
@@ -187,5 +188,6 @@ class UserInvoker:
             return self._calls.end(permit, tool, "ok", "")
         await session.replay_end.reach(permit.key)
         question = str(call.arguments.get("question", ""))
-        answer = await await_answer(session, permit.key, question, call.name, call.id)
+        asked = Question(permit.key, question, call.name, {}, call.id, "question")
+        _, answer = await await_answer(session, asked)
         return self._calls.end(permit, tool, "ok", answer)

@@ -167,11 +167,14 @@ class CommandIntake:
         return command, problem
 
     def _is_late(self, command: Command) -> bool:
-        """Return whether a command approves a call whose question had expired when it was sent."""
-        question = command.body.get("question")
+        """Return whether a command answers a question that had expired when it was sent."""
+        approvals, question = self._replay.approvals, command.body.get("question")
+        if command.kind == ANSWER:
+            asked = approvals.questions.get(str(command.body.get("key")))
+            return asked is not None and 0 < asked.expires < command.at
         if command.kind != APPROVE or not isinstance(question, int):
             return False
-        return command.at > self._replay.approvals.expiries.get(question, math.inf)
+        return command.at > approvals.expiries.get(question, math.inf)
 
     def _declassify(self, command: Command) -> None:
         trusted = command.body.get("trusted") is True

@@ -2,6 +2,8 @@
 
 import re
 
+from pydantic_core import to_json
+
 from ...events.agents import InstructionsSet
 from ...events.control import CommandReceived
 from ...events.effects import (
@@ -76,8 +78,13 @@ class RunTexts:
 
     def _read_effect(self, key: str, event: EffectFinished) -> None:
         is_answer = event.name == "ask_user" and not event.untrusted
-        if is_answer and isinstance(event.value, str):
-            self._index.add_typed(event.value)
+        if is_answer and event.error is None:
+            text = (
+                event.value
+                if isinstance(event.value, str)
+                else to_json(event.value).decode()
+            )
+            self._index.add_typed(text)
         else:
             self._index.add_value(event.name, key, event.value, event.label)
 

@@ -1,12 +1,12 @@
 """Limits, what a run may use, and Budget, what it has used."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Generator
 from typing import Any
 
 from pydantic import Field
 
+from ._internal import dataclasses
 from ._internal.options import Options
 from .errors import LimitReached
 from .messages import Usage

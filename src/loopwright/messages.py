@@ -1,7 +1,6 @@
 """Messages of a run: conversations, tool calls, observations and completions."""
 
 import copy
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -9,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
+from ._internal import dataclasses
 from ._internal.encoder import Encodable as Encodable
 from ._internal.encoder import EntryMark as EntryMark
 from ._internal.encoder import canonical_json as canonical_json
@@ -481,7 +481,7 @@ class Completion:
     answer: str | None = None
     problem: str | None = None
     finish_reason: str = "stop"
-    usage: Usage = Usage()  # noqa: RUF009 - it is frozen
+    usage: Usage = Usage()
     thought: str = ""
     model: str = ""
     flags: tuple[str, ...] = ()

@@ -1,6 +1,5 @@
 """Plug-ins by entry point: installed engines, providers, toolboxes, gates, journals and knowledge, imported at first use."""
 
-import dataclasses
 import difflib
 import functools
 import os
@@ -9,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from ._internal import dataclasses
 from ._internal.log import logger
 from .engine import LoopEngine
 from .errors import ConfigError, LoopwrightError

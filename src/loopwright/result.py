@@ -1,8 +1,8 @@
 """The result of a run, and the status and stop reason of an error."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from ._internal import dataclasses
 from .errors import (
     Aborted,
     AskFailed,

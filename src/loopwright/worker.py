@@ -1,10 +1,10 @@
 """Worker: claims and resumes the orphaned runs of a journal, so that a run survives its process."""
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from ._internal import dataclasses
 from ._internal.log import logger
 from ._kernel.control.commands import ENDING, RESUMING
 from ._kernel.control.unfinished_runs import UnfinishedRuns

@@ -1,13 +1,13 @@
 """Agent: an engine with instructions, tools, limits and an answer type of its own, under a name."""
 
 import asyncio
-import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
+from .._internal import dataclasses
 from .._internal.sync import LOOP_THREAD
 from .._kernel.session.instructions import InstructionContext as InstructionContext
 from .._kernel.session.instructions import Instructions as Instructions

@@ -1,10 +1,10 @@
 """Handoff: to which agent another one may hand a run off, and what that sees of the conversation."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import Conversation
 from ..tools.base import Tool

@@ -1,9 +1,9 @@
 """Delete a thread with all that runs hold of it, and say what is left."""
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Sequence
 
+from .._internal import dataclasses
 from .._kernel.control.run_control import RunControl
 from .._kernel.session.services import Services
 from ..errors import ConfigError, RunBusy, ThreadBusy, UnknownRun

@@ -1,8 +1,8 @@
 """The threads of a journal, each by its last turn."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 
+from .._internal import dataclasses
 from ..journals.base import Journal, RunInfo
 from ..journals.capabilities import list_page
 from ..journals.listing import RunFilter, check_page

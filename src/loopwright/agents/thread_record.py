@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 
+from .._internal import dataclasses
 from .._kernel.control.commands import ANSWER, ENDING, RESUMING, STEER
 from .._kernel.control.questions import open_questions
 from .._kernel.control.run_control import RunControl

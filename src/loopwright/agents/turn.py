@@ -1,10 +1,10 @@
 """The turns of a thread: their names, and what each of them says."""
 
-import dataclasses
 import re
 import secrets
 from collections.abc import Sequence
 
+from .._internal import dataclasses
 from .._kernel.control.questions import open_questions
 from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer

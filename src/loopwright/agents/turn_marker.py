@@ -1,10 +1,10 @@
 """A turn without a message: a fork of a thread begins with one, and a switch to another agent is one."""
 
-import dataclasses
 from collections.abc import Mapping
 
 from pydantic_core import to_jsonable_python
 
+from .._internal import dataclasses
 from .._internal.version import __version__
 from .._kernel.durability.history import refer, split_history
 from .._kernel.durability.replay import Replay

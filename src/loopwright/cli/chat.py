@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import secrets
 import shlex
 import sys
@@ -10,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+from .._internal import dataclasses
 from ..agents.agent import Agent, AgentDefinition, define_agent
 from ..agents.turn_handle import TurnHandle
 from ..errors import ConfigError, LoopwrightError

@@ -1,7 +1,6 @@
 """The services of a runtime, made from the options of the command line; every error names its option."""
 
 import contextlib
-import dataclasses
 import json
 import mimetypes
 import os
@@ -13,6 +12,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from .._internal import dataclasses
 from .._kernel.session.services import OnUnknown
 from ..attachments import Attachment, detect_media_type
 from ..errors import ConfigError

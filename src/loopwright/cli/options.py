@@ -1,6 +1,5 @@
 """The options that `run`, `resume` and `worker` share: services of the run, output, approval."""
 
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from typing import Annotated, Any, Never, TypeAlias, get_type_hints
 
 import typer
 
+from .._internal import dataclasses
 from .._kernel.session.services import OnUnknown
 from .approver import Approval
 from .config import CommandOptions

@@ -1,6 +1,5 @@
 """`engines` and `plugins`: the installed entry points, their distributions and their state."""
 
-import dataclasses
 import inspect
 import types
 import typing
@@ -9,6 +8,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from .._internal import dataclasses
 from ..engine import LoopEngine
 from ..events.describe import format_value
 from ..plugins import Plugin, list_states, load_engine_class

@@ -1,7 +1,6 @@
 """`run`, `resume` and `fork`: run engines, and show their progress."""
 
 import asyncio
-import dataclasses
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from .._internal import dataclasses
 from .._kernel.control.commands import APPROVE, DENY
 from .._kernel.durability.fork import fork
 from .._kernel.session.services import Observer

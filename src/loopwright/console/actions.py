@@ -1,9 +1,9 @@
 """What a person may do with a run from the console, why not, and how it is done."""
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from .._internal import dataclasses
 from .._kernel.control.run_control import RunControl
 from ..errors import ConfigError
 from ..events.run import Question

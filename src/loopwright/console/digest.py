@@ -1,13 +1,13 @@
 """What the page shows of a run as a whole: totals, plan, tree, children; folded from its entries as they come."""
 
 import bisect
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
+from .._internal import dataclasses
 from ..errors import JournalError
 from ..events.agents import InstructionsSet
 from ..events.control import CommandReceived, Declassified, RunContinued, RunPaused

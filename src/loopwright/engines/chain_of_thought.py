@@ -1,12 +1,12 @@
 """Chain of Thought: reason step by step, then extract the answer; several reasoning paths may vote."""
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
+from .._internal import dataclasses
 from ..engine import LoopEngine
 from ..errors import (
     AskFailed,

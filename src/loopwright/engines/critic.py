@@ -1,10 +1,10 @@
 """CRITIC: verify an answer with tools, claim by claim, and correct it (Gou et al., ICLR 2024, arXiv:2305.11738)."""
 
-import dataclasses
 from typing import Literal
 
 from pydantic import Field
 
+from .._internal import dataclasses
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed
 from ..messages import Conversation

@@ -3,7 +3,6 @@
 An evaluator that consists of plain data is recorded with the run, so that `Runtime.resume` can rebuild it.
 """
 
-import dataclasses
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from .._internal import dataclasses
 from ..errors import AskFailed, ConfigError
 from ..messages import Conversation, ToolCall, ToolSpec
 from ..parsing.answers import normalize_answer

@@ -1,8 +1,8 @@
 """Evidence from tools for a critique: no call is made twice; a repeated query gives its next result."""
 
 import collections
-import dataclasses
 
+from .._internal import dataclasses
 from ..messages import JsonObject, Observation, ToolCall, hash_arguments
 from ..parsing.arguments import (
     find_tool,

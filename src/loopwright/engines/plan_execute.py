@@ -1,12 +1,12 @@
 """Plan-and-Execute: a graph of steps, run and joined (LLMCompiler, arXiv:2312.04511; ReWOO, arXiv:2305.18323)."""
 
-import dataclasses
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 from pydantic import Field
 
+from .._internal import dataclasses
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached, ProviderError, Unreadable
 from ..messages import Conversation, ToolCall

@@ -1,10 +1,10 @@
 """Pre-hydration: what a task refers to is fetched before the first model call, through the gate, all at once."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from .._internal import dataclasses
 from ..errors import ConfigError, TimedOut
 from ..messages import Conversation, Observation, ToolCall, ToolSpec
 from ..run import Run

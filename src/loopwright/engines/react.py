@@ -1,9 +1,8 @@
 """ReAct: reason and act in turns (Yao et al., ICLR 2023, arXiv:2210.03629)."""
 
-import dataclasses
-
 from pydantic import Field
 
+from .._internal import dataclasses
 from ..engine import LoopEngine
 from ..errors import ConfigError, Denied
 from ..prompts import PromptSet

@@ -1,10 +1,10 @@
 """Recommendation of an engine for a task, by a table of patterns in the task and of the tools."""
 
-import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Literal
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import ToolSpec
 from ..tools.base import Tool

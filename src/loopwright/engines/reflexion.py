@@ -1,11 +1,11 @@
 """Reflexion: trial, evaluation, verbal self-reflection, next trial (Shinn et al., NeurIPS 2023, arXiv:2303.11366)."""
 
 import contextlib
-import dataclasses
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator
 
+from .._internal import dataclasses
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, ConfigError, EngineError
 from ..messages import Conversation, Message

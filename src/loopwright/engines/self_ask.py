@@ -1,12 +1,12 @@
 """Self-Ask: follow-up questions, each answered by a search, then the final answer (Press et al., arXiv:2210.03350)."""
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Sequence
 
 from pydantic import Field
 
+from .._internal import dataclasses
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, Denied, LimitReached
 from ..messages import Conversation, Message, ToolCall

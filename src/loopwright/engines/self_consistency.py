@@ -1,9 +1,9 @@
 """Self-consistency: a majority vote over sampled answers (Wang et al., ICLR 2023, arXiv:2203.11171)."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from .._internal import dataclasses
 from ..parsing.answers import AnswerType, canonicalize_answer
 
 

@@ -1,11 +1,11 @@
 """State evaluators of a Tree of Thoughts search: a value for each state, or votes over all."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..parsing.scores import read_choice, read_label, read_score
 from ..prompts import PromptSet

@@ -1,10 +1,10 @@
 """Thought decomposition of a Tree of Thoughts search: states, prompts and readers of a problem."""
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from .._internal import dataclasses
 from ..parsing import Tokenizer, read_value
 from ..prompts import PromptSet
 

@@ -1,11 +1,11 @@
 """The thought generator of a Tree of Thoughts search, and the nodes of the tree that it grows."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from .._internal import dataclasses
 from ..errors import AskFailed
 from ..parsing.thinking import strip_thinking
 from ..run import Run, Sampling

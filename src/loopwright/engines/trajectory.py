@@ -1,11 +1,11 @@
 """Trajectories of an actor at a task, their evaluations, and the episodic memory of a Reflexion run."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..events.run import Status, StopReason
 from ..messages import Conversation, Message, ToolCall

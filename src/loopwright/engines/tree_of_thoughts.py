@@ -1,7 +1,6 @@
 """Tree of Thoughts: search over thoughts, breadth or depth first (Yao et al., NeurIPS 2023, arXiv:2305.10601)."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
@@ -9,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat
 
+from .._internal import dataclasses
 from ..engine import LoopEngine, ProviderName
 from ..errors import AskFailed, ConfigError, LimitReached
 from ..messages import Conversation

@@ -1,7 +1,6 @@
 """Working memory: one text that an engine carries from prompt to prompt, compressed by a model as it grows."""
 
-import dataclasses
-
+from .._internal import dataclasses
 from ..errors import AskFailed, ConfigError
 from ..run import Run
 

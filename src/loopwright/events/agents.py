@@ -1,8 +1,8 @@
 """Events of agents: the instructions with which they work, and that one hands a run off to another."""
 
-import dataclasses
 from typing import Annotated, TypeAlias
 
+from .._internal import dataclasses
 from ..labels import Label
 from .describe import CONTENT, DescribedEvent, public
 

@@ -1,8 +1,8 @@
 """Events of branches that end early or one by one: time-outs, deliveries, groups that were left."""
 
-import dataclasses
 from typing import Annotated, TypeAlias
 
+from .._internal import dataclasses
 from ..messages import Usage
 from .describe import PUBLIC, DescribedEvent, public
 

@@ -1,8 +1,8 @@
 """Events of the control of a run by a person: commands, pauses, follow-ups, declassification."""
 
-import dataclasses
 from typing import Annotated, Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..labels import Label
 from ..messages import JsonObject
 from .describe import (

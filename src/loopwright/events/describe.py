@@ -3,13 +3,13 @@
 Logs, traces, metrics and timelines read these descriptions, so that a new event needs no entry in any table of theirs.
 """
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, get_type_hints
 
 from pydantic_core import to_json
 
+from .._internal import dataclasses
 from ..messages import Usage
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]

@@ -1,11 +1,11 @@
 """The key of a journal entry: the place of its effect in the program of a run."""
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._internal import dataclasses
 from ..errors import JournalError
 
 # These two are asked for each call of each step, so they do not cost a Python frame.

@@ -1,9 +1,9 @@
 """Events of the effects of a run: model calls, gate decisions, tools, own effects and child runs."""
 
-import dataclasses
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..attachments import Attachment
 from ..labels import Label
 from ..messages import (

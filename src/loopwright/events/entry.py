@@ -1,6 +1,5 @@
 """The entry of a journal, and how the event in it is encoded and decoded."""
 
-import dataclasses
 import functools
 import hashlib
 from typing import Any, TypeAlias
@@ -8,6 +7,7 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
+from .._internal import dataclasses
 from ..errors import JournalError
 from ..messages import JsonObject
 from .agents import AgentEvent

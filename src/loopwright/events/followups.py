@@ -1,8 +1,8 @@
 """What a run records of its follow-ups: work that is due once it has ended, each in a run of its own."""
 
-import dataclasses
 import hashlib
 
+from .._internal import dataclasses
 from ..messages import JsonObject
 
 FOLLOW_UP = "follow-up"

@@ -1,8 +1,8 @@
 """The event of a hook that did something."""
 
-import dataclasses
 from typing import Annotated, Any, TypeAlias
 
+from .._internal import dataclasses
 from ..errors import Aborted, HookFailed, LoopwrightError
 from ..labels import Label
 from ..messages import Json

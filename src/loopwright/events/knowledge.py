@@ -1,8 +1,8 @@
 """The event of a store of knowledge that does not work."""
 
-import dataclasses
 from typing import Annotated
 
+from .._internal import dataclasses
 from .describe import Counter, DescribedEvent, public
 from .run import ErrorRecord
 

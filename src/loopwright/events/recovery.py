@@ -1,8 +1,8 @@
 """Events of calls that failed or whose outcome is unknown, and of the undo of a saga."""
 
-import dataclasses
 from typing import Annotated, Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..labels import Label
 from ..messages import JsonObject, ObservationStatus, ToolCall
 from .describe import (

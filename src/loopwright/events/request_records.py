@@ -1,8 +1,8 @@
 """Events about what a model call sends, and how its messages are named; what of a reply is stored."""
 
-import dataclasses
 from typing import Annotated, Any, TypeAlias
 
+from .._internal import dataclasses
 from ..messages import Completion, Json, JsonObject
 from .describe import CONTENT, PUBLIC, DescribedEvent, drop_defaults
 

@@ -1,8 +1,8 @@
 """Events of a run as a whole: it starts, is suspended, resumed and forked, and ends."""
 
-import dataclasses
 from typing import Annotated, Any, Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..errors import (
     DETAILS,
     LoopwrightError,

@@ -1,8 +1,8 @@
 """The journal of a run as lines for people: messages, decisions about calls and their outcomes."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
+from .._internal import dataclasses
 from ..messages import ToolCall
 from .describe import format_call
 from .effect_key import EffectKey, call_key

@@ -1,12 +1,12 @@
 """FollowUp: the port of work that is due once a run has ended, and the run that it is about."""
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from .._internal import dataclasses
 from .._internal.options import Options
 from ..events.entry import Entry
 from ..events.followups import PlannedFollowUp

@@ -1,9 +1,8 @@
 """Reflect on a run that has ended: what a model says of its answer, and what a hostile second look says."""
 
-import dataclasses
-
 from pydantic import BaseModel, Field
 
+from .._internal import dataclasses
 from ..errors import AskFailed
 from ..run import Run
 from ..security.spotlighting import fence

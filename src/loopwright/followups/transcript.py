@@ -1,8 +1,8 @@
 """What an ended run's entries hold for memories: what people said, and which calls of tools succeeded."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
+from .._internal import dataclasses
 from ..events.control import CommandReceived
 from ..events.effects import CallsProposed, ModelReplied, ToolFinished
 from ..events.entry import Entry

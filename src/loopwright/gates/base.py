@@ -1,11 +1,11 @@
 """The policy gate: the actions it decides about, its decisions, and the permits that result."""
 
-import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeGuard
 
+from .._internal import dataclasses
 from ..clock import MAX_SECONDS
 from ..errors import ConfigError
 from ..labels import Label

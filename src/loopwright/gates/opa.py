@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -21,6 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
+from .._internal import dataclasses
 from .._internal.log import logger
 from ..errors import ConfigError
 from ..messages import canonical_json

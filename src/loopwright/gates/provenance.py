@@ -1,9 +1,9 @@
 """Provenance: where the values of a proposed call come from, as gates see it."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..labels import Label, highest
 from ..messages import Json, JsonObject
 

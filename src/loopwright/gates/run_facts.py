@@ -1,8 +1,8 @@
 """What gates are told of a run beside the call: its task, its agent, its plan, the calls before."""
 
-import dataclasses
 from typing import Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..messages import ObservationStatus
 
 Author: TypeAlias = Literal["model", "engine", "operator", "code"]

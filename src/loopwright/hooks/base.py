@@ -1,11 +1,11 @@
 """Hook: the port of code that looks at what goes to a model, comes from it or from a tool, and may change the text."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel
 
+from .._internal import dataclasses
 from ..labels import Label
 from ..limits import Spent
 from ..messages import Conversation, Json, ToolSpec

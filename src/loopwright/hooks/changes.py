@@ -1,9 +1,9 @@
 """Read what hooks return: a text, or what they change about a model call."""
 
-import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
+from .._internal import dataclasses
 from ..journals.recorded_messages import find_thought
 from ..messages import Completion, Json, Message, Observation, ToolCall
 from ..providers.settings import Sampling

@@ -1,9 +1,9 @@
 """Who allowed which call of a run, by which policy version: records for a person, a log or OCSF."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .._internal import dataclasses
 from ..events.control import CommandReceived
 from ..events.effects import GateDecided, ToolFinished, ToolStarted
 from ..events.entry import Entry

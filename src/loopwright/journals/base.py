@@ -1,13 +1,13 @@
 """The journal port: an append-only, hash-chained list of entries for each run."""
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
 
+from .._internal import dataclasses
 from ..clock import ClockReading
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry

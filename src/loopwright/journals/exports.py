@@ -1,7 +1,6 @@
 """The file of exported runs: JSON Lines, whose last line is the SHA-256 of those before it."""
 
 import base64
-import dataclasses
 import hashlib
 import json
 import os
@@ -9,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from .._internal import dataclasses
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from .base import RunInfo, verify_chain

@@ -1,9 +1,9 @@
 """A lease as a journal stores it: how long it is, and when it was last renewed by which clock."""
 
-import dataclasses
 import math
 from typing import Any
 
+from .._internal import dataclasses
 from ..clock import ClockReading
 from ..errors import ConfigError
 

@@ -1,10 +1,10 @@
 """What runs are listed by: a filter of their tags, thread, status and time."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..events.followups import FOLLOW_UP
 from ..events.run import Status

@@ -1,10 +1,10 @@
 """MemoryJournal: a journal that exists as long as the process."""
 
-import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from .._internal import dataclasses
 from ..clock import Clock, ClockReading, SystemClock
 from ..errors import ConfigError, Fenced, UnknownRun
 from ..events.entry import Entry

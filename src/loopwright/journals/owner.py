@@ -1,13 +1,14 @@
 """The owner of a run: a process, and whether it is alive."""
 
 import asyncio
-import dataclasses
 import functools
 import os
 import secrets
 import socket
 import sys
 from pathlib import Path
+
+from .._internal import dataclasses
 
 
 class _ActiveTokens:

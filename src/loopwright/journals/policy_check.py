@@ -1,8 +1,8 @@
 """Whether policy allowed each call of a run that was started, as its entries say."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from .._internal import dataclasses
 from ..errors import JournalError
 from ..events.effects import CallsProposed, GateDecided, ModelReplied, ToolStarted
 from ..events.entry import Entry

@@ -1,8 +1,8 @@
 """The texts of a run by the handles that stand for them in its conversation, for a model that reads them again."""
 
-import dataclasses
 from collections.abc import Iterator
 
+from .._internal import dataclasses
 from ..errors import ToolError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start

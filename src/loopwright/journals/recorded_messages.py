@@ -1,11 +1,11 @@
 """The messages that are made of the entries of a run, and the short codes that name them."""
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from .._internal import dataclasses
 from ..errors import JournalError
 from ..events.control import FollowedUp
 from ..events.effects import (

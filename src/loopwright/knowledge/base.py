@@ -1,9 +1,9 @@
 """Knowledge: the port of stores of what runs remember, and the item that they hold."""
 
-import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..labels import LABELS, Label
 

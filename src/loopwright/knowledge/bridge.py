@@ -1,10 +1,10 @@
 """The bridge between runs and a store of knowledge: what is recalled before model calls, and for whom."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import Conversation
 from .base import Knowledge, Remembered, check_search

@@ -1,8 +1,8 @@
 """Traces and metrics of runs for OpenTelemetry, by its conventions for generative AI."""
 
-import dataclasses
 from collections.abc import Sequence
 
+from .._internal import dataclasses
 from .._internal.version import __version__
 from ..errors import ConfigError
 from ..events.effects import (

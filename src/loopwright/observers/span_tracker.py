@@ -1,10 +1,10 @@
 """Follow runs entry by entry: which activities are open, which one began, and how each ended."""
 
-import dataclasses
 import threading
 from collections import OrderedDict
 from typing import Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..events.agents import HandedOff
 from ..events.describe import fields_of
 from ..events.effect_key import EffectKey, call_key, is_inside

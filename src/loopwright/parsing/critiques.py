@@ -2,13 +2,13 @@
 results of look-ups.
 """
 
-import dataclasses
 import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
+from .._internal import dataclasses
 from ..messages import Json, JsonObject
 from .answers import canonicalize_answer, normalize_answer
 from .arguments import Signature, get_parameters, get_required

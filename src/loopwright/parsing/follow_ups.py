@@ -2,10 +2,10 @@
 final answers.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
 
+from .._internal import dataclasses
 from ..messages import ToolCall
 from .answers import read_closing_answer
 from .arguments import (

@@ -2,8 +2,7 @@
 made up.
 """
 
-import dataclasses
-
+from .._internal import dataclasses
 from .tokenizer import TokenizedText, Tokenizer, read_value
 
 PHRASES = {

@@ -2,12 +2,12 @@
 matching brackets.
 """
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from .._internal import dataclasses
 from .fences import BLANK, LINE_BREAKS, FenceCursor, find_fences
 
 MAX_BRACKETS = 10_000

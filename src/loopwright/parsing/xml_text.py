@@ -2,12 +2,12 @@
 model made up.
 """
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from .._internal import dataclasses
 from ..messages import Json
 from .fences import FENCE_STARTS, read_fence
 from .json_text import read_object

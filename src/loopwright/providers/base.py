@@ -1,10 +1,10 @@
 """The provider port: what a model is asked (`Request`) and how it replies (`Completion`, or `Delta` by `Delta`)."""
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from .._internal import dataclasses
 from ..errors import ProviderError
 from ..messages import (
     Completion,

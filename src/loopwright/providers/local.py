@@ -1,7 +1,6 @@
 """A small model inside the process: a GGUF file that llama.cpp, through xllamacpp, runs in a dedicated thread."""
 
 import asyncio
-import dataclasses
 import importlib
 import importlib.util
 import secrets
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
+from .._internal import dataclasses
 from ..errors import ConfigError, ContextTooLong, ProviderError
 from ..messages import Completion, Json
 from .base import (

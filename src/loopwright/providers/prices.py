@@ -1,11 +1,11 @@
 """The cost of model calls, by prices per million tokens that the application supplies."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .._internal import dataclasses
 from .._internal.log import logger
 from ..errors import ConfigError
 from ..messages import Usage

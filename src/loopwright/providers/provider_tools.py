@@ -1,9 +1,9 @@
 """Provider-side tools: declared here, and run by the model's provider while it replies."""
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Literal, Protocol, TypeAlias
 
+from .._internal import dataclasses
 from ..errors import ConfigError, ProviderError
 from ..messages import Json, JsonObject
 

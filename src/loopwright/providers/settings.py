@@ -1,10 +1,10 @@
 """Sampling: what a model call may set, and how a provider sends each setting or refuses it by its name."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias, cast
 
+from .._internal import dataclasses
 from ..errors import ConfigError, ProviderError
 from ..messages import Json, JsonObject
 

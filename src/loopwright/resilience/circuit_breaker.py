@@ -3,7 +3,6 @@
 Source: Nygard, Release It!, chapter 5.
 """
 
-import dataclasses
 import math
 import os
 import threading
@@ -15,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field
 
+from .._internal import dataclasses
 from .._internal.log import logger
 from .._internal.options import Options
 from ..clock import Clock, SystemClock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import dataclasses
 import inspect
 import os
 import queue
@@ -13,6 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
+from .._internal import dataclasses
 from .._internal.engine_code import end_engine_code
 
 ThreadRunner: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]

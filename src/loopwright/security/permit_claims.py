@@ -1,6 +1,6 @@
 """Claims of a permitted call: what may be said about it outside this process."""
 
-import dataclasses
+from .._internal import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)

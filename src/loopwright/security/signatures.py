@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -12,6 +11,7 @@ from typing import Any, Protocol, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import canonical_json
 

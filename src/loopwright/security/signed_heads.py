@@ -1,7 +1,6 @@
 """Signed heads of runs, exported from a journal as anchors: what was rewritten behind one is found."""
 
 import base64
-import dataclasses
 import hashlib
 import os
 import stat
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from .._internal import dataclasses
 from .._internal.log import logger
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun

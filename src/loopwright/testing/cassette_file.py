@@ -1,7 +1,6 @@
 """The file of a cassette: recorded requests with their replies, without secrets."""
 
 import asyncio
-import dataclasses
 import json
 import os
 import threading
@@ -11,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from .._internal import dataclasses
 from .._internal.options import explain
 from ..errors import ConfigError, ProviderError
 from ..events.run import ErrorRecord

@@ -9,7 +9,6 @@ continues.
 import asyncio
 import atexit
 import contextlib
-import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -25,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
+from .._internal import dataclasses
 from ..engine import LoopEngine
 from ..errors import ConfigError, UnknownRun
 from ..events.effects import ModelReplied, ModelRequested, ToolFinished, ToolStarted

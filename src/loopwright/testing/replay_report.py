@@ -2,11 +2,11 @@
 
 import asyncio
 import copy
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from .._internal import dataclasses
 from .._kernel.durability.history import open_conversation
 from .._kernel.durability.replay import Replay
 from .._kernel.phases.engine_run import drive, open_cycle

@@ -3,10 +3,11 @@
 Sources: the manuals of the programs, and GTFOBins (https://gtfobins.github.io).
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Mapping
+
+from .._internal import dataclasses
 
 # Programs that run whatever their operands say: another program, or code in a language of their own.
 _RUNNERS = (

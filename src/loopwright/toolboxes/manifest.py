@@ -15,7 +15,6 @@ maximum = 5
 default = 1
 """
 
-import dataclasses
 import datetime
 import difflib
 import os
@@ -38,6 +37,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from .._internal import dataclasses
 from ..errors import ConfigError, ToolError
 from ..labels import Label
 from ..messages import Effect, Json

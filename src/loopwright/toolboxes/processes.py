@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
+from .._internal import dataclasses
 from ..errors import ToolError
 
 DRAINING = 0.25

@@ -1,6 +1,5 @@
 """Tools that run named programs, each with the listed forms of arguments, without a shell."""
 
-import dataclasses
 import fnmatch
 import itertools
 import os
@@ -11,6 +10,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from .._internal import dataclasses
 from ..errors import ConfigError, ToolError
 from ..messages import Effect
 from ..tools.base import Tool, tool

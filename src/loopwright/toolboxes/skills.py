@@ -1,11 +1,11 @@
 """Skills: instructions in SKILL.md files, each with a tool that returns them to the model."""
 
-import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from .._internal import dataclasses
 from ..errors import ConfigError, ToolError
 from ..parsing.yaml_text import read_yaml
 from ..tools.base import Tool, tool

@@ -6,7 +6,6 @@
 For an invalid value the model reads what is allowed, before any gate is asked.
 """
 
-import dataclasses
 import datetime
 import ipaddress
 import os
@@ -18,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, core_schema
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import Json, JsonObject
 from .host_names import MAX_HOST_NAME, address, host, host_name

@@ -1,6 +1,5 @@
 """Tools: typed functions that a model can call."""
 
-import dataclasses
 import functools
 import inspect
 import re
@@ -25,6 +24,7 @@ from pydantic import (
     create_model,
 )
 
+from .._internal import dataclasses
 from .._internal.engine_code import is_engine_code
 from .._internal.options import explain
 from ..errors import ConfigError, PhaseError, ToolError

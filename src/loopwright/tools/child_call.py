@@ -1,8 +1,8 @@
 """ChildCall: what an engine that is a tool is given for a call, and how its answer is read."""
 
-import dataclasses
 from collections.abc import Callable
 
+from .._internal import dataclasses
 from ..messages import Conversation, JsonObject
 from ..providers.base import OutputSchema
 

@@ -1,9 +1,9 @@
 """HandoffTarget: to which agent a call hands the run off, and what that sees."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import Conversation, Json
 

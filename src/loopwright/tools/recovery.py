@@ -1,12 +1,12 @@
 """What is done about a failed call of a tool: strategies, tried in the order in which they are given."""
 
 import abc
-import dataclasses
 import random
 from typing import ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, Field
 
+from .._internal import dataclasses
 from ..errors import ConfigError
 from ..events.effects import Failure
 from ..messages import (

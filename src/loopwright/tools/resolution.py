@@ -1,7 +1,8 @@
 """The answers to a call whose outcome is unknown: what a tool's `lookup` returns, or a person says."""
 
-import dataclasses
 from typing import TypeAlias
+
+from .._internal import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)

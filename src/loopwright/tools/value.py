@@ -1,7 +1,6 @@
 """ToolValue: what a tool returned, as text for the model and as attachments."""
 
 import contextlib
-import dataclasses
 import inspect
 import itertools
 import json
@@ -11,6 +10,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from .._internal import dataclasses
 from ..attachments import Attachment
 from ..labels import Label, find_provenance
 from ..resilience.timeouts import CodeOutcome, capture

@@ -1,9 +1,9 @@
 """The commands that a run has accepted, and what a person decided by them about its calls."""
 
 import asyncio
-import dataclasses
 from collections.abc import Collection
 
+from ..._internal import dataclasses
 from ...journals.base import Command
 from ...messages import JsonObject, Message, hash_arguments
 from .commands import (

@@ -1,8 +1,8 @@
 """The processes that died at work on a run: how long it rests, whether it gets a worker for itself, or is parked."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
+from ..._internal import dataclasses
 from ...events.entry import Entry
 from ...events.recovery import UndoFinished
 from ...events.run import Ending, RunForked, RunResumed, RunRetried, RunStarted

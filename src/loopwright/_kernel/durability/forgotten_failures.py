@@ -1,8 +1,8 @@
 """Find the provider's failures that a retry forgets, so that the run continues before them."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
+from ..._internal import dataclasses
 from ...errors import ConfigError, ProviderError
 from ...events.branches import BranchDelivered
 from ...events.control import QuestionWithdrawn

@@ -1,10 +1,10 @@
 """The conversation that a run continues: it is in the journal already, and read only where its messages are wanted."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
+from ..._internal import dataclasses
 from ...events.entry import Entry
 from ...events.run import Follows, RunStarted
 from ...journals.base import Journal, RunHeader

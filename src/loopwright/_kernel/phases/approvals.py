@@ -1,11 +1,11 @@
 """Ask people for the approvals that policy gates want: by a callback, or by commands from outside."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from ..._internal import dataclasses
 from ...events.effect_key import EffectKey
 from ...events.effects import GateDecided
 from ...events.run import Question

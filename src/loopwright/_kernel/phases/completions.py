@@ -1,12 +1,12 @@
 """Give the branches of an engine as they end: the order is recorded, and a resumed run keeps it."""
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
+from ..._internal import dataclasses
 from ...errors import Aborted, JournalError, PhaseError, ReplayDivergence, Suspended
 from ...events.branches import BranchDelivered, BranchesClosed, BranchesOpened
 from ...events.effect_key import closed_key, done_key, opened_key

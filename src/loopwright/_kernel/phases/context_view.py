@@ -1,12 +1,12 @@
 """Select what of a conversation a model call sends, by the context policy, and keep it for the next call."""
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from ..._internal import dataclasses
 from ...errors import ConfigError, PhaseError
 from ...events.effect_key import EffectKey
 from ...messages import Conversation, Message, estimate_size

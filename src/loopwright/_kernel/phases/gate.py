@@ -1,10 +1,10 @@
 """Decide about a call before anything runs: its schema, progress, policy gates and people."""
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..._internal import dataclasses
 from ...errors import Denied
 from ...events.effect_key import is_substitute
 from ...events.effects import GateDecided, GateVerdict

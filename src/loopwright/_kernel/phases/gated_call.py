@@ -1,7 +1,6 @@
 """A call to be decided about, and whether a recorded decision about it still counts."""
 
-import dataclasses
-
+from ..._internal import dataclasses
 from ...events.effects import GateDecided, ToolFinished, ToolStarted
 from ...messages import Effect, ToolCall
 from ...tools.base import Tool

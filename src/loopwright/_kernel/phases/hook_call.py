@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import dataclasses
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -10,6 +9,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from ..._internal import dataclasses
 from ...errors import JournalError, ReplayDivergence, RunSignal, TimedOut
 from ...hooks.base import Moment, PlannedHook
 from ...messages import Json

@@ -1,13 +1,13 @@
 """Call the hooks of an engine at their stages; what they changed is recorded, and replayed without them."""
 
 import copy
-import dataclasses
 import functools
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from ..._internal import dataclasses
 from ...errors import format_error
 from ...events.effect_key import EffectKey, hook_key
 from ...events.hooks import HookRan

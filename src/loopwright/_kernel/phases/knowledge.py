@@ -1,9 +1,9 @@
 """Recall knowledge before a model call."""
 
-import dataclasses
 from collections.abc import Coroutine
 from typing import Any
 
+from ..._internal import dataclasses
 from ...errors import KnowledgeError
 from ...events.knowledge import KnowledgeUnavailable
 from ...events.run import ErrorRecord

@@ -1,8 +1,8 @@
 """Prepare the text of a tool for a run (cleaned, without secrets, cut, labelled) and for its model."""
 
-import dataclasses
 import functools
 
+from ..._internal import dataclasses
 from ...events.effects import ToolFinished
 from ...journals.recorded_messages import add_cut_note, render_result
 from ...labels import Label

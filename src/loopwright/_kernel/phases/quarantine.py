@@ -1,9 +1,9 @@
 """Have a model that has no tools read a text from outside, and let nothing out but its typed answer."""
 
-import dataclasses
 import functools
 from typing import Any
 
+from ..._internal import dataclasses
 from ...errors import AskFailed
 from ...labels import Label, LabelledText, find_provenance
 from ...messages import Conversation, Message, Observation

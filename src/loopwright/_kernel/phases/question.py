@@ -1,8 +1,8 @@
 """Questions to a model: as engines put them, as they are asked, and what is replied."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from ..._internal import dataclasses
 from ...events.effects import ModelRequested
 from ...messages import Completion, Conversation, Message
 from ...providers.base import OutputSchema, Provider, Sampling

@@ -1,7 +1,6 @@
 """Recovery of a failed call: the strategies of its tool, step by step; each step is recorded before it is taken."""
 
 import asyncio
-import dataclasses
 import functools
 import itertools
 import traceback
@@ -10,6 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import (
     AskFailed,

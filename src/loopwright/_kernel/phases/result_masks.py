@@ -1,7 +1,6 @@
 """Write what stands in the place of a result that is masked or cut, and how it is read again."""
 
-import dataclasses
-
+from ..._internal import dataclasses
 from ...messages import Conversation, Message, is_untrusted
 from ...security.spotlighting import fence
 from ..session.session import Session

@@ -1,10 +1,10 @@
 """Compensate a saga that did not complete: undo its completed calls, the last one first."""
 
 import copy
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from ..._internal import dataclasses
 from ...errors import Denied, JournalError, Suspended, UndoFailed, format_error
 from ...events.effect_key import undo_key
 from ...events.recovery import UndoBegun, UndoCall, UndoFinished, UndoStarted

@@ -1,6 +1,5 @@
 """Record what an engine does by itself, such as notes, clock readings and effects, and replay it."""
 
-import dataclasses
 import functools
 import re
 from collections.abc import Awaitable, Callable
@@ -10,6 +9,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
+from ..._internal import dataclasses
 from ...errors import (
     ConfigError,
     Denied,

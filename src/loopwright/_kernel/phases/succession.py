@@ -1,8 +1,8 @@
 """The agents that work one after the other at one place of a run, each in the place of the one before."""
 
-import dataclasses
 from typing import Generic, Protocol, TypeVar
 
+from ..._internal import dataclasses
 from ...messages import Conversation
 from ..session.scope import Scope
 

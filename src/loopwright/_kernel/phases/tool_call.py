@@ -2,11 +2,11 @@
 
 import asyncio
 import copy
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeGuard
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...attachments import Attachment
 from ...errors import (

@@ -1,9 +1,9 @@
 """Resolve calls whose outcome is unknown: their tool looks it up, or a person reports it."""
 
 import copy
-import dataclasses
 from typing import Any, Literal, TypeAlias
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import Suspended
 from ...events.recovery import UnknownOutcomeResolved

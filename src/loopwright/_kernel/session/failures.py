@@ -1,8 +1,8 @@
 """The calls of a run that did not succeed, which models are to remember longest."""
 
-import dataclasses
 import itertools
 
+from ..._internal import dataclasses
 from ...events.effects import ToolFinished
 
 FAILED = ("error", "timed_out", "unknown")

@@ -1,8 +1,8 @@
 """The handoffs of a run: which scopes are over, since another agent works in the place of theirs."""
 
-import dataclasses
 from typing import Any
 
+from ..._internal import dataclasses
 from ...errors import AgentReplaced
 from ...events.effect_key import is_inside
 from ...messages import Conversation

@@ -1,9 +1,9 @@
 """Instructions of an agent: a text, a template over the dependencies of a run, or a function."""
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from ..._internal import dataclasses
 from ...errors import ConfigError
 from ...messages import Conversation, Message
 from ...prompts import Template

@@ -1,10 +1,10 @@
 """ProgressMonitor: notices a loop without progress, and escalates from a nudge to the end of the run."""
 
 import collections
-import dataclasses
 import hashlib
 from typing import Literal, TypeAlias
 
+from ..._internal import dataclasses
 from ...events.effect_key import EffectKey
 from ...events.run import StopReason
 from ...messages import Observation, ToolCall

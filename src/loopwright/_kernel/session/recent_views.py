@@ -1,11 +1,11 @@
 """The views of the last model calls of a run, so that the next one continues the one before, in a resumed run too."""
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping
 
 from pydantic import TypeAdapter
 
+from ..._internal import dataclasses
 from ...events.request_records import ViewRecord
 from ...messages import (
     Conversation,

@@ -1,7 +1,6 @@
 """Services: what the engines of one runtime share, as one frozen dataclass."""
 
 import copy
-import dataclasses
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias
@@ -13,6 +12,7 @@ from pydantic_core.core_schema import (
     is_instance_schema,
 )
 
+from ..._internal import dataclasses
 from ...clock import Clock
 from ...errors import ConfigError
 from ...events.entry import Entry

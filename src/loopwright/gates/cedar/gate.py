@@ -5,7 +5,6 @@ skips a policy that fails while it is evaluated, also a `forbid`. This gate allo
 policy failed.
 """
 
-import dataclasses
 import difflib
 import hashlib
 import itertools
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import ConfigError
 from ..base import Action, Allow, Ask, Decision, Deny, InstantGate, PolicyState

@@ -1,11 +1,11 @@
 """The schema that Cedar policies are checked against, and the request made from a call."""
 
-import dataclasses
 import datetime
 import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, cast, runtime_checkable
 
+from ..._internal import dataclasses
 from ...errors import ConfigError
 from ...labels import LABELS
 from ...messages import Json, JsonObject

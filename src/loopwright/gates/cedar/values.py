@@ -1,11 +1,11 @@
 """JSON as Cedar values: a Cedar type for each JSON schema, and the encoding of values of that type."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from decimal import Context, Decimal
 from typing import Protocol, TypeAlias, cast
 
+from ..._internal import dataclasses
 from ...messages import Json, canonical_json
 
 Cedar: TypeAlias = Json

@@ -1,11 +1,11 @@
 """The hosts that a text would send something to, read so that every client reads the same ones."""
 
-import dataclasses
 import ipaddress
 import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from ..._internal import dataclasses
 from ...errors import ConfigError
 
 # Only schemes whose host is the host that the request goes to.

@@ -1,8 +1,9 @@
 """The formats of a journal's files, and how an older file becomes one of today's."""
 
-import dataclasses
 import sqlite3
 from collections.abc import Mapping
+
+from ..._internal import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import abc
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import math
 import operator
@@ -12,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from ..._internal import dataclasses
 from ...clock import Clock, ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ...events.entry import Entry

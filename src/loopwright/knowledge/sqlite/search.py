@@ -1,11 +1,11 @@
 """Search of a knowledge store: candidates by the index of words, scored by how much of the query they say."""
 
-import dataclasses
 import math
 import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..._internal import dataclasses
 from ..base import Remembered
 from ..terms import beginning_of, read_terms
 from .items import COLUMNS, read_item, scope_token

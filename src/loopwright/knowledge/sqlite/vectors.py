@@ -1,6 +1,5 @@
 """Search by vectors: short codes in memory find candidates, which are compared by the vectors in the file."""
 
-import dataclasses
 import functools
 import importlib
 import math
@@ -8,6 +7,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..._internal import dataclasses
 from ...errors import ConfigError, KnowledgeError
 from ..base import Embedder
 from .items import COLUMNS, read_item

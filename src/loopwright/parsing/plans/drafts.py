@@ -1,9 +1,9 @@
 """Drafts: the steps of a plan while it is read, and the calls that stand in their texts."""
 
-import dataclasses
 import re
 from collections.abc import Collection, Sequence
 
+from ..._internal import dataclasses
 from ..tokenizer import find_closing_bracket
 from .calls import find_call_end
 

@@ -1,7 +1,6 @@
 """Plans: graphs of steps."""
 
-import dataclasses
-
+from ..._internal import dataclasses
 from ...messages import Json
 
 

@@ -1,10 +1,10 @@
 """The outcomes of the steps of plans, and what they mean for the steps that are left."""
 
-import dataclasses
 import textwrap
 from collections.abc import Iterable
 from typing import Literal
 
+from ..._internal import dataclasses
 from .plan import Plan, PlanStep
 
 LABELS = {"ok": "Result:", "failed": "Failed:", "skipped": "Not started:"}

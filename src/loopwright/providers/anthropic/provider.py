@@ -1,6 +1,5 @@
 """`AnthropicProvider`: models behind Anthropic's Messages API and every compatible endpoint."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from pydantic_core import from_json, to_json
 
+from ..._internal import dataclasses
 from ...errors import ConfigError, ProviderError
 from ...messages import Completion, Json, JsonObject
 from ..base import (

@@ -1,6 +1,5 @@
 """The request format of the Messages API: conversations, tools and schemas as bytes, each message encoded once."""
 
-import dataclasses
 import functools
 import hashlib
 import re
@@ -11,6 +10,7 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from ..._internal import dataclasses
 from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec

@@ -1,12 +1,12 @@
 """A streamed reply of the Messages API, joined to the same wire model that a whole reply is read by."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import from_json, to_json
 
+from ..._internal import dataclasses
 from ..base import CallDelta, Delta
 from ..http.wire import Wire
 from .response import WireReply

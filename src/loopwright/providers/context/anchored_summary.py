@@ -1,10 +1,10 @@
 """Anchored: a summary stands in the place of old turns, read into a form, and each new one continues the one before."""
 
-import dataclasses
 import math
 
 from pydantic import BaseModel, Field
 
+from ..._internal import dataclasses
 from ...errors import AskFailed
 from ...labels import highest
 from ...messages import Message, canonical_json, is_untrusted

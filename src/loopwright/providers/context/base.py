@@ -1,11 +1,11 @@
 """The port for context policies: what they see of a conversation, and the view that they return."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
+from ..._internal import dataclasses
 from ...messages import Conversation, Message, estimate_size
 from .sliding_context import find_required, group_turns
 

@@ -1,7 +1,6 @@
 """FittedContext: a policy of the first kind, with `fit`, as one that returns views."""
 
-import dataclasses
-
+from ..._internal import dataclasses
 from .base import ContextView, FittingPolicy, View
 from .tokens import BYTES_PER_TOKEN
 

@@ -1,8 +1,8 @@
 """SlidingContext: masks old results, then leaves out the oldest turns, afresh for each model call."""
 
-import dataclasses
 from collections.abc import Sequence
 
+from ..._internal import dataclasses
 from ...messages import Conversation, Message, estimate_size, mark_entry
 from .tokens import BYTES_PER_TOKEN, estimate_tokens
 

@@ -1,9 +1,9 @@
 """Stages of a context policy: each makes a view smaller in its own way, and the next continues where it ends."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from ..._internal import dataclasses
 from ...messages import Message, estimate_size
 from .base import ContextView, Span, View, index_turns
 from .sliding_context import find_required

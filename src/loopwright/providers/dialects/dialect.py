@@ -1,9 +1,9 @@
 """The dialect port: a dialect writes a request as plain text and parses the reply."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from ..._internal import dataclasses
 from ...messages import ToolCall
 from ...parsing.arguments import Signature
 from ..base import Request

@@ -1,8 +1,8 @@
 """The JSON dialect: the reply is constrained to a JSON schema with a branch for each tool and one for the answer."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
+from ..._internal import dataclasses
 from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import read_object
 from ...parsing.arguments import (

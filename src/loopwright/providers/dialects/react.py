@@ -1,9 +1,9 @@
 """The ReAct dialect: thought, action, observation and answer at line starts (Yao et al., arXiv:2210.03629)."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from ..._internal import dataclasses
 from ...errors import ConfigError
 from ...messages import Conversation, Json, JsonObject, ToolCall, ToolSpec
 from ...parsing import find_closing_bracket

@@ -1,10 +1,10 @@
 """Transcripts: tools, calls and results as plain text, in instructions and in turns of user and assistant."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ..._internal import dataclasses
 from ...messages import Conversation, JsonObject, Message, ToolCall
 from ...prompts import PromptSet
 from ..base import Request

@@ -1,9 +1,9 @@
 """The XML dialect: calls as JSON in `<tool_call>` tags, which Hermes and Qwen models were trained to write."""
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..._internal import dataclasses
 from ...messages import Conversation, Json, JsonObject, Message, ToolCall, ToolSpec
 from ...parsing.arguments import (
     Signature,

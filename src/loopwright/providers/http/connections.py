@@ -2,7 +2,6 @@
 
 import asyncio
 import collections
-import dataclasses
 import enum
 import select
 import socket
@@ -13,6 +12,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import h11
 import httpcore
+
+from ..._internal import dataclasses
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,11 +1,11 @@
 """An HTTP response, and what its status and headers say about a retry."""
 
-import dataclasses
 import email.utils
 import math
 import time
 from collections.abc import Callable
 
+from ..._internal import dataclasses
 from ...errors import is_transient
 
 MAX_DATE = 40  # characters of an HTTP date

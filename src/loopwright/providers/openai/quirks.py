@@ -1,10 +1,10 @@
 """Quirks: the differences between endpoints for Chat Completions, one record for each known endpoint."""
 
-import dataclasses
 import ipaddress
 from typing import Literal
 from urllib.parse import urlsplit
 
+from ..._internal import dataclasses
 from ...attachments import AttachmentKind
 
 

@@ -1,10 +1,10 @@
 """Redaction of what enters a run as messages: conversations, tool calls and a model's replies."""
 
-import dataclasses
 import operator
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from ..._internal import dataclasses
 from ...messages import (
     Completion,
     Conversation,

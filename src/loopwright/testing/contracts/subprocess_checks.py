@@ -1,7 +1,6 @@
 """Checks of a journal from another process: it claims runs, reads their commands, and sends some."""
 
 import asyncio
-import dataclasses
 import json
 import os
 import subprocess
@@ -9,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..._internal import dataclasses
 from ...errors import RunBusy
 from ...journals.base import Journal
 from ...journals.owner import ACTIVE_TOKENS, Owner

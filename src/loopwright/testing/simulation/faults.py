@@ -1,7 +1,8 @@
 """What goes wrong in a world, drawn by its seed."""
 
-import dataclasses
 import random
+
+from ..._internal import dataclasses
 
 CALM_AT = 90.0
 """Virtual seconds after which nothing goes wrong any more."""

@@ -1,11 +1,11 @@
 """A simulated process: its clocks, its owners' tokens, and whether it is alive."""
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ..._internal import dataclasses
 from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...resilience.timeouts import WorkerThreads
 from .loop import HOST

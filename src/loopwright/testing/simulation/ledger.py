@@ -1,8 +1,8 @@
 """Ledger: what really happened in a world outside the journals, which no process can lose."""
 
-import dataclasses
 from typing import Any
 
+from ..._internal import dataclasses
 from ...events.effects import EffectFinished, ToolFinished, ToolStarted
 from ...events.recovery import UndoFinished, UndoStarted
 from ...gates.base import (

@@ -1,6 +1,5 @@
 """Random programs: strategies of all verbs of `Run`, and the built-in engines, drawn by a seed."""
 
-import dataclasses
 import json
 import random
 from collections.abc import Awaitable, Callable
@@ -8,6 +7,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel
 
+from ..._internal import dataclasses
 from ...engine import LoopEngine
 from ...engines.chain_of_thought import ChainOfThoughtEngine
 from ...engines.critic import CriticEngine

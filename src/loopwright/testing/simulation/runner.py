@@ -1,11 +1,11 @@
 """simulate: run an engine in many simulated worlds, each decided by its seed."""
 
-import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..._internal import dataclasses
 from ...engine import LoopEngine
 from ...events.run import RunResumed, RunStarted
 from ...providers.base import Request

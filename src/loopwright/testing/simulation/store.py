@@ -1,10 +1,10 @@
 """SimulatedJournal: a process's connection to the store of a world, under the contract of `Journal`."""
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import Callable, Sequence
 
+from ..._internal import dataclasses
 from ...errors import JournalError
 from ...events.entry import Entry
 from ...journals.base import Claim, Command, RunHeader, RunInfo, Verification

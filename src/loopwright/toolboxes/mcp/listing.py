@@ -1,12 +1,12 @@
 """The definitions of tools that an MCP server lists, and their reduction to what is safe to use."""
 
-import dataclasses
 import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
+from ..._internal import dataclasses
 from ...attachments import Attachment
 from ...messages import Effect, Json, JsonObject, canonical_json
 from ...security.spotlighting import quote, strip_control_characters

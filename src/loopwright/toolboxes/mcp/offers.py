@@ -1,10 +1,10 @@
 """The tools of an MCP server as they are offered to models: chosen, pinned, and kept back if they change."""
 
 import collections
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import ConfigError, ToolError
 from ...labels import LABELS, Label

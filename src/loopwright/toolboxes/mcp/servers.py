@@ -1,13 +1,13 @@
 """The address of an MCP server: a program to start, or a URL; and the notation of both in one line."""
 
 import base64
-import dataclasses
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ..._internal import dataclasses
 from ...errors import ConfigError
 from ...security.redaction import Redactor
 

@@ -1,9 +1,9 @@
 """`ResponsesQuirks`: how models and endpoints for the Responses API differ."""
 
-import dataclasses
 import re
 from typing import Self
 
+from ...._internal import dataclasses
 from ...provider_tools import KINDS, ProviderToolKind
 
 # gpt-4o and gpt-4.1 do not reason, nor do chat models (gpt-5-chat-latest) and older families.

@@ -11,7 +11,6 @@ from loopwright.events import PatchDecided, RunResumed
 from loopwright.testing import Faults, SimulationFailed, SimulationReport, simulate
 from loopwright.testing.simulation.ledger import WorldGate
 from loopwright.testing.simulation.runner import live
-from planted_faults import PLANTED
 
 SEEDS = sized(2_000, 100_000)
 SLICES = 8
@@ -94,23 +93,3 @@ def test_a_failure_names_its_seed_and_fails_again(
 
     assert f"seeds=[{failed.value.seed}]" in str(failed.value)
     assert str(again.value) == str(failed.value)
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found_within_a_thousand_seeds(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    PLANTED[name](monkeypatch)
-
-    with pytest.raises(SimulationFailed) as found:
-        simulate(seeds=1000)
-
-    figure(f"planted fault {name}", f"found by seed {found.value.seed}")
-
-
-def test_twenty_faults_are_planted_in_six_places() -> None:
-    places = {name.partition("_")[0] for name in PLANTED}
-
-    assert len(PLANTED) >= 20
-    assert places == {"fence", "barrier", "lease", "replay", "budget", "permit"}

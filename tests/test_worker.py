@@ -1252,6 +1252,7 @@ def check(folder: Path, names: list[str]) -> None:
     assert max(starts.values()) == 1, "a write was made twice"
 
 
+@pytest.mark.faults
 def test_runs_of_a_killed_process_resume_in_the_workers(tmp_path: Path):
     names = [f"run-{n}" for n in range(6)]
     with (

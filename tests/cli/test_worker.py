@@ -76,6 +76,7 @@ def killed(
 # --- worker ---
 
 
+@pytest.mark.faults
 def test_a_run_whose_process_was_killed_is_taken_up_and_told(
     start: Start, invoke: Invoke, log: Log
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_signal_ends_a_worker_and_releases_its_runs(
     )
 
 
+@pytest.mark.faults
 def test_two_workers_share_one_file_and_take_over_from_a_killed_third(
     start: Start, log: Log, folder: Path
 ) -> None:
@@ -332,6 +334,7 @@ def test_runs_says_in_words_whether_somebody_is_at_work(
     )
 
 
+@pytest.mark.faults
 def test_a_second_signal_ends_a_worker_at_once(
     start: Start, log: Log, folder: Path
 ) -> None:

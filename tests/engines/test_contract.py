@@ -191,6 +191,7 @@ OTHERWISE: dict[
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "check",
     ["survives any model", "can be suspended", "resumes anywhere", "is the same again"],

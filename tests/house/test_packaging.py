@@ -608,6 +608,7 @@ def checked(user_project: Path, bare: Path) -> dict[str, Future[Found]]:
         }
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("checker", ["mypy", "basedpyright"])
 def test_a_user_s_project_is_checked_by_the_types_of_the_wheel(
     checker: str, checked: dict[str, Future[Found]], user_project: Path

@@ -16,6 +16,7 @@ def marked() -> set[str]:
     }
 
 
+@pytest.mark.types
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "checker", [mypy, basedpyright], ids=lambda checker: checker.__name__
@@ -50,6 +51,7 @@ def test_there_is_code_to_check() -> None:
     }
 
 
+@pytest.mark.types
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "checker", [mypy, basedpyright], ids=lambda checker: checker.__name__

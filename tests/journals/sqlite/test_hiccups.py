@@ -20,6 +20,8 @@ from loopwright.journals import Journal, SQLiteJournal
 from loopwright.journals.sqlite import writer as writer_module
 from loopwright.testing import ConnectedJournalContract
 
+pytestmark = pytest.mark.faults
+
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
 

@@ -27,6 +27,8 @@ from loopwright.toolboxes.mcp.listing import ListedTool, clean_description
 from loopwright.toolboxes.mcp.process import ServerProcess
 from loopwright.tools import Tool, ToolContext, ToolRegistry
 
+pytestmark = pytest.mark.faults
+
 ROGUE = str(Path(__file__).parents[2] / "support" / "mcp_rogue.py")
 CONTEXT = ToolContext[Any]("run", "0", "key-1", None, None)
 READ = {"readOnlyHint": True}

@@ -15,7 +15,7 @@ from loopwright.journals import (
     SQLiteJournal,
     chain_hash,
 )
-from loopwright.journals.sqlite.file import Synchronous
+from loopwright.storage.file import Synchronous
 
 MODES: tuple[Synchronous, ...] = ("FULL", "NORMAL")
 BODY = b'{"text":"' + b"x" * 280 + b'"}'

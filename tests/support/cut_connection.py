@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loopwright.journals import SQLiteJournal
-from loopwright.journals.sqlite import file as file_module
+from loopwright.storage import file as file_module
 
 Moment = Literal["before", "after"]
 
@@ -45,10 +45,10 @@ class CutJournal(SQLiteJournal):
 
 
 def _connect(
-    file: file_module.JournalFile, cuts: list[Moment], mode: Literal["ro", "rw"]
+    file: file_module.SQLiteFile, cuts: list[Moment], mode: Literal["ro", "rw"]
 ) -> sqlite3.Connection:
     if mode == "ro":
-        return file_module.JournalFile._connect(file, mode)
+        return file_module.SQLiteFile._connect(file, mode)
     connection = sqlite3.connect(
         file.path,
         timeout=file.busy_timeout,

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..._internal.log import logger
+from ...storage.formats import Format
+from ...storage.modes import add_suffix
 from ..base import Command, decode_command_body
-from .file import JournalFile, add_suffix, copy_file
-from .formats import Format
+from .file import JournalFile
 
 # As in the journal, `at` has no column type. The journal's writer never opens this file, so neither waits.
 INBOX = Format(
@@ -104,6 +105,7 @@ class Inbox:
         """Delete the commands to some runs, overwrite what they occupied, and empty the log."""
         if not self._file.exists():
             return
+        rewrite = self._file.begin_rewrite("the commands are deleted")
         try:
             with self._file.writing() as connection:
                 with connection.transaction() as cursor:
@@ -112,15 +114,14 @@ class Inbox:
                     for run_id in run_ids:
                         cursor.execute(_BLANK, (last, run_id))
                         cursor.execute(_DELETE, (run_id,))
-                connection.rewrite()
-                connection.empty_log()
+                rewrite.complete(connection)
         except (sqlite3.Error, OSError) as error:
             raise self._file.explain(error) from error
 
     def copy(self, target: Path) -> None:
         """Copy the inbox to a new path, if there is one."""
         if self._file.exists():
-            copy_file(self._file, add_suffix(target, ".inbox"))
+            self._file.copy(add_suffix(target, ".inbox"))
 
     def mark(self) -> object:
         """Return a value that changes with the files."""

@@ -9,6 +9,7 @@ from ...clock import Clock, ClockReading, SystemClock
 from ...errors import ConfigError, JournalError, LoopwrightError
 from ...events.entry import Entry
 from ...messages import JsonObject
+from ...storage.file import Synchronous
 from ..base import (
     Claim,
     Command,
@@ -22,7 +23,7 @@ from ..claims import LeaseWatch
 from ..leases import Lease
 from ..listing import RunFilter, check_page, check_range
 from ..recorded_requests import RequestReader
-from .file import JournalFile, Synchronous, resolve_path
+from .file import JournalFile, resolve_path
 from .inbox import Inbox, mark_files
 from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, copy_error
 from .listing import RunQuery

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
+from ...storage.rewrite import PAUSE
 from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
 from ..exports import check_new_path, check_path, read_export, write_export
 from ..listing import RunFilter, check_page
 from ..retention import check_prune, choose_pruned, name_this_process
-from .file import JournalFile, copy_file
+from .file import JournalFile
 from .inbox import Inbox
 from .jobs import Job, Waiter
 from .listing import RunQuery
@@ -29,13 +30,11 @@ from .upkeep_jobs import (
     read_exported,
     read_tombstone,
 )
-from .writer import EmptyLog, Writer
+from .writer import RewriteFile, Writer
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 MAX_DELETED = 100
 """Runs deleted in one transaction, so that others need not wait for long."""
-LOG_PATIENCE = 10.0
-"""Seconds to wait for readers that keep old pages in the log."""
 ABORT_PATIENCE = 10.0
 """Seconds to wait for the end of a run that is aborted."""
 
@@ -121,7 +120,7 @@ class Upkeep:
         """Copy one state of the journal."""
         self._require_file()
         target = check_new_path(path)
-        await asyncio.to_thread(copy_file, self._file, target)
+        await asyncio.to_thread(self._file.copy, target)
         await asyncio.to_thread(self._inbox.copy, target)
 
     async def _delete(
@@ -138,24 +137,21 @@ class Upkeep:
         for start in range(0, len(run_ids), MAX_DELETED):
             part = run_ids[start : start + MAX_DELETED]
             deleted += (await self._do(functools.partial(build, part))).deleted
-        await asyncio.to_thread(self._inbox.delete, deleted)
-        await self._erase()
+        try:
+            await asyncio.to_thread(self._inbox.delete, deleted)
+        finally:
+            await self._rewrite()
         return deleted
 
-    async def _erase(self) -> None:
+    async def _rewrite(self) -> None:
         """Write the file anew and cut its log to nothing; another process may prevent either for a moment."""
-        end, rewrite = time.monotonic() + LOG_PATIENCE, True
+        rewrite = self._file.begin_rewrite("the runs are deleted")
         while True:
-            job = await self._do(functools.partial(EmptyLog, rewrite=rewrite))
-            if job.is_rewritten and job.is_empty:
+            await self._do(functools.partial(RewriteFile, rewrite))
+            if rewrite.is_complete:
                 return
-            if time.monotonic() > end:
-                raise JournalError(
-                    f"journal {str(self._file.path)!r}: the runs are deleted, but another process keeps old pages in the "
-                    "file or its log: close that process and delete or prune again"
-                )
-            rewrite = not job.is_rewritten
-            await asyncio.sleep(0.05)
+            rewrite.check_patience()
+            await asyncio.sleep(PAUSE)
 
     async def _abort(self, run_id: str) -> None:
         """Abort a run at work and wait for its end."""

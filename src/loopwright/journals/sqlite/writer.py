@@ -11,7 +11,10 @@ import time
 from ..._internal.log import logger
 from ...clock import Clock, read_boot_time
 from ...errors import Fenced, JournalError, LoopwrightError, format_error
-from .file import JournalFile, WritingConnection, is_passing
+from ...storage.errors import is_passing
+from ...storage.rewrite import Rewrite
+from ...storage.writer import WritingConnection
+from .file import JournalFile
 from .jobs import INSERT_EVENT, Job, Row, Waiter, copy_error
 
 # Errors caused by one value: the other jobs of the same transaction are tried again alone.
@@ -29,21 +32,19 @@ FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
 """Seconds between two attempts: each pause is twice as long as the one before."""
 
 
-class EmptyLog(Job):
-    """Let the writer cut the write-ahead log to nothing, between two transactions; first it may `rewrite` the file."""
+class RewriteFile(Job):
+    """Let the writer rewrite the file and empty its log, between two transactions."""
 
-    def __init__(self, waiter: Waiter, *, rewrite: bool = False) -> None:
+    def __init__(self, rewrite: Rewrite, waiter: Waiter) -> None:
         super().__init__(waiter)
         self._rewrite = rewrite
-        self.is_rewritten = self.is_empty = False
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
-        """Write nothing: the log is emptied after the transaction."""
+        """Write nothing: the file is rewritten after the transaction."""
 
-    def empty(self, connection: WritingConnection) -> None:
-        """Empty the log."""
-        self.is_rewritten = not self._rewrite or connection.rewrite()
-        self.is_empty = connection.empty_log()
+    def attempt(self, connection: WritingConnection) -> None:
+        """Attempt it once."""
+        self._rewrite.attempt(connection)
 
 
 class Writer:
@@ -169,7 +170,7 @@ class Writer:
         _wake([job for job in jobs if job.failure is not None])
         return [job for job in jobs if job.failure is None]
 
-    def _build_final_error(self, job: Job, error: Exception) -> JournalError:
+    def _build_final_error(self, job: Job, error: Exception) -> LoopwrightError:
         """Return the error of a job whose time is over."""
         seconds = time.monotonic() - job.began
         tried = f"tried for {seconds:.1f} s"
@@ -207,8 +208,8 @@ class Writer:
                     job.fail(error)
             cursor.executemany(INSERT_EVENT, rows)
         for job in jobs:
-            if isinstance(job, EmptyLog):
-                job.empty(self._connection)
+            if isinstance(job, RewriteFile):
+                job.attempt(self._connection)
 
     def _refuse_rest(self) -> None:
         with self._lock:

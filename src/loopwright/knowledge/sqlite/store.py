@@ -6,18 +6,22 @@ import dataclasses
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, KnowledgeError
+from ...storage.file import SQLiteFile, resolve_path
+from ...storage.memory import MemoryConnection
+from ...storage.rewrite import PAUSE
+from ...storage.writer import WritingConnection
 from ..base import Embedder, Forget, Remembered, check_scope, check_search
 from .fusion import fuse
 from .items import Items
 from .search import Counts, Query, WordSearch
 from .stemmer import shared_stemmer
-from .tables import check_made_by, prepare
+from .tables import FORMAT, KNOWLEDGE, check_made_by
 from .vectors import Vectors
 
 T = TypeVar("T")
@@ -27,7 +31,8 @@ MEMORY = ":memory:"
 class SQLiteKnowledge:
     """Knowledge in one SQLite file, private to its user, searched by words (FTS5 with the Porter stemmer).
 
-    Several processes may use one file. Texts that are forgotten are overwritten in the file, its index and its
+    Several processes may use one file: an OS lock on `<path>.lock` lets one of them write at a time. A file that another
+    user made, or may write, is refused. Texts that are forgotten are overwritten in the file, its index and its
     write-ahead log.
 
     Args:
@@ -50,14 +55,20 @@ class SQLiteKnowledge:
         unrelated: float = 0.2,
     ) -> None:
         self._name = os.fspath(path)
-        self._shared, self._busy_timeout = shared, busy_timeout
+        self._shared = shared
         self._clock = clock or SystemClock()
         self._lock, self._counts = threading.Lock(), Counts()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: WritingConnection | MemoryConnection | None = None
+        self._open_files = contextlib.ExitStack()
         self._vectors = None if embedder is None else Vectors(embedder, unrelated)
         self._process, self._is_closed = os.getpid(), False
+        self._file: SQLiteFile | None = None
         if self._name != MEMORY:
-            self._name = str(_resolve(self._name))
+            found = resolve_path(self._name, KNOWLEDGE)
+            self._name = str(found)
+            self._file = SQLiteFile(
+                found, KNOWLEDGE, FORMAT, busy_timeout=busy_timeout, any_thread=True
+            )
 
     async def search(
         self,
@@ -155,86 +166,72 @@ class SQLiteKnowledge:
 
     def _forget(self, where: Forget) -> int:
         count = self._write(lambda cursor: Items(cursor).forget(where))
-        if count and self._name != MEMORY:
-            self._rewrite()
+        if count and self._file is not None:
+            self._rewrite(self._file)
         if self._vectors is not None:
             self._vectors.reset()
         return count
 
-    def _rewrite(self) -> None:
-        """Rewrite the file without what was forgotten, and cut its write-ahead log to nothing.
-
-        Deleted rows are overwritten, and SQLite leaves copies of rows that it once moved to other pages.
-        """
-
-        def work(cursor: sqlite3.Cursor) -> int:
-            cursor.execute("VACUUM")
-            (is_busy, *_) = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            return int(is_busy)
-
-        if self._read(work):
-            raise KnowledgeError(
-                f"knowledge {self._name!r}: the items are forgotten, but another process reads the file, so its "
-                "write-ahead log still holds them; forget anything once more when it has ended"
-            )
+    def _rewrite(self, file: SQLiteFile) -> None:
+        """Rewrite the file without what was forgotten, and empty its log; other tasks may search between two attempts."""
+        rewrite = file.begin_rewrite("the items are forgotten")
+        while True:
+            with self._connected() as connection:
+                if isinstance(connection, MemoryConnection) or rewrite.attempt(
+                    connection
+                ):
+                    return
+            rewrite.check_patience()
+            time.sleep(PAUSE)
 
     def _read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
-        with self._explained(), self._lock, contextlib.closing(self._cursor()) as at:
-            return work(at)
+        with (
+            self._connected() as connection,
+            contextlib.closing(connection.cursor()) as cursor,
+        ):
+            return work(cursor)
 
     def _write(self, work: Callable[[sqlite3.Cursor], T]) -> T:
-        with self._explained(), self._lock, contextlib.closing(self._cursor()) as at:
-            at.execute("BEGIN IMMEDIATE")
-            try:
-                value = work(at)
-                at.execute("COMMIT")
-            except BaseException:
-                # A failing rollback must not hide the original error.
-                with contextlib.suppress(sqlite3.Error):
-                    at.execute("ROLLBACK")
-                raise
-            return value
+        with self._connected() as connection, connection.transaction() as cursor:
+            return work(cursor)
 
-    def _cursor(self) -> sqlite3.Cursor:
-        """Return a cursor of the one connection, which is opened at first use."""
-        if self._is_closed:
-            raise KnowledgeError(f"knowledge {self._name!r}: is closed; make a new one")
-        if self._process != os.getpid():
-            raise KnowledgeError(
-                f"knowledge {self._name!r}: was made in the process that this one was forked from; "
-                "make a new one in each process"
-            )
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection.cursor()
+    @contextlib.contextmanager
+    def _connected(self) -> Generator[WritingConnection | MemoryConnection]:
+        """Yield the one connection, which is opened at first use."""
+        with self._explained(), self._lock:
+            if self._is_closed:
+                raise KnowledgeError(
+                    f"knowledge {self._name!r}: is closed; make a new one"
+                )
+            if self._process != os.getpid():
+                raise KnowledgeError(
+                    f"knowledge {self._name!r}: was made in the process that this one was forked from; "
+                    "make a new one in each process"
+                )
+            if self._connection is None:
+                self._connection = self._open()
+            yield self._connection
 
-    def _open(self) -> sqlite3.Connection:
-        if self._name != MEMORY:
-            # Created before SQLite opens it, because SQLite gives the files beside it the same mode.
-            with contextlib.suppress(FileExistsError):
-                flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
-                os.close(os.open(self._name, flags, 0o600))
-        connection = sqlite3.connect(
-            self._name, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
-        )  # fmt: skip
-        try:
-            prepare(connection, self._name)
+    def _open(self) -> WritingConnection | MemoryConnection:
+        with contextlib.ExitStack() as files:
+            connection: WritingConnection | MemoryConnection
+            if self._file is None:
+                connection = files.enter_context(
+                    contextlib.closing(MemoryConnection(FORMAT))
+                )
+            else:
+                connection = files.enter_context(self._file.writing())
             made_by = "" if self._vectors is None else self._vectors.made_by
-            check_made_by(connection, self._name, made_by)
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            connection.execute("PRAGMA secure_delete = ON").fetchone()
-            connection.execute("PRAGMA synchronous = FULL")
-        except BaseException:
-            connection.close()
-            raise
+            with connection.transaction() as cursor:
+                check_made_by(cursor, self._name, made_by)
+            self._open_files = files.pop_all()
         return connection
 
     def _close(self) -> None:
         with self._lock:
             self._is_closed = True
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._open_files.close()
+            self._connection = None
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
@@ -242,10 +239,9 @@ class SQLiteKnowledge:
         try:
             yield
         except (sqlite3.Error, OSError, UnicodeError) as error:
-            raise KnowledgeError(
-                f"knowledge {self._name!r}: {error}; check that the file is a store of knowledge, can be written, "
-                "and that its disk has space"
-            ) from error
+            if self._file is not None:
+                raise self._file.explain(error) from error
+            raise KnowledgeError(f"knowledge {self._name!r}: {error}") from error
 
 
 class MemoryKnowledge(SQLiteKnowledge):
@@ -269,19 +265,3 @@ class MemoryKnowledge(SQLiteKnowledge):
         super().__init__(
             MEMORY, shared=shared, clock=clock, embedder=embedder, unrelated=unrelated
         )
-
-
-def _resolve(path: str) -> Path:
-    """Return the absolute path of a store; raise `ConfigError` if no file can be there."""
-    if not path:
-        raise ConfigError(
-            "path: must name a file, got ''; use MemoryKnowledge() to keep nothing"
-        )
-    found = Path(path).resolve()
-    if found.is_dir():
-        raise ConfigError(f"path: {path!r} is a directory; name a file in it")
-    if not found.parent.is_dir():
-        raise ConfigError(
-            f"path: the directory of {path!r} does not exist; create it first"
-        )
-    return found

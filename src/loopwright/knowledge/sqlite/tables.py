@@ -1,9 +1,10 @@
 """The tables of a knowledge store: items, the keys under which they were stored, and the index of their words."""
 
 import sqlite3
-from collections.abc import Sequence
 
 from ...errors import KnowledgeError
+from ...storage.formats import Format
+from ...storage.kind import FileKind
 
 APPLICATION_ID = 0x4C6F704B  # "LopK"
 VERSION = 2
@@ -36,50 +37,18 @@ TABLES = (
 )
 
 
-def prepare(connection: sqlite3.Connection, name: str) -> None:
-    """Make the tables of a new file, and those that a file of format 1 lacks.
-
-    Raise `KnowledgeError` for another program's file, or a format that this version does not know.
-    """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if (application, version, tables) == (0, 0, 0):
-        _create(connection, TABLES, version)
-    elif application != APPLICATION_ID:
-        raise KnowledgeError(
-            f"knowledge {name!r}: is another program's database; choose another path"
-        )
-    elif version == 1:
-        _create(connection, _ADDED, version)
-    elif version != VERSION:
-        raise KnowledgeError(
-            f"knowledge {name!r}: has format {version}, this version reads formats up to {VERSION}; "
-            "use the version of loopwright that wrote it, or start a new file"
-        )
+FORMAT = Format(APPLICATION_ID, VERSION, TABLES, steps={1: _ADDED})
+KNOWLEDGE = FileKind(
+    "knowledge", "SQLiteKnowledge", KnowledgeError, "MemoryKnowledge()", "knowledge.db"
+)
 
 
-def _create(
-    connection: sqlite3.Connection, tables: Sequence[str], version: int
-) -> None:
-    """Make tables in a file of a format, unless another process has done so meanwhile."""
-    connection.execute("BEGIN IMMEDIATE")
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    for statement in tables if found == version else ():
-        connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute("COMMIT")
-
-
-def check_made_by(connection: sqlite3.Connection, name: str, made_by: str) -> None:
+def check_made_by(cursor: sqlite3.Cursor, name: str, made_by: str) -> None:
     """Note which embedder a file has, empty for none; raise `KnowledgeError` if it has another."""
-    (has_items,) = connection.execute("SELECT EXISTS (SELECT 1 FROM items)").fetchone()
+    (has_items,) = cursor.execute("SELECT EXISTS (SELECT 1 FROM items)").fetchone()
     if made_by and not has_items:
-        connection.execute(
-            "INSERT OR IGNORE INTO facts VALUES ('embedder', ?)", (made_by,)
-        )
-    known = connection.execute("SELECT value FROM facts WHERE name = 'embedder'")
+        cursor.execute("INSERT OR IGNORE INTO facts VALUES ('embedder', ?)", (made_by,))
+    known = cursor.execute("SELECT value FROM facts WHERE name = 'embedder'")
     row = known.fetchone()
     found = "" if row is None else str(row[0])
     if found != made_by:

@@ -40,7 +40,7 @@ from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session
 from ._kernel.session.setup_record import note_setup_drift, record_setup
-from ._kernel.session.task import read_task, redact_tags
+from ._kernel.session.task import check_principal, read_task, redact_tags
 from ._kernel.session.unwatched_runs import OnDisconnect, check_on_disconnect
 from .errors import ConfigError
 from .events.entry import Entry
@@ -52,9 +52,9 @@ from .hooks.plan import plan_hooks
 from .journals.base import Claim, RunHeader, check_run_id
 from .journals.listing import check_thread
 from .journals.owner import new_owner
-from .journals.recorded_messages import delimiter_of
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json
+from .principals import ApprovalRule, Principal
 from .prompts import PromptSet, find_changes, own_prompts
 from .providers.base import Delta, Sampling
 from .providers.provider_tools import check_provider_tools
@@ -96,6 +96,10 @@ class RunOptions(TypedDict, total=False):
     """Which turn of a thread the run is; `Thread` passes it."""
     sampling: Sampling
     """Settings of the calls of the run's own model; those of a single call take precedence. No secret: they are recorded."""
+    principal: Principal | None
+    """Who has it run: gates, lists of runs and the journal know it, and its tags are `user` and `tenant`."""
+    approvals: ApprovalRule | None
+    """Whose approvals its calls need, wherever a gate asks."""
     on_disconnect: OnDisconnect
     """What happens to the run when its watcher leaves: "abort" ends it, which a handle does by default; with "continue" it
     continues in this process, whose runtime waits for it (`Runtime.drain`, `Runtime.aclose`) and, if the process is
@@ -220,6 +224,7 @@ class LoopEngine(Options):
         check_recordable(options.get("sampling"), services.redactor.redact_value)
         check_provider_tools(services.provider, services.tools.provider_tools)
         check_targets(services)
+        check_principal(options.get("principal"), options.get("approvals"))
         on_disconnect = check_on_disconnect(options.get("on_disconnect"))
         conversation, session = self._begin(task, read_as, **options)
         return RunHandle(self, session, conversation, read_as, on_disconnect, deltas=deltas)  # fmt: skip
@@ -425,6 +430,8 @@ class LoopEngine(Options):
         thread: str = "",
         turn: TurnStart = NO_TURN,
         sampling: Sampling = Sampling(),
+        principal: Principal | None = None,
+        approvals: ApprovalRule | None = None,
         on_disconnect: OnDisconnect | None = None,  # for the handle
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
@@ -436,20 +443,18 @@ class LoopEngine(Options):
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
             run_id, self.name, self.encode_options(options), __version__, str(owner), created, lease=services.lease,
-            tags=redact_tags(services, tags), app_version=services.app_version, agent=services.agent_name,
+            tags=redact_tags(services, tags, principal), app_version=services.app_version, agent=services.agent_name,
             thread=services.redactor.redact_text(check_thread(thread)), first_turn=turn.is_first)  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
-        model = None if output is None else output.name
-        session.name(header.tags, header.thread)
-        session.saga, session.sampling = saga, sampling
-        session.delimiter = delimiter_of(run_id, created)
+        session.set_up(header, principal, approvals, sampling, saga=saga)
         read = _observe_task(session, conversation)
         started = RunStarted(
-            self.name, options, opaque, messages, to_jsonable_python(services.limits), model, deps is not None, saga,
-            __version__, created, session.delimiter, read.label, services.app_version, dict(header.tags), header.thread,
-            header.agent, session.journal_id, sampling.options, REVISION, read.untrusted, follows, turn.commands,
-            services.after, record_setup(services))  # fmt: skip
+            self.name, options, opaque, messages, to_jsonable_python(services.limits),
+            None if output is None else output.name, deps is not None, saga, __version__, created, session.delimiter,
+            read.label, services.app_version, dict(header.tags), header.thread, header.agent, session.journal_id,
+            sampling.options, REVISION, read.untrusted, follows, turn.commands, services.after, record_setup(services),
+            principal, approvals)  # fmt: skip
         session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 

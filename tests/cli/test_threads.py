@@ -52,3 +52,20 @@ def test_a_thread_names_its_turns_itself(invoke: Invoke) -> None:
     empty = invoke("run", "Hi", "--provider", "scripted:what", "--thread", "")
     assert empty.exit_code == 2
     assert "error: id: must be a text, got ''" in empty.stderr
+
+
+def test_a_principal_starts_a_run_and_another_approves_a_call(invoke: Invoke) -> None:
+    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
+    started = ("--run-id", "r", "--wait", "--principal", "ann@acme:buyer")
+    assert invoke("run", "Go.", *wipe, *started).exit_code == 5
+    wrong = invoke("approve", "r", "0#0", "--principal", "@acme")
+    assert (wrong.exit_code, "principal: must be like" in wrong.stderr) == (2, True)
+    given = invoke("approve", "r", "0#0", "--principal", "bob@acme:manager")
+    assert given.exit_code == 0
+    assert invoke("resume", "r", *wipe, "--wait", "-q").exit_code == 0
+
+    assert '"principal":{"id":"bob","tenant":"acme"' in invoke(
+        "show", "r", "--json"
+    ).stdout.replace(" ", "")
+    assert len(invoke("runs", "--tenant", "acme", "--json").stdout.splitlines()) == 1
+    assert invoke("runs", "--tenant", "other", "--json").stdout == ""

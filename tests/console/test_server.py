@@ -28,6 +28,7 @@ from loopwright import (
 from loopwright.console import Console
 from loopwright.events import CommandReceived
 from loopwright.journals import SQLiteJournal
+from loopwright.principals import Principal
 from loopwright.testing import Line, ScriptedProvider, call
 from waiting import eventually
 
@@ -582,3 +583,18 @@ async def test_what_is_secret_is_hidden_until_asked_for_which_is_recorded(
     [line] = map(json.loads, access)
     assert (line["by"], line["run_id"], line["previous"]) == ("Ada", "key", "")
     assert (tmp_path / "runs.db.access").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_principal_of_the_application_signs_what_it_does(
+    tmp_path: Path,
+) -> None:
+    runtime = await suspend_run(tmp_path / "runs.db")
+    bob = Principal("bob", "acme", ("manager",))
+
+    with client_of(Console(runtime, user=lambda request: bob)) as client:
+        assert client.get("/api/session").json()["user"] == "bob"
+        sent = {"run": "tidy", "action": "steer", "text": "Stop."}
+        assert client.post("/api/control", json=sent).status_code == 200
+
+    [command] = runtime.journal.inbox("tidy")
+    assert command.body["principal"] == bob.to_json()

@@ -24,6 +24,7 @@ from loopwright import (
 from loopwright.events import GateDecided
 from loopwright.gates import RESPOND, OpaGate
 from loopwright.plugins import build_gate
+from loopwright.principals import Principal
 from loopwright.testing import GateContract, ScriptedProvider, call
 from rego_server import RegoServer, rego_server
 
@@ -48,6 +49,25 @@ async def decided(gate: OpaGate, action: Action, state: PolicyState = STATE) -> 
 
 
 # --- what is asked ---
+
+
+async def test_the_input_has_who_started_the_run_and_where_values_come_from(
+    server: RegoServer,
+) -> None:
+    action = Action("send", {"to": "Bob"}, outbound=True, destinations=("to",))
+    state = PolicyState(
+        "run-1", "3#0", "react", 2, 3, 4, principal=Principal("ann", "acme", ("a",))
+    )
+
+    await decided(OpaGate(server.url, provenance=True), action, state)
+
+    asked = server.asked[0][2]["input"]
+    assert asked["state"]["principal"] == {"id": "ann", "tenant": "acme", "roles": ["a"]}  # fmt: skip
+    assert asked["state"]["author"] == "model"
+    assert asked["action"]["destinations"] == ["to"]
+    assert asked["action"]["provenance"] == {
+        "to": {"kind": "derived", "trusted": False, "sources": ["derived model"]}
+    }
 
 
 async def test_the_input_is_the_action_and_where_the_run_stands(

@@ -39,6 +39,7 @@ MODULES = {
     "limits",
     "messages",
     "plugins",
+    "principals",
     "prompts",
     "result",
     "run",

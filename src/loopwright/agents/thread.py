@@ -15,12 +15,14 @@ from typing import (
 
 from .._internal.sync import LOOP_THREAD
 from .._kernel.control.commands import is_filled_text
+from .._kernel.session.task import check_principal
 from .._kernel.session.unwatched_runs import OnDisconnect
 from ..attachments import Attachment
 from ..errors import ConfigError
 from ..events.entry import Entry
 from ..journals.listing import check_tags, check_thread
 from ..messages import Conversation, Message
+from ..principals import ApprovalRule, Principal, tag_principal
 from ..providers.base import Delta, Sampling
 from ..result import Result
 from .next_turn import BUSY, Busy
@@ -48,6 +50,10 @@ class TurnOptions(TypedDict, total=False):
     """Names and values to find the turn by; those of the thread and those of the turn are put together."""
     sampling: Sampling
     """Settings of the calls of the engine's own model."""
+    principal: Principal | None
+    """Who says it. Of a thread that a tenant began, others are refused."""
+    approvals: ApprovalRule | None
+    """Whose approvals the calls of the turn need, wherever a gate asks."""
     on_disconnect: OnDisconnect
     """What happens to the turn when its watcher leaves, as in `RunOptions`."""
     attachments: Iterable[Attachment]
@@ -83,7 +89,9 @@ class Thread(Generic[Answer]):
         self.id, self._agent = id, agent
         self._busy: Busy = _check_busy(busy)
         self._options = _check_options(options)
-        self._record = ThreadRecord(services, id, agent.name)
+        self._record = ThreadRecord(
+            services, id, agent.name, self._options.get("principal")
+        )
 
     def __repr__(self) -> str:
         return f"Thread({self._agent.name!r}, {self.id!r})"
@@ -150,7 +158,8 @@ class Thread(Generic[Answer]):
 
         async def send(items: TurnItems | None) -> Result[Any]:
             turns = self._build_runner(output, given, items)
-            sent = ThreadMessage(self._record, turns, message, mode, timeout)
+            record = self._record.for_principal(given.get("principal"))
+            sent = ThreadMessage(record, turns, message, mode, timeout)
             return await sent.take()
 
         return send
@@ -259,7 +268,7 @@ class Thread(Generic[Answer]):
         number = at.number if isinstance(at, Turn) else at
         end = await self._record.read_end_of(number)
         name = TurnName(TurnName.first().incarnation, 0)
-        tags = check_tags(given.get("tags"))
+        tags = _list_tags(given)
         marker = TurnMarker(id, name, end, is_first=True, tags=tags)
         await marker.write(self._agent.engine)
         return forked
@@ -282,7 +291,7 @@ class Thread(Generic[Answer]):
         turns = self._build_runner(None, self._options)
         await ThreadSwitch(
             self._record, turns, name, mode, timeout,
-            engine=self._agent.engine, tags=check_tags(self._options.get("tags")),
+            engine=self._agent.engine, tags=_list_tags(self._options),
         ).take()  # fmt: skip
 
     async def delete(self, *, abort: bool = False) -> DeletedThread:
@@ -340,7 +349,13 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name}: a turn does not have this option; it has {known}"
             )
     check_tags(options.get("tags"))
+    check_principal(options.get("principal"), options.get("approvals"))
     return dict(options)
+
+
+def _list_tags(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a turn that no run writes, with those of the principal."""
+    return tag_principal(check_tags(options.get("tags")), options.get("principal"))
 
 
 def _merge_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

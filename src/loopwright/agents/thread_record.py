@@ -28,6 +28,7 @@ from ..journals.listing import RunFilter
 from ..journals.recorded_conversations import build_end
 from ..labels import LabelledText
 from ..messages import Conversation, Message
+from ..principals import TENANT_TAG, Principal
 from .turn import Turn, TurnName, read_turn
 
 PAGE = 16
@@ -58,10 +59,19 @@ class ThreadEnd:
 
 
 class ThreadRecord:
-    """What a journal has of the thread with an id, which the agent of that name opened."""
+    """What a journal has of the thread with an id, which the agent of that name opened.
 
-    def __init__(self, services: Services, id: str, agent: str) -> None:
-        self.id, self._agent = id, agent
+    A principal of another tenant than that of the last turn is refused.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        id: str,
+        agent: str,
+        principal: Principal | None = None,
+    ) -> None:
+        self.id, self._agent, self._principal = id, agent, principal
         self._services, self._journal = services, services.journal
         self._where = RunFilter(thread=id)
         self.queues = services.turn_queues
@@ -76,9 +86,17 @@ class ThreadRecord:
             raise JournalError(
                 f"thread {self.id!r}: its last turn {last.info.run_id!r} cannot be read: {last.info.damage}"
             )
+        if last is not None and self._principal is not None:
+            _check_tenant(self.id, last, self._principal)
         if last is not None and last.info.agent != self._agent:
             self._check_agent(last)
         return last
+
+    def for_principal(self, principal: Principal | None) -> "ThreadRecord":
+        """Return the record as that principal may see it."""
+        if principal == self._principal:
+            return self
+        return ThreadRecord(self._services, self.id, self._agent, principal)
 
     def _check_agent(self, last: LastTurn) -> None:
         """Raise `ConfigError` for a thread that neither began with the agent nor continues with it."""
@@ -296,3 +314,12 @@ def _find_answered(entries: Sequence[Entry]) -> set[int]:
         if isinstance(entry.event, ModelRequested) and entry.key in replied
         for number in entry.event.commands
     }
+
+
+def _check_tenant(thread: str, last: LastTurn, principal: Principal) -> None:
+    """Raise `ConfigError` for a principal of another tenant than that of the thread."""
+    if not principal.may_reach(last.info.tags.get(TENANT_TAG, "")):
+        raise ConfigError(
+            f"id: thread {thread!r} is not of tenant {principal.tenant!r}; "
+            "begin the ids of threads with the tenant's name"
+        )

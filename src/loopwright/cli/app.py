@@ -25,6 +25,8 @@ from .options import (
     NewRunId,
     OfEngine,
     OfStatus,
+    OfTenant,
+    OwnPrincipal,
     OwnThread,
     OwnVersion,
     Poll,
@@ -40,7 +42,7 @@ from .options import (
 from .plugins import list_engines, list_plugins, show_engine
 from .replay_check import check_replays
 from .run import Task, copy_to_fork, resume_run, start_run
-from .upkeep import Tags, Thread, parse_tags
+from .upkeep import Tags, Thread, parse_tags, tag_tenant
 from .upkeep import commands as upkeep_commands
 from .worker import parse_resolution, send_resolution, serve
 
@@ -170,6 +172,7 @@ def run(
     run_id: NewRunId = None,
     saga: Saga = False,
     thread: OwnThread = None,
+    principal: OwnPrincipal = None,
     *,
     given: SharedOptions,
 ) -> None:
@@ -187,7 +190,8 @@ def run(
     Exit status: 0 completed, 1 failed, 2 wrong usage or configuration, 3 a limit was reached,
       4 stuck, 5 waiting for a decision, 6 aborted, 130 interrupted by Ctrl-C.
     """
-    task = Task(question, engine, system, tuple(attach or ()), run_id, saga, thread)
+    files = tuple(attach or ())
+    task = Task(question, engine, system, files, run_id, saga, thread, principal)
     interaction = given.interaction(context)
     end(context, lambda: start_run(task, given.chosen(), interaction))
 
@@ -369,6 +373,7 @@ def runs(
     status: OfStatus = None,
     tag: Tags = None,
     thread: Thread = "",
+    tenant: OfTenant = "",
     engine: OfEngine = "",
     text: WithText = "",
     limit: Annotated[
@@ -393,7 +398,8 @@ def runs(
     """
 
     def work() -> int:
-        where = choose_runs(status, parse_tags(tag), thread, engine, text, due=due)
+        tags = tag_tenant(parse_tags(tag), tenant)
+        where = choose_runs(status, tags, thread, engine, text, due=due)
         versions = accepted_versions(app_version, accepts or ())
         return list_runs(journal, where, limit, versions, as_json=json)
 

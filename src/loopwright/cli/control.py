@@ -5,8 +5,9 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ..labels import LABELS
+from ..principals import Principal, Sender
 from .inbox import change_run, list_questions, parse_json_object, send_command
-from .options import Journal, Run, end
+from .options import Journal, OwnPrincipal, Run, end
 
 Key: TypeAlias = Annotated[
     str,
@@ -38,6 +39,11 @@ ApprovalSeconds: TypeAlias = Annotated[
 commands = typer.Typer(rich_markup_mode=None)
 
 
+def _sender(by: str, principal: str | None) -> Sender:
+    """Return who sends a command: the principal, if one is named."""
+    return by if principal is None else Principal.parse(principal)
+
+
 @commands.command()
 def approvals(
     context: typer.Context,
@@ -63,6 +69,7 @@ def approve(
     arguments: OtherArguments = None,
     seconds: ApprovalSeconds = None,
     by: By = "",
+    principal: OwnPrincipal = None,
     journal: Journal = None,
 ) -> None:
     """Approve a call that a run asks about: once, with exactly its arguments, within an hour.
@@ -80,7 +87,7 @@ def approve(
             run,
             journal,
             lambda control: control.approve(
-                key, arguments=given, seconds=seconds, by=by
+                key, arguments=given, seconds=seconds, by=_sender(by, principal)
             ),
         )
 
@@ -96,6 +103,7 @@ def deny(
         str, typer.Option(metavar="TEXT", help="The reason; the model reads it.")
     ] = "",
     by: By = "",
+    principal: OwnPrincipal = None,
     journal: Journal = None,
 ) -> None:
     """Deny a call that a run asks about; the model reads the reason.
@@ -107,7 +115,9 @@ def deny(
     end(
         context,
         lambda: send_command(
-            run, journal, lambda control: control.deny(key, reason, by=by)
+            run,
+            journal,
+            lambda control: control.deny(key, reason, by=_sender(by, principal)),
         ),
     )
 

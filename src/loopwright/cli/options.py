@@ -61,6 +61,14 @@ OwnThread: TypeAlias = Annotated[
         help="Continue the conversation of that id, or begin it: the journal keeps it.",
     ),
 ]
+OwnPrincipal: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--principal",
+        metavar="WHO",
+        help="Who does it, as ID, ID@TENANT or ID@TENANT:ROLE,ROLE: policies and approvals know it.",
+    ),
+]
 NewRunId: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="ID", help="The id of the run; by default a new one."),
@@ -88,6 +96,9 @@ OfStatus: TypeAlias = Annotated[
 ]
 OfEngine: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="Only the runs of an engine.")
+]
+OfTenant: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME", help="Only the runs that a tenant started.")
 ]
 WithText: TypeAlias = Annotated[
     str,

@@ -26,6 +26,7 @@ from ..handle import RunHandle
 from ..journals.base import Journal
 from ..journals.memory import MemoryJournal
 from ..messages import Conversation
+from ..principals import Principal
 from ..providers.base import Delta
 from ..result import Result
 from ..runtime import Runtime
@@ -64,6 +65,12 @@ class Task:
     run_id: str | None = None
     saga: bool = False
     thread: str | None = None
+    principal: str | None = None
+
+    @property
+    def starter(self) -> Principal | None:
+        """Return who has it run; `None` without a name."""
+        return None if self.principal is None else Principal.parse(self.principal)
 
     def conversation(self) -> Conversation:
         """Return the conversation that the engine starts with."""
@@ -205,8 +212,9 @@ def open_run(
     """Return the run of a task, or the turn of its thread; that has the system message as instructions."""
     if task.thread is None:
         return engine.start(
-            conversation, run_id=task.run_id, output=output, saga=task.saga, deltas=True
-        )
+            conversation, run_id=task.run_id, output=output, deltas=True, saga=task.saga,
+            principal=task.starter,
+        )  # fmt: skip
     if task.run_id is not None:
         raise ConfigError(
             f"--run-id: a turn of a thread gets its id by itself, got {task.run_id!r}; leave it out"
@@ -215,7 +223,8 @@ def open_run(
     agent = define_agent(engine.runtime, engine, nameless, {})
     message = conversation.messages[-1]
     return agent.thread(task.thread).start(
-        message.content, deltas=True, output=output, saga=task.saga, attachments=message.attachments,
+        message.content, deltas=True, output=output, attachments=message.attachments,
+        saga=task.saga, principal=task.starter,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import typer
 from ..errors import ConfigError
 from ..journals.capabilities import RetainingJournal
 from ..journals.listing import RunFilter
+from ..principals import TENANT_TAG
 from .config import open_journal
 from .inspect_runs import write
 from .options import Journal, Run, end
@@ -148,6 +149,11 @@ def backup(context: typer.Context, path: Path, journal: Journal = None) -> None:
         return [path]
 
     end(context, lambda: _do(journal, work, "written"))
+
+
+def tag_tenant(tags: dict[str, str], tenant: str) -> dict[str, str]:
+    """Return the tags of the runs of a tenant, if one is named."""
+    return {**tags, TENANT_TAG: tenant} if tenant else tags
 
 
 def parse_tags(given: list[str] | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from .._kernel.control.run_control import RunControl
 from ..errors import ConfigError
 from ..events.run import Question
 from ..journals.base import RESUMABLE
+from ..principals import Sender
 from ..tools.resolution import (
     CallCompleted,
     CallNotExecuted,
@@ -30,7 +31,7 @@ ALWAYS = (
 )
 """What can be done with each run that has not ended."""
 Body: TypeAlias = Mapping[str, Any]
-Send: TypeAlias = Callable[[RunControl, Body, str], Awaitable[None]]
+Send: TypeAlias = Callable[[RunControl, Body, Sender], Awaitable[None]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _read_question(body: Body) -> str:
     return question
 
 
-def _approve(control: RunControl, body: Body, by: str) -> Awaitable[None]:
+def _approve(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
     return control.approve(
         _read_question(body),
         arguments=body.get("arguments"),
@@ -159,21 +160,21 @@ def _approve(control: RunControl, body: Body, by: str) -> Awaitable[None]:
     )
 
 
-def _deny(control: RunControl, body: Body, by: str) -> Awaitable[None]:
+def _deny(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
     return control.deny(_read_question(body), _read_text(body, "reason"), by=by)
 
 
-def _answer(control: RunControl, body: Body, by: str) -> Awaitable[None]:
+def _answer(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
     return control.answer(
         _read_text(body), question=_read_text(body, "question") or None, by=by
     )
 
 
-def _override(control: RunControl, body: Body, by: str) -> Awaitable[None]:
+def _override(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
     return control.override(_read_text(body, "tool"), body.get("arguments", {}), by=by)
 
 
-def _declassify(control: RunControl, body: Body, by: str) -> Awaitable[None]:
+def _declassify(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
     return control.declassify(
         body.get("label", ""),
         _read_text(body, "reason"),
@@ -182,7 +183,7 @@ def _declassify(control: RunControl, body: Body, by: str) -> Awaitable[None]:
     )
 
 
-def _resolve(control: RunControl, body: Body, by: str) -> Awaitable[None]:
+def _resolve(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
     return control.resolve(_read_question(body), _read_resolution(body), by=by)
 
 

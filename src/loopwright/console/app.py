@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 from ..errors import ConfigError, JournalError, LoopwrightError, RunBusy, UnknownRun
 from ..journals.base import Journal
 from ..journals.listing import RunFilter
+from ..principals import Sender
 from ..runtime import Runtime
 from .commands import Commands
 from .guard import MIN_TOKEN, FindUser, Guard, RefusedRequest, new_token
@@ -57,7 +58,8 @@ class Console:
     Args:
         source: a runtime, or a journal alone.
         user: who uses the page, recorded with each command: a name, or a function, sync or async, that is given each
-            request (of Starlette) and returns the name of the user whom your application knows, or `None`.
+            request (of Starlette) and returns the user whom your application has authenticated, a name or a
+            `Principal`, or `None`. Every user sees all runs of the journal.
         hosts: the names, without ports, by which browsers reach the page, besides those of the loopback.
         token: what a page has to send where `user` is a name; by default 256 random bits, new each time.
     """
@@ -124,11 +126,12 @@ class Console:
             user = await self._find_user(request)
             if not user:
                 raise RefusedRequest(401, "sign in first: the user is not known")
-            return await handler(request, user)
+            request.state.sender = user
+            return await handler(request, user if isinstance(user, str) else user.id)
 
         return answer
 
-    async def _find_user(self, request: Request) -> str | None:
+    async def _find_user(self, request: Request) -> Sender | None:
         if not callable(self._user):
             return self._user
         found = self._user(request)
@@ -210,7 +213,8 @@ class Console:
             raise RefusedRequest(
                 400, "action and run: name what to do, and the run's id"
             )
-        return _to_json(await self._commands.act(run_id, name, body, user))
+        sender: Sender = request.state.sender
+        return _to_json(await self._commands.act(run_id, name, body, sender))
 
     async def _reveal(self, request: Request, user: str) -> Response:
         run_id = (await _read_body(request)).get("run")

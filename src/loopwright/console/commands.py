@@ -9,6 +9,7 @@ from .._kernel.control.run_control import RunControl
 from .._kernel.durability.fork import fork
 from ..clock import SystemClock
 from ..errors import ConfigError
+from ..principals import Sender
 from ..runtime import Runtime
 from ..security.redaction import Redactor
 from .actions import SENDERS, find_reasons
@@ -25,7 +26,7 @@ class Commands:
         self._resumed: dict[str, asyncio.Task[object]] = {}
 
     async def act(
-        self, run_id: str, name: str, body: Mapping[str, Any], user: str
+        self, run_id: str, name: str, body: Mapping[str, Any], user: Sender
     ) -> dict[str, Any]:
         """Do something with a run; raise `ConfigError` with the reason if that cannot be done now."""
         state = await asyncio.to_thread(self._service.find_state, run_id)

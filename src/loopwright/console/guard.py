@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
+from ..principals import Sender
+
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-FindUser: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
+FindUser: TypeAlias = Callable[[Any], Sender | Awaitable[Sender | None] | None]
 """Tells who sends a request, from the host application's authentication; `None` is an unknown user."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

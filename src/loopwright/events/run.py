@@ -12,6 +12,7 @@ from ..errors import (
 )
 from ..labels import Label
 from ..messages import Json, JsonObject, Message, Usage
+from ..principals import ApprovalRule, Principal
 from .describe import (
     CONTENT,
     PUBLIC,
@@ -173,7 +174,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     resumed as it was begun. `untrusted` says whether any of what it was given came from outside. A turn of a thread
     begins with the messages that were sent to the turn before by `commands` of these numbers, and that it did not take.
     `after` are the follow-ups that are due when it has ended. `setup` names the tools, the context policy and the store of
-    knowledge, and has a hash of the instructions: what differs when the run is resumed is drift.
+    knowledge, and has a hash of the instructions: what differs when the run is resumed is drift. `principal` started
+    the run, `approvals` says whose approvals its calls need.
     """
 
     engine: Annotated[str, public(log="")]
@@ -202,6 +204,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     commands: tuple[int, ...] = ()
     after: tuple[PlannedFollowUp, ...] = ()
     setup: JsonObject = dataclasses.field(default_factory=dict[str, Json])
+    principal: Annotated[Principal | None, PUBLIC] = None
+    approvals: ApprovalRule | None = None
 
     def to_stored(self) -> Any:
         """Return it without what it and its messages do not say."""

@@ -122,7 +122,7 @@ class _Votes:
     def __init__(self, action: Action) -> None:
         self._action = action
         self._change: Modify | None = None
-        self._questions: list[str] = []
+        self._questions: list[Ask] = []
 
     def add(self, ended: CodeOutcome) -> Deny | None:
         """Add the outcome of one gate; return a `Deny` if that decides for all."""
@@ -135,7 +135,7 @@ class _Votes:
                 return refusal
             case Modify() as change:
                 self._add_change(change)
-            case Ask(question=question):
+            case Ask() as question:
                 self._questions.append(question)
             case Allow():
                 pass
@@ -162,7 +162,9 @@ class _Votes:
         if self._change is not None:
             return self._change
         if self._questions:
-            return Ask("; ".join(dict.fromkeys(self._questions)))
+            texts = dict.fromkeys(asked.question for asked in self._questions)
+            rules = [rule for asked in self._questions for rule in asked.approvals]
+            return Ask("; ".join(texts), tuple(dict.fromkeys(rules)))
         return Allow()
 
 

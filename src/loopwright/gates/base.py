@@ -17,6 +17,7 @@ from ..messages import (
     ObservationStatus,
     ToolCall,
 )
+from ..principals import ApprovalRule, Principal
 from .provenance import UNKNOWN, CallProvenance, ValueTracer
 from .run_facts import Author, PastCall, RunFacts
 
@@ -38,7 +39,7 @@ class Action:
     provider's own tool (`provider:web_search`) looks for. `destinations` are the arguments that decide
     where it goes; `source` is "own", or the server or file that declares the tool, or "engine" for
     what no tool does. `defaults` are the values of the tool's schema for arguments that the call leaves out; `filled`
-    has both.
+    has both. `principal` is who started the run, if the application said so.
     """
 
     tool: str
@@ -53,6 +54,7 @@ class Action:
     destinations: tuple[str, ...] = ()
     source: str = "own"
     tracer: ValueTracer = dataclasses.field(default=UNKNOWN, compare=False, repr=False)
+    principal: Principal | None = None
 
     @functools.cached_property
     def provenance(self) -> CallProvenance:
@@ -72,7 +74,7 @@ class PolicyState:
     `key` is the place of the call, `tool_calls` counts those that were permitted. `label` is the
     highest label of the data that the run has read so far, `untrusted` whether any of it came from
     outside (see `Action.labels`). `at` is wall clock, seconds since the Unix epoch. `author` says who
-    wrote the call. `facts` returns what takes time to put together; the properties read it.
+    wrote the call, `principal` who started the run. `facts` returns what takes time to put together; the properties read it.
     """
 
     run_id: str
@@ -88,6 +90,7 @@ class PolicyState:
     facts: Callable[[], RunFacts] = dataclasses.field(
         default=RunFacts, compare=False, repr=False
     )
+    principal: Principal | None = None
 
     @property
     def task(self) -> str:
@@ -136,9 +139,10 @@ class Modify:
 
 @dataclasses.dataclass(frozen=True)
 class Ask:
-    """Let a person decide."""
+    """Let a person decide; `approvals` says whose approvals it takes, beside those that the run needs."""
 
     question: str
+    approvals: tuple[ApprovalRule, ...] = ()
 
 
 Decision: TypeAlias = Allow | Deny | Modify | Ask

@@ -25,6 +25,7 @@ from .._internal.log import logger
 from ..errors import ConfigError
 from ..messages import canonical_json
 from ..parsing import read_json
+from ..principals import MAX_PEOPLE, ROLE_PATTERN, ApprovalRule
 from .base import RESPOND, Action, Allow, Ask, Decision, Deny, Modify, PolicyState
 
 DATA = "/v1/data/"
@@ -33,7 +34,7 @@ MAX_BYTES = 65_536  # of an answer
 REFUSED = "policy refused it"
 ANSWER = "respond"
 """The name that OPA reads for the action `RESPOND`."""
-LEFT_OUT = ("tracer", "facts", "author", "source", "destinations")
+LEFT_OUT = ("tracer", "facts", "author", "source", "destinations", "principal")
 """Fields that are left out."""
 
 
@@ -57,10 +58,17 @@ class _Modify(_Answer):
     reason: str = ""
 
 
+class _Approvals(_Answer):
+    role: str = Field(default="", pattern=ROLE_PATTERN)
+    people: int = Field(default=1, ge=1, le=MAX_PEOPLE)
+    not_starter: bool = False
+
+
 class _Ask(_Answer):
     decision: Literal["ask"]
     question: str = Field(pattern=r"\S")
     reason: str = ""
+    approvals: list[_Approvals] = Field(default_factory=list["_Approvals"])
 
 
 _Result: TypeAlias = Annotated[
@@ -84,7 +92,8 @@ class OpaGate:
     It sends `{"input": {"action": {...}, "state": {...}}}` with the fields of `Action` and
     `PolicyState`, and needs an object: `{"decision": "allow"}`, `{"decision": "deny", "reason": ...}`,
     `{"decision": "ask", "question": ...}` or `{"decision": "modify", "arguments": {...}, "reason":
-    ...}`. Anything else denies, also a bare `true`.
+    ...}`. Anything else denies, also a bare `true`. `state.principal` is who started the run, with `id`, `tenant` and
+    `roles`; it is undefined without one. An "ask" may have `approvals`, a list of `{"role", "people", "not_starter"}`.
 
     Args:
         url: where OPA listens, or the whole URL of a document of its data API.
@@ -95,6 +104,8 @@ class OpaGate:
         headers: sent with each question.
         token: sent as a bearer token.
         max_bytes: longest answer that is read.
+        provenance: whether it is told where each argument comes from, too, as `action.provenance[name]` with `kind`,
+            `trusted` and `sources`; and `action.source`, `action.destinations` and `state.author`.
         version: of the policy that OPA has loaded. Change it when that changes: permits under the old
             version are then void.
         answers: whether it is asked about the answer of a run too, as a call of `respond`. A tool of
@@ -116,12 +127,14 @@ class OpaGate:
         max_bytes: int = MAX_BYTES,
         version: str = "",
         answers: bool = False,
+        provenance: bool = False,
     ) -> None:
         for option, value in (("timeout", timeout), ("max_bytes", max_bytes)):
             if not value > 0:
                 raise ConfigError(f"{option}: must be above 0, got {value!r}")
         self._url = _parsed(url, path)
         self.timeout, self.answers = timeout, answers
+        self._with_provenance = provenance
         self.version = (
             f"opa {self._url.copy_with(query=None)}{' ' if version else ''}{version}"
         )
@@ -140,7 +153,7 @@ class OpaGate:
             )
         try:
             async with asyncio.timeout(self.timeout):
-                body = await self._ask(_question(action, state))
+                body = await self._ask(self._question(action, state))
             return _decision(_DOCUMENT.validate_python(_json(body)).result)
         except ValidationError as error:
             problem = f"the answer is not a decision: {_describe(error)}"
@@ -170,6 +183,15 @@ class OpaGate:
             if not shared.users:
                 del _SHARED[loop]
                 await shared.lifetime.aclose()
+
+    def _question(self, action: Action, state: PolicyState) -> bytes:
+        shown, known = _describe_call(action), _fields(state)
+        if state.principal is not None:  # undefined without one, as in inputs of before
+            known["principal"] = state.principal.to_json()
+        if self._with_provenance:
+            shown |= _describe_flow(action)
+            known["author"] = state.author
+        return canonical_json({"input": {"action": shown, "state": known}})
 
     async def _ask(self, question: bytes) -> bytes:
         client = self._client or await self._own()
@@ -262,7 +284,24 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _question(action: Action, state: PolicyState) -> bytes:
+def _describe_flow(action: Action) -> dict[str, object]:
+    """Return where the call comes from, where it goes, and where each argument is from."""
+    provenance = {
+        name: {
+            "kind": found.kind,
+            "trusted": found.trusted,
+            "sources": [str(source) for source in found.sources],
+        }
+        for name, found in action.provenance.items()
+    }
+    return {
+        "source": action.source,
+        "destinations": list(action.destinations),
+        "provenance": provenance,
+    }
+
+
+def _describe_call(action: Action) -> dict[str, object]:
     shown = {
         **_fields(action),
         "arguments": dict(action.filled),
@@ -273,7 +312,7 @@ def _question(action: Action, state: PolicyState) -> bytes:
         del shown["outbound"]  # as in inputs of before; undefined is false in Rego
     if action.tool == RESPOND:
         shown["tool"] = ANSWER
-    return canonical_json({"input": {"action": shown, "state": _fields(state)}})
+    return shown
 
 
 def _fields(value: Action | PolicyState) -> dict[str, object]:
@@ -307,8 +346,9 @@ def _decision(result: _Result) -> Decision:
             return Deny(reason.strip() or REFUSED)
         case _Modify(arguments=arguments, reason=reason):
             return Modify(arguments, reason.strip() or "policy wants other arguments")
-        case _Ask(question=question):
-            return Ask(question)
+        case _Ask(question=question, approvals=approvals):
+            rules = [ApprovalRule(**dict(one)) for one in approvals]
+            return Ask(question, tuple(rules))
 
 
 def _describe(error: ValidationError) -> str:

@@ -8,6 +8,7 @@ from .._internal import dataclasses
 from ..errors import ConfigError
 from ..events.followups import FOLLOW_UP
 from ..events.run import Status
+from ..principals import TENANT_TAG, USER_TAG
 from .base import RESUMABLE, RunInfo
 
 MAX_TAGS = 32
@@ -71,6 +72,8 @@ class RunFilter:
         tags: tags that the run must have.
         since: the run began then or later (wall clock, seconds).
         until: the run began before that.
+        principal: the id of the principal that started the run; its tag `user`.
+        tenant: the tenant of that principal; its tag `tenant`. Both are looked up in the store's index of tags.
         text: a part of the run's id, engine, agent, thread or tags; capitals do not matter in ASCII.
     """
 
@@ -84,9 +87,13 @@ class RunFilter:
     since: float | None = None
     until: float | None = None
     text: str = ""
+    tenant: str = ""
+    principal: str = ""
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for a value of another type."""
+        self._add_tag(TENANT_TAG, self.tenant)
+        self._add_tag(USER_TAG, self.principal)
         check_tags(self.tags)
         _check_statuses(self.status)
         for name in (*_NAMES, "text"):
@@ -98,6 +105,16 @@ class RunFilter:
             is_time = isinstance(value, (int, float)) and math.isfinite(value)
             if value is not None and not is_time:
                 raise ConfigError(f"{name}: must be seconds, got {value!r}")
+
+    def _add_tag(self, name: str, value: str) -> None:
+        """Select runs by the tag that a principal gives them."""
+        if not value:
+            return
+        if self.tags.get(name, value) != value:
+            raise ConfigError(
+                f"tags[{name!r}]: is {self.tags[name]!r}, and {value!r} was given too; leave one out"
+            )
+        object.__setattr__(self, "tags", {**self.tags, name: value})
 
     @property
     def statuses(self) -> tuple[str, ...]:

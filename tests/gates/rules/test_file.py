@@ -169,7 +169,7 @@ BAD_TOML = {
     "rules = [5]": "rule 1: a table with the fields name, then, tools",
     "[[rules]\n": "is not TOML: ",
     rule() + rule(): "rule 2 'mail': name: rule 1 has it too",
-    "rule = 5": "rule: no such field; did you mean rules?",
+    "rule = 5": "rule: no such field; did you mean rules or roles?",
     'otherwise = "maybe"\n' + rule(): 'otherwise: "deny", "ask" or "allow", got \'maybe\'',
     "[[rules]]\nname = 'a'": "rule 1 'a': then: required",
     "[[rules]]\nthen = 'deny'": "rule 1: name: required",
@@ -241,8 +241,8 @@ def test_a_bad_file_is_told_by_file_rule_and_field(
 
 
 BAD_YAML = {
-    "": "a table with the fields rules, otherwise is needed, got None",
-    "- a": "a table with the fields rules, otherwise is needed",
+    "": "a table with the fields rules, otherwise, tenants, roles is needed, got None",
+    "- a": "a table with the fields rules, otherwise, tenants, roles is needed",
     "rules: [": "is not YAML: ",
     "rules: [{name: a, then: deny, then: allow}]": "line 1: the key 'then' is given twice",
     "rules:\n- name: a\n  1: x": "rule 1 'a': 1: no such field",

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from ..._internal import dataclasses
 from ...journals.base import Command
 from ...messages import JsonObject, Message, hash_arguments
+from ...principals import ONE_APPROVAL, Quorum
 from .commands import (
     ABORT,
     ANSWER,
@@ -114,12 +115,19 @@ class CommandLog:
         return self._about.get((kind, key, question))
 
     def find_decision(
-        self, key: str, question: int | None, hashed: str, policy: str, holds: float
+        self,
+        key: str,
+        question: int | None,
+        hashed: str,
+        policy: str,
+        holds: float,
+        quorum: Quorum = ONE_APPROVAL,
     ) -> HumanDecision | None:
         """Return the last decision about the call that entry `question` asks about at a key.
 
         It must be about arguments with that hash, be they the call's own or those that the person
-        substituted; an approval holds for `holds` seconds, under that policy version alone.
+        substituted; an approval holds for `holds` seconds, under that policy version alone, and once
+        all those of the quorum are there.
         """
         command = self._about.get((key, question))
         if command is None:
@@ -135,13 +143,39 @@ class CommandLog:
         has_policy = command.body.get("policy_version") == policy
         if not has_policy or self.may_be_revoked(command.number):
             return None
+        approvals = self._approvals_like(command)
+        needed = quorum.count_enough([one.body.get("principal") for one in approvals])
+        if not needed:
+            return None
+        until = approvals[needed - 1].at + holds
         arguments = None if is_replaced else replacement
-        return HumanDecision(command, True, command.at + holds, arguments=arguments)
+        return HumanDecision(command, True, until, arguments=arguments)
 
-    def find_grant(self, tool: str, policy: str, now: float) -> HumanDecision | None:
+    def find_approvers(self, key: str, question: int | None) -> list[object]:
+        """Return who approved the call of a question since it was denied, as their commands say it."""
+        last = self._about.get((key, question))
+        if last is None or last.kind == DENY:
+            return []
+        return [one.body.get("principal") for one in self._approvals_like(last)]
+
+    def _approvals_like(self, last: Command) -> list[Command]:
+        """Return the approvals of the same call as the last one, the newest first, since a denial."""
+        alike: list[Command] = []
+        for command in reversed(self._decisions.values()):
+            if _subject(command) != _subject(last):
+                continue
+            if command.kind == DENY or self.may_be_revoked(command.number):
+                break
+            if _approved_call(command) == _approved_call(last):
+                alike.append(command)
+        return alike
+
+    def find_grant(
+        self, tool: str, policy: str, now: float, quorum: Quorum = ONE_APPROVAL
+    ) -> HumanDecision | None:
         """Return a person's approval of all calls of a tool, if it holds now under that policy.
 
-        A later denial of one of its calls revokes it.
+        A later denial of one of its calls revokes it. One person is enough for the quorum, or none counts.
         """
         for command in reversed(self._decisions.values()):
             if command.body["tool"] != tool:
@@ -149,6 +183,8 @@ class CommandLog:
             if command.kind == DENY or self.may_be_revoked(command.number):
                 return None
             until = _granted_until(command)
+            if not quorum.count_enough([command.body.get("principal")]):
+                continue
             if now < until and command.body.get("policy_version") == policy:
                 return HumanDecision(command, True, until)
         return None
@@ -184,6 +220,14 @@ class CommandLog:
 def _denial(command: Command) -> HumanDecision:
     reason = command.body.get("reason")
     return HumanDecision(command, False, 0.0, str(reason or REFUSED))
+
+
+def _approved_call(command: Command) -> tuple[object, ...]:
+    """Return what an approval lets run: which arguments, in place of which, under which policy."""
+    body = command.body
+    given = body.get("arguments")
+    replaced = hash_arguments(given) if isinstance(given, dict) else ""
+    return body.get("arguments_hash"), replaced, body.get("policy_version")
 
 
 def _granted_until(command: Command) -> float:

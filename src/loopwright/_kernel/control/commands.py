@@ -10,6 +10,7 @@ from ...clock import MAX_SECONDS
 from ...journals.base import Command
 from ...labels import LABELS
 from ...messages import JsonObject, hash_arguments
+from ...principals import read_principal
 from ...security.redaction import Redactor
 from ...security.spotlighting import CONTEXT_PREFIX, GUIDANCE_PREFIX
 
@@ -78,6 +79,10 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_principal(value: Any) -> bool:
+    return read_principal(value) is not None
+
+
 def _is_verdict(value: Any) -> bool:
     return value in ("done", "not_done", "unknown")
 
@@ -107,7 +112,7 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     ENDORSE: _TEXT,
     RESOLVE: {**_QUESTION, "verdict": _is_verdict},
 }
-_ALWAYS_OPTIONAL: Mapping[str, Check] = {"by": _is_text}
+_ALWAYS_OPTIONAL: Mapping[str, Check] = {"by": _is_text, "principal": _is_principal}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     STEER: {"message": _is_flag},
     ANSWER: {"label": _is_label, "untrusted": _is_flag},

@@ -12,6 +12,7 @@ from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
 from ...labels import Label, LabelledText, check_label
 from ...messages import Json, JsonObject, hash_arguments
+from ...principals import Sender, sign_body
 from ...security.redaction import Redactor
 from ...tools.answers import read_answer
 from ...tools.resolution import (
@@ -49,7 +50,7 @@ class Control(ABC):
     Each goes into the run's inbox and takes effect between two steps, in the process where the run is at work; a run
     that is resumed later receives it then. Secrets are taken out of texts. Raises `ConfigError` for a run that has
     ended, or a question that it does not ask, and `JournalError` if the run cannot receive it because its inbox was
-    lost. `by` says who sends it, for the journal.
+    lost. `by` says who sends it: a name for the journal, or a `Principal` that the application has authenticated.
     """
 
     @property
@@ -91,46 +92,50 @@ class Control(ABC):
     async def _entries(self) -> list[Entry]:
         return await asyncio.to_thread(self._journal.read, self.run_id)
 
-    async def pause(self, *, by: str = "") -> None:
+    async def pause(self, *, by: Sender = "") -> None:
         """Pause the run before its next step; its clock is paused too."""
-        await self._send(PAUSE, _sign({}, by))
+        await self._send(PAUSE, sign_body({}, by))
 
-    async def unpause(self, *, by: str = "") -> None:
+    async def unpause(self, *, by: Sender = "") -> None:
         """Continue the run after `pause`."""
-        await self._send(UNPAUSE, _sign({}, by))
+        await self._send(UNPAUSE, sign_body({}, by))
 
-    async def stop(self, *, by: str = "") -> None:
+    async def stop(self, *, by: Sender = "") -> None:
         """End the run as `aborted` once the step that is under way is done."""
-        await self._send(STOP, _sign({}, by))
+        await self._send(STOP, sign_body({}, by))
 
-    async def steer(self, text: str, *, by: str = "") -> None:
+    async def steer(self, text: str, *, by: Sender = "") -> None:
         """Give the model an instruction, with the next model call of every branch."""
-        await self._send(STEER, _sign({"text": self._text("steer", text)}, by))
+        await self._send(STEER, sign_body({"text": self._text("steer", text)}, by))
 
-    async def message(self, text: str, *, by: str = "") -> int:
+    async def message(self, text: str, *, by: Sender = "") -> int:
         """Give the model what a person says meanwhile, as `steer` does, and return the number of the command.
 
         If the run is a turn of a thread and ends before a model has answered that, it begins the next turn.
         """
         body: dict[str, Json] = {"text": self._text("message", text), "message": True}
-        return await self._send(STEER, _sign(body, by))
+        return await self._send(STEER, sign_body(body, by))
 
-    async def add_context(self, text: str, *, by: str = "") -> None:
+    async def add_context(self, text: str, *, by: Sender = "") -> None:
         """Give the model a fact that it does not know, with the next model call of every branch."""
         body: dict[str, Json] = {"text": self._text("add_context", text)}
-        await self._send(ADD_CONTEXT, _sign(body, by))
+        await self._send(ADD_CONTEXT, sign_body(body, by))
 
-    async def follow_up(self, text: str, *, by: str = "") -> None:
+    async def follow_up(self, text: str, *, by: Sender = "") -> None:
         """Continue once the engine has answered: its answer and this text are the next messages."""
-        await self._send(FOLLOW_UP, _sign({"text": self._text("follow_up", text)}, by))
+        await self._send(
+            FOLLOW_UP, sign_body({"text": self._text("follow_up", text)}, by)
+        )
 
-    async def override(self, tool: str, arguments: JsonObject, *, by: str = "") -> None:
+    async def override(
+        self, tool: str, arguments: JsonObject, *, by: Sender = ""
+    ) -> None:
         """Have a tool called before the next model call, gated like any call; the model reads its result."""
         given = self._arguments("override", arguments)
-        await self._send(OVERRIDE, _sign({"tool": tool, "arguments": given}, by))
+        await self._send(OVERRIDE, sign_body({"tool": tool, "arguments": given}, by))
 
     async def answer(
-        self, text: str, *, question: str | None = None, by: str = ""
+        self, text: str, *, question: str | None = None, by: Sender = ""
     ) -> None:
         """Answer what the run asks its user; `question` is the key of one of several.
 
@@ -156,7 +161,7 @@ class Control(ABC):
         }
         if isinstance(text, LabelledText):
             body |= {"label": text.label, "untrusted": text.untrusted}
-        await self._send(ANSWER, _sign(body, by))
+        await self._send(ANSWER, sign_body(body, by))
 
     async def approve(
         self,
@@ -164,7 +169,7 @@ class Control(ABC):
         *,
         arguments: JsonObject | None = None,
         seconds: float | None = None,
-        by: str | None = "",
+        by: Sender | None = "",
     ) -> None:
         """Approve a waiting call: it runs once, with exactly the arguments that it has.
 
@@ -172,14 +177,14 @@ class Control(ABC):
             question: the id of the question in `result.pending`. Its key works too, for any call at that key.
             arguments: others to run it with; they are validated and gated again.
             seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
-            by: who approves, for the journal.
+            by: who approves: a name for the journal, or a `Principal`, which an `ApprovalRule` needs.
         """
         if seconds is not None and not 0 < seconds <= MAX_SECONDS:
             raise ConfigError(
                 f"seconds: must be a number above 0, and at most {MAX_SECONDS:g}, got {seconds!r:.40}"
             )
         asked = await self._asked_approval(question)
-        body: dict[str, Json] = {**asked, "by": "" if by is None else by}
+        body = sign_body({**asked, "by": ""}, by)
         if arguments is not None:
             body["arguments"] = self._arguments("approve", arguments)
         if seconds is not None:
@@ -187,22 +192,18 @@ class Control(ABC):
         await self._send(APPROVE, body)
 
     async def deny(
-        self, question: str, reason: str = "", *, by: str | None = ""
+        self, question: str, reason: str = "", *, by: Sender | None = ""
     ) -> None:
         """Deny a waiting call, by the id or the key of its question; the model reads the reason.
 
         This also revokes an approval, as long as the call has not begun.
         """
         asked = await self._asked_approval(question, allowed=True)
-        body: dict[str, Json] = {
-            **asked,
-            "reason": self._redactor.redact_text(reason),
-            "by": "" if by is None else by,
-        }
-        await self._send(DENY, body)
+        redacted = self._redactor.redact_text(reason)
+        await self._send(DENY, sign_body({**asked, "reason": redacted, "by": ""}, by))
 
     async def declassify(
-        self, label: Label, reason: str, *, trusted: bool = False, by: str = ""
+        self, label: Label, reason: str, *, trusted: bool = False, by: Sender = ""
     ) -> None:
         """Lower the sensitivity of the run to `label` from here on, whatever it has read; it is recorded.
 
@@ -212,19 +213,19 @@ class Control(ABC):
         body: dict[str, Json] = {"label": label, "reason": self._text("reason", reason)}
         if trusted:
             body["trusted"] = True
-        await self._send(DECLASSIFY, _sign(body, by))
+        await self._send(DECLASSIFY, sign_body(body, by))
 
-    async def endorse(self, value: str, reason: str, *, by: str = "") -> None:
+    async def endorse(self, value: str, reason: str, *, by: Sender = "") -> None:
         """Declare that a value is to be trusted as a whole from here on, wherever it came from; it is recorded.
 
         A gate then sees it as typed by the caller: an address that a person has checked, say.
         """
         text = self._text("endorse", value)
         body: dict[str, Json] = {"text": text, "reason": self._text("reason", reason)}
-        await self._send(ENDORSE, _sign(body, by))
+        await self._send(ENDORSE, sign_body(body, by))
 
     async def resolve(
-        self, question: str, resolution: Resolution, *, by: str = ""
+        self, question: str, resolution: Resolution, *, by: Sender = ""
     ) -> None:
         """Answer a call whose outcome is unknown: `CallCompleted(result)`, `CallNotExecuted()` or `OutcomeUnknown()`."""
         if not isinstance(resolution, (CallCompleted, CallNotExecuted, OutcomeUnknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -236,7 +237,7 @@ class Control(ABC):
         body = build_resolve_body(
             self.run_id, await self._entries(), question, resolution
         )
-        await self._send(RESOLVE, _sign(body, by))
+        await self._send(RESOLVE, sign_body(body, by))
 
     async def questions(self) -> tuple[Question, ...]:
         """Return what the run wants decided."""
@@ -291,11 +292,6 @@ class Control(ABC):
         return given
 
 
-def _sign(body: Mapping[str, Json], by: str) -> dict[str, Json]:
-    """Return the body of a command with the name of who sends it, if there is one."""
-    return {**body, "by": by} if by else dict(body)
-
-
 def _about(entries: Sequence[Entry], about: str) -> list[Question]:
     return [known for known in open_questions(entries) if known.about == about]
 
@@ -330,19 +326,19 @@ class RunControl(Control):
     def _clock(self) -> Clock:
         return self._run_clock
 
-    async def abort(self, *, by: str = "") -> None:
+    async def abort(self, *, by: Sender = "") -> None:
         """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""
-        await self._send(ABORT, _sign({}, by))
+        await self._send(ABORT, sign_body({}, by))
 
-    async def retry(self, reason: str = "", *, by: str = "") -> None:
+    async def retry(self, reason: str = "", *, by: Sender = "") -> None:
         """Let a run that is parked, or that a provider's failure ended, continue: the next worker takes it.
 
         Raises `ConfigError` for any other run.
         """
         redacted = self._redactor.redact_text(reason)
-        await retry(self._journal, self._clock, self.run_id, redacted, by)
+        await retry(self._journal, self._clock, self.run_id, redacted, str(by))
 
-    async def close(self, reason: str, *, by: str = "") -> None:
+    async def close(self, reason: str, *, by: Sender = "") -> None:
         """End a run as `aborted` whose code is gone; nothing is undone, and a saga's error names the calls.
 
         `abort` ends a run whose code is there, and undoes its saga. Raises `RunBusy` for a run at work, and

@@ -19,12 +19,17 @@ from ...gates.base import (
     PolicyGate,
     Suspend,
 )
+from ...principals import Quorum
 from ...resilience.timeouts import run_with_timeout
 from ..control.command_log import REFUSED, HumanDecision
 from ..session.services import Services
 from ..session.session import Session
 
 NOT_IN_TIME = "it was not approved in time"
+NO_PRINCIPAL = (
+    "it needs the approval of {}, which a callback cannot show: "
+    "wait for decisions with Runtime(approver=Suspend())"
+)
 NO_APPROVER = (
     "it needs a person's approval and the runtime has no approver "
     "(allow it with Runtime(approver=...), or wait for a decision with Runtime(approver=Suspend()))"
@@ -92,8 +97,13 @@ async def _ask_one(
     ask: Ask,
     request: ApprovalRequest,
 ) -> Ruling:
+    run_rule = () if session.approvals is None else (session.approvals,)
+    quorum = Quorum((*ask.approvals, *run_rule), session.principal)
     if isinstance(approver, Suspend):
-        return _find_approval(session, approver, ask, request)
+        return _find_approval(session, approver, ask, request, quorum)
+    if quorum.rules:
+        wanted = " and ".join(map(str, quorum.rules))
+        return Ruling(Deny(NO_PRINCIPAL.format(wanted)))
     # An answer and undoing are not effects: they are decided after a signal ended the engine.
     if EffectKey.parse(request.key).is_effect:
         session.signals.check(begun=True)
@@ -101,12 +111,16 @@ async def _ask_one(
 
 
 def _find_approval(
-    session: Session, suspend: Suspend, ask: Ask, request: ApprovalRequest
+    session: Session,
+    suspend: Suspend,
+    ask: Ask,
+    request: ApprovalRequest,
+    quorum: Quorum,
 ) -> Ruling:
-    """Return what a person decided from outside, as far as it holds; else the question."""
+    """Return what people decided from outside, as far as it holds; else the question."""
     now = session.services.clock.wall()
     asked = _find_question(session, request)
-    approval = _find_human_decision(session, suspend, request, asked, now)
+    approval = _find_human_decision(session, suspend, request, quorum, now)
     if approval is not None:
         return Ruling(_to_decision(approval), approval)
     expires = 0.0 if suspend.expires is None else now + suspend.expires
@@ -115,12 +129,26 @@ def _find_approval(
     if 0 < expires <= now:
         return Ruling(Deny(NOT_IN_TIME))
     action = request.action
+    text = _word_question(session, ask, request, quorum)
     return Ruling(
         Question(
-            request.key, ask.question, action.tool, action.arguments, action.call_id, "approval",
+            request.key, text, action.tool, action.arguments, action.call_id, "approval",
             request.arguments_hash, request.policy_version, expires,
         )
     )  # fmt: skip
+
+
+def _word_question(
+    session: Session, ask: Ask, request: ApprovalRequest, quorum: Quorum
+) -> str:
+    """Return the question with whose approval it takes, and who has approved already."""
+    if not quorum.rules:
+        return ask.question
+    since = session.replay.approvals.approval_entries.get(request.key)
+    senders = session.command_log.find_approvers(request.key, since)
+    known = ", ".join(map(str, quorum.find_counting(senders)))
+    wanted = " and ".join(map(str, quorum.rules))
+    return f"{ask.question} (needs {wanted}; {known or 'no one yet'} approved it)"
 
 
 def _find_question(session: Session, request: ApprovalRequest) -> GateDecided | None:
@@ -135,20 +163,21 @@ def _find_human_decision(
     session: Session,
     suspend: Suspend,
     request: ApprovalRequest,
-    asked: GateDecided | None,
+    quorum: Quorum,
     now: float,
 ) -> HumanDecision | None:
     """Return the decision about this very question, else a grant for all calls of the tool."""
+    asked = _find_question(session, request)
     version, log = request.policy_version, session.command_log
     decision: HumanDecision | None = None
     if asked is not None:
         since = session.replay.approvals.approval_entries.get(request.key)
         decision = log.find_decision(
-            request.key, since, request.arguments_hash, version, suspend.holds
+            request.key, since, request.arguments_hash, version, suspend.holds, quorum
         )
     has_ended = decision is not None and decision.allowed and decision.until <= now
     if decision is None or has_ended:
-        return log.find_grant(request.action.tool, version, now)
+        return log.find_grant(request.action.tool, version, now, quorum)
     return decision
 
 

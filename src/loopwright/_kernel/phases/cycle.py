@@ -287,7 +287,7 @@ class Cycle:
         return PolicyState(
             session.run_id, key, self.engine_name, self.scope.iteration, budget.llm_calls, budget.tool_calls,
             sensitivity.label, sensitivity.untrusted, session.services.clock.wall(),
-            author, session.provenance.facts,
+            author, session.provenance.facts, session.principal,
         )  # fmt: skip
 
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:

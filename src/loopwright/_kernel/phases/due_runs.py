@@ -48,7 +48,7 @@ def _build_run(
         FOLLOW_UP, options, (), messages, to_jsonable_python(services.limits), version=__version__, created=now,
         boundary=delimiter_of(run_id, now), label=session.sensitivity.label, app_version=services.app_version,
         tags=dict(session.tags), thread=session.thread, journal_id=session.journal_id, revision=REVISION,
-        untrusted=session.sensitivity.untrusted, follows=follows,
+        untrusted=session.sensitivity.untrusted, follows=follows, principal=session.principal, approvals=session.approvals,
     )  # fmt: skip
     header = RunHeader(
         run_id, FOLLOW_UP, to_json(options).decode(), __version__, str(session.owner), now,

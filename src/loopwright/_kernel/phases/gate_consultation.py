@@ -68,7 +68,7 @@ def describe_action(
         )
     return Action(
         call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults,
-        outbound, destinations, source, tracer,
+        outbound, destinations, source, tracer, session.principal,
     )  # fmt: skip
 
 

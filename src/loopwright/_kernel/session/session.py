@@ -14,11 +14,12 @@ from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
 from ...events.run import REVISION, Question
 from ...gates.base import Permit
 from ...hooks.held_deltas import HeldDeltas
-from ...journals.base import Claim
+from ...journals.base import Claim, RunHeader
 from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...journals.recorded_messages import delimiter_of
 from ...limits import Budget
 from ...messages import Conversation, Observation
+from ...principals import ApprovalRule, Principal
 from ...providers.base import OutputSchema, Sampling
 from ...tools.base import Tool
 from ..durability.history import turn_of
@@ -57,6 +58,10 @@ class Session:
     """What the run was started with, for the calls of its own model."""
     tags: Mapping[str, str] = MappingProxyType({})
     thread = ""
+    principal: Principal | None = None
+    """Who started the run, if the application said so."""
+    approvals: ApprovalRule | None = None
+    """Whose approvals its calls need, beside what gates want."""
     streams = False
     """Whether models are asked to stream, also without a watcher."""
     turn = 1
@@ -92,6 +97,7 @@ class Session:
             self.revision, self.after = started.revision, started.after
             self.sampling = Sampling.from_options(started.sampling)
             self.name(started.tags, started.thread)
+            self.principal, self.approvals = started.principal, started.approvals
         spent = replay.totals
         self.budget = Budget(
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage
@@ -137,6 +143,21 @@ class Session:
     def name(self, tags: Mapping[str, str], thread: str) -> None:
         """Give the run its names: its tags and its thread."""
         self.tags, self.thread = tags, thread
+
+    def set_up(
+        self,
+        header: RunHeader,
+        principal: Principal | None,
+        approvals: ApprovalRule | None,
+        sampling: Sampling,
+        *,
+        saga: bool,
+    ) -> None:
+        """Give a new run what its first entry will say of it."""
+        self.name(header.tags, header.thread)
+        self.principal, self.approvals = principal, approvals
+        self.saga, self.sampling = saga, sampling
+        self.delimiter = delimiter_of(header.run_id, header.created)
 
     def begin(self, given: Conversation) -> None:
         """Know the conversation that the run began with."""

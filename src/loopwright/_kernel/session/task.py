@@ -7,6 +7,7 @@ from ...errors import ConfigError, PhaseError
 from ...journals.listing import check_tags
 from ...labels import highest
 from ...messages import Conversation, Message, check_call_results
+from ...principals import ApprovalRule, Principal, tag_principal
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_conversation
 from ..durability.history import replace_last
@@ -53,7 +54,22 @@ def _replace_system(task: Conversation, text: str) -> Conversation:
     )
 
 
-def redact_tags(services: Services, tags: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the tags of a run without secrets."""
+def redact_tags(
+    services: Services, tags: Mapping[str, str] | None, principal: Principal | None
+) -> dict[str, str]:
+    """Return the tags of a run without secrets, with those of its principal."""
     redact = services.redactor.redact_text
-    return {name: redact(value) for name, value in check_tags(tags).items()}
+    given = tag_principal(check_tags(tags), principal)
+    return {name: redact(value) for name, value in given.items()}
+
+
+def check_principal(principal: object, approvals: object) -> None:
+    """Raise `ConfigError` for what is not a principal, such as a name, or not a rule of approvals."""
+    if principal is not None and not isinstance(principal, Principal):
+        raise ConfigError(
+            f"principal: must be Principal(id, tenant, roles), got {principal!r:.80}"
+        )
+    if approvals is not None and not isinstance(approvals, ApprovalRule):
+        raise ConfigError(
+            f'approvals: must be ApprovalRule(role="manager"), got {approvals!r:.80}'
+        )

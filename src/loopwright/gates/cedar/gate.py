@@ -18,6 +18,7 @@ from ..._internal.log import logger
 from ...errors import ConfigError
 from ..base import Action, Allow, Ask, Decision, Deny, InstantGate, PolicyState
 from .request import Described, Vocabulary
+from .roster import Roster
 from .values import UnencodableValue
 
 SUFFIX = ".cedar"
@@ -43,6 +44,8 @@ class CedarGate(InstantGate):
             from the tools' JSON schemas. A call with arguments that have no counterpart in Cedar is
             denied.
         answers: whether the answer of a run needs a permit too, for `Action::"respond"`.
+        tenants: all tenants that policies may name, as `context.tenant == Tenant::"acme"`.
+        roles: all roles, as `context.roles.contains(Role::"admin")`; with either there is `context.user`, too.
 
     Raises:
         ConfigError: a text is not Cedar, or does not match the schema; names text and problem.
@@ -58,9 +61,11 @@ class CedarGate(InstantGate):
         *,
         tools: Iterable[Described] = (),
         answers: bool = False,
+        tenants: Iterable[str] = (),
+        roles: Iterable[str] = (),
     ) -> None:
         self.answers = answers
-        self._vocabulary = Vocabulary.of(tools)
+        self._vocabulary = Vocabulary.of(tools, Roster.of(tenants, roles))
         self._read: Callable[[], Mapping[str, str]] | None = None
         self._take(policies)
 
@@ -70,13 +75,17 @@ class CedarGate(InstantGate):
         *paths: str | os.PathLike[str],
         tools: Iterable[Described] = (),
         answers: bool = False,
+        tenants: Iterable[str] = (),
+        roles: Iterable[str] = (),
     ) -> "CedarGate":
         """Return a gate of the policies in files, and in the files `*.cedar` of directories.
 
         All policies together decide. Raises `ConfigError` also for a file that cannot be read: none
         is skipped.
         """
-        gate = cls(_texts(paths), tools=tools, answers=answers)
+        gate = cls(
+            _texts(paths), tools=tools, answers=answers, tenants=tenants, roles=roles
+        )
         gate._read = lambda: _texts(paths)
         return gate
 

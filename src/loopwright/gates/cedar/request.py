@@ -11,6 +11,7 @@ from ...labels import LABELS
 from ...messages import Json, JsonObject
 from ..base import RESPOND, Action, PolicyState
 from ..provenance import TRUSTED
+from .roster import NO_ROSTER, Roster
 from .values import (
     Cedar,
     CedarType,
@@ -85,9 +86,10 @@ class Vocabulary:
     """The actions that policies can name, with the type of their arguments where it is known."""
 
     typed: Mapping[str, Record]
+    roster: Roster = NO_ROSTER
 
     @classmethod
-    def of(cls, tools: Iterable[Described]) -> "Vocabulary":
+    def of(cls, tools: Iterable[Described], roster: Roster = NO_ROSTER) -> "Vocabulary":
         """Return the actions of the gate itself, and one for each tool.
 
         Raises `ConfigError` for a value that is not a tool, a name that is taken, and a default that
@@ -101,16 +103,20 @@ class Vocabulary:
                 )
             _check_name(tool.name, typed.keys())
             typed[tool.name] = _record_of(tool)
-        return cls(typed)
+        return cls(typed, roster)
 
     def schema(self) -> str:
         """Return the Cedar schema, in its JSON format."""
-        actions: dict[str, Json] = {CALL: _action({}, [])}
+        known = self.roster.attributes
+        actions: dict[str, Json] = {CALL: _action(known, [])}
         for name in (UNDO, DELEGATE, ANSWER):
-            actions[name] = _action(self._arguments(name), [])
+            actions[name] = _action({**known, **self._arguments(name)}, [])
         for name in self.typed.keys() - set(OWN):
-            actions[name] = _action(self._arguments(name), [{"id": CALL}])
-        entities: dict[str, Json] = {"Agent": {}, "Tool": {}}
+            arguments = {**known, **self._arguments(name)}
+            actions[name] = _action(arguments, [{"id": CALL}])
+        entities: dict[str, Json] = {
+            "Agent": {}, "Tool": {}, **self.roster.entity_types,
+        }  # fmt: skip
         return json.dumps(
             {"": {"entityTypes": entities, "actions": actions}}, sort_keys=True
         )
@@ -123,6 +129,7 @@ class Vocabulary:
         name, tool = self._resolve(action.tool)
         several: set[str] = set()
         context = _facts(tool, action, state)
+        context |= self.roster.describe(action.principal)
         if name in self.typed:
             context["arguments"] = self.typed[name].encode(
                 dict(action.arguments), "", several

@@ -12,8 +12,10 @@ from ..._internal.options import Options
 from ...errors import ConfigError
 from ...messages import Json
 from ...parsing.yaml_text import read_yaml
+from ...principals import ApprovalRule
 from ..time_window import Hours
 from .conditions import Condition
+from .roster import Roster
 from .rule import Rule, check_names
 
 Otherwise: TypeAlias = Literal["deny", "ask", "allow"]
@@ -24,8 +26,8 @@ TABLES_OF_RULE: dict[str, type[Options]] = {"when": Condition, "hours": Hours}
 """The fields of a rule that are lists of tables."""
 
 
-def read_rule_file(path: Path) -> tuple[tuple[Rule, ...], Otherwise]:
-    """Return the rules in a file, and its decision about all other calls. Raises `ConfigError`."""
+def read_rule_file(path: Path) -> tuple[tuple[Rule, ...], Otherwise, Roster]:
+    """Return the rules in a file, its decision about all other calls, and whom it knows. Raises `ConfigError`."""
     try:
         return _build_rules(_parse(path.suffix, _read_text(path)))
     except ConfigError as error:
@@ -61,8 +63,8 @@ def _parse(suffix: str, text: str) -> Json:
     )
 
 
-def _build_rules(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
-    fields = _check_fields(document, ("rules", "otherwise"))
+def _build_rules(document: Json) -> tuple[tuple[Rule, ...], Otherwise, Roster]:
+    fields = _check_fields(document, ("rules", "otherwise", "tenants", "roles"))
     otherwise, tables = fields.get("otherwise", "deny"), fields.get("rules")
     if otherwise not in get_args(Otherwise):
         raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
@@ -72,7 +74,9 @@ def _build_rules(document: Json) -> tuple[tuple[Rule, ...], Otherwise]:
         )
     rules = tuple(_build_rule(number, table) for number, table in enumerate(tables, 1))
     check_names(rules)
-    return rules, cast(Otherwise, otherwise)
+    roster = Roster.of(fields.get("tenants", ()), fields.get("roles", ()))
+    roster.check(rules)
+    return rules, cast(Otherwise, otherwise), roster
 
 
 def _build_rule(number: int, table: Json) -> Rule:
@@ -80,6 +84,8 @@ def _build_rule(number: int, table: Json) -> Rule:
         fields: dict[str, Any] = _check_fields(table, _list_fields(Rule))
         for field, kind in TABLES_OF_RULE.items():
             fields.update(_build_tables(field, fields.get(field), kind))
+        if isinstance(fields.get("approvals"), dict):
+            fields["approvals"] = _build_approvals(fields["approvals"])
         return _build(Rule, fields)
     except ConfigError as error:
         raise ConfigError(f"rule {number}{_quote_name(table)}: {error}") from None
@@ -100,6 +106,14 @@ def _build_tables(field: str, tables: Any, kind: type[Options]) -> dict[str, Any
             _build_table(f"{field}.{number}", table, kind) for number, table in numbered
         ]
     }
+
+
+def _build_approvals(table: Json) -> ApprovalRule:
+    try:
+        given: dict[str, Any] = _check_fields(table, _list_fields(ApprovalRule))
+        return ApprovalRule(**given)
+    except ConfigError as error:
+        raise ConfigError(f"approvals: {error}") from None
 
 
 def _build_table(place: str, table: Json, kind: type[Options]) -> Options:

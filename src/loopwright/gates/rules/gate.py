@@ -26,6 +26,7 @@ from ..base import (
 from ..rate_limit import RateCounter
 from .conditions import Truth
 from .file import Otherwise, read_rule_file
+from .roster import Roster
 from .rule import ANSWER, LATER_FIELDS, CompiledRule, Rule, check_names
 
 NOT_ALLOWED = "no rule allows it"
@@ -42,6 +43,8 @@ class RuleGate(InstantGate):
         rules: the rules, each with a name of its own.
         otherwise: the decision about a call to which no rule applies.
         clock: the clock for the limits of rules.
+        tenants: all tenants that there are, if rules name some: another one is an error.
+        roles: all roles that there are, likewise.
 
     Raises `ConfigError`. Threads and event loops may share a gate. Its `version` is a hash of the
     rules.
@@ -53,10 +56,14 @@ class RuleGate(InstantGate):
         *,
         otherwise: Otherwise = "deny",
         clock: Clock | None = None,
+        tenants: Iterable[str] = (),
+        roles: Iterable[str] = (),
     ) -> None:
         self._clock = clock or SystemClock()
         self._path: Path | None = None
-        self._use(tuple(rules), otherwise, {})
+        rules = tuple(rules)
+        Roster.of(tenants, roles).check(rules)
+        self._use(rules, otherwise, {})
 
     @classmethod
     def from_file(cls, path: str | Path, *, clock: Clock | None = None) -> "RuleGate":
@@ -64,8 +71,11 @@ class RuleGate(InstantGate):
 
         Raises `ConfigError` naming file, rule and field.
         """
-        rules, otherwise = read_rule_file(Path(path))
-        gate = cls(rules, otherwise=otherwise, clock=clock)
+        rules, otherwise, roster = read_rule_file(Path(path))
+        gate = cls(
+            rules, otherwise=otherwise, clock=clock,
+            tenants=roster.tenants, roles=roster.roles,
+        )  # fmt: skip
         gate._path = Path(path)
         return gate
 
@@ -91,7 +101,7 @@ class RuleGate(InstantGate):
             )
         counters = {compiled.rule.name: counter for compiled, counter in self._rules[0]}
         try:
-            rules, otherwise = read_rule_file(self._path)
+            rules, otherwise, _ = read_rule_file(self._path)
             self._use(rules, otherwise, counters)
         except ConfigError as error:
             logger().warning(
@@ -151,7 +161,8 @@ class RuleGate(InstantGate):
     ) -> Decision:
         rule = compiled.rule
         if rule.then == "ask":
-            return Ask(rule.question or _default_question(rule, action))
+            question = rule.question or _default_question(rule, action)
+            return Ask(question, (rule.approvals,) if rule.approvals else ())
         if rule.then == "deny":
             return _refuse(rule, rule.reason)
         if rule.then == "modify":

@@ -9,6 +9,7 @@ from ..._internal.options import Options
 from ...errors import ConfigError
 from ...labels import Label, is_at_least
 from ...messages import Effect, Json, JsonObject, canonical_json
+from ...principals import ApprovalRule, Principal
 from ..base import RESPOND, Action, PolicyState
 from ..json_pointer import Pointer, parse_pointer, replace_values
 from ..matching import compile_globs
@@ -28,7 +29,10 @@ ANSWER = "respond"
 Kinds: TypeAlias = Annotated[tuple[Provenance, ...], Field(min_length=1)]
 ALL, DESTINATIONS = "*", "destinations"
 """What stands for all arguments of a call, and for those that decide where it goes."""
-LATER_FIELDS = ("outbound", "tool_sources", "authors", "planned", "provenance")
+LATER_FIELDS = (
+    "outbound", "tool_sources", "authors", "planned", "provenance",
+    "tenants", "roles", "principals", "approvals",
+)  # fmt: skip
 """Fields that the version of rules without them leaves out, so that it is as it was."""
 
 KINDS_WITH_FIELD: Mapping[str, tuple[Then, ...]] = {
@@ -36,6 +40,7 @@ KINDS_WITH_FIELD: Mapping[str, tuple[Then, ...]] = {
     "question": ("ask",),
     "set": ("modify",),
     "at_most": ("allow", "modify"),
+    "approvals": ("ask",),
 }
 """Fields that only rules of some kinds have."""
 
@@ -64,8 +69,12 @@ class Rule(Options):
         provenance: where arguments come from, by their names: each is one of these kinds ("caller",
             "lookup", "address", "text", "derived"). "destinations" stands for all that decide where
             the call goes; ``*`` for all, of which there must be one that says something.
+        tenants: tenants, one of which is that of the principal that started the run.
+        roles: roles, one of which that principal has.
+        principals: globs of the id of that principal. A rule with one of these three covers no run without a principal.
         reason: why it refuses or changes a call.
         question: the question for the person who approves.
+        approvals: whose approvals that takes: a role, how many people, whether who started the run counts.
         set: values by JSON pointer, "/options/force": the values that "modify" sets.
         at_most: the number of calls that it allows in any `every` seconds; more are refused.
         every: seconds.
@@ -90,8 +99,12 @@ class Rule(Options):
     authors: Annotated[tuple[Author, ...], Field(min_length=1)] | None = None
     planned: StrictBool | None = None
     provenance: Annotated[dict[str, Kinds], Field(min_length=1)] | None = None
+    tenants: Texts | None = None
+    roles: Texts | None = None
+    principals: Texts | None = None
     reason: str = ""
     question: str = ""
+    approvals: ApprovalRule | None = None
     set: Annotated[dict[str, JsonValue], Field(min_length=1)] | None = None
     at_most: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
     every: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = None
@@ -202,6 +215,8 @@ def _compile_filters(rule: Rule) -> Iterable[Filter]:
     if rule.hours is not None:
         yield _compile_hours(rule.hours)
     yield from _compile_flow_filters(rule)
+    if (rule.tenants, rule.roles, rule.principals) != (None, None, None):
+        yield _compile_principals(rule)
 
 
 def _compile_flow_filters(rule: Rule) -> Iterable[Filter]:
@@ -218,6 +233,21 @@ def _compile_flow_filters(rule: Rule) -> Iterable[Filter]:
         yield lambda action, state: state.is_planned(action.tool) is rule.planned
     for name, kinds in (rule.provenance or {}).items():
         yield _compile_provenance(name, kinds)
+
+
+def _compile_principals(rule: Rule) -> Filter:
+    """Return the test of who started the run; without a principal it fails."""
+    tenants, roles = rule.tenants, rule.roles
+    is_named = compile_globs(rule.principals or ("*",))
+
+    def covers(principal: Principal) -> bool:
+        if tenants is not None and principal.tenant not in tenants:
+            return False
+        if roles is not None and not {*roles} & {*principal.roles}:
+            return False
+        return is_named(principal.id)
+
+    return lambda action, _: action.principal is not None and covers(action.principal)
 
 
 def _compile_provenance(name: str, kinds: Sequence[Provenance]) -> Filter:

@@ -36,6 +36,7 @@ from ._kernel.phases.handoff_rules import check_targets
 from ._kernel.phases.output_type import OutputType
 from ._kernel.phases.recorded_result import read_result
 from ._kernel.session.claim import ALONE, claim_run
+from ._kernel.session.engine_options import record_options
 from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session
@@ -55,7 +56,7 @@ from .journals.owner import new_owner
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json
 from .principals import ApprovalRule, Principal
-from .prompts import PromptSet, find_changes, own_prompts
+from .prompts import PromptSet, own_prompts
 from .providers.base import Delta, Sampling
 from .providers.provider_tools import check_provider_tools
 from .providers.settings import check_recordable
@@ -71,10 +72,6 @@ TASK: dict[str, Json] = {
 
 ProviderName: TypeAlias = Annotated[str | None, "the name of a provider"]
 """The type of an option that names one of `Runtime(providers=...)`; an unknown name is a `ConfigError`."""
-
-
-OPEN: Mapping[str, object] = {"sampling": Sampling(), "hooks": ()}
-"""The options of every engine, which are recorded where they are set."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -391,31 +388,7 @@ class LoopEngine(Options):
 
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
         """The options as JSON, nested engines too, and the names of those that are code or live objects."""
-        options: dict[str, Json] = {}
-        opaque: list[str] = []
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-            value = getattr(self, field.name)
-            is_unset = field.name in OPEN and value == OPEN[field.name]
-            if field.name == "runtime" or is_unset:
-                continue
-            if isinstance(value, LoopEngine):
-                inner, hidden = value.recorded_options()
-                options[field.name] = {"engine": value.name, "options": inner}
-                opaque += [f"{field.name}.{name}" for name in hidden]
-                if value.runtime is not self.runtime:
-                    opaque.append(f"{field.name}.runtime")
-                continue
-            given = value.options if isinstance(value, Sampling) else value
-            try:
-                plain: Json = to_jsonable_python(find_changes(field, given))
-                option: Json = {field.name: plain}
-                # What cannot be recorded cannot be rebuilt.
-                if self.runtime.redactor.redact_value(option) is not option:
-                    raise PydanticSerializationError("a secret")
-                options[field.name] = plain
-            except PydanticSerializationError:
-                opaque.append(field.name)
-        return options, tuple(opaque)
+        return record_options(self)
 
     def _begin(
         self,

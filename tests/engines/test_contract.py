@@ -37,6 +37,12 @@ from loopwright import (
     available_engines,
     tool,
 )
+from loopwright.engines import (
+    AdaptiveBreak,
+    ChainEngine,
+    DirectorCriticEngine,
+    MapReduceEngine,
+)
 from loopwright.providers import Capabilities, TextTools
 from loopwright.testing import EngineContract, ScriptedProvider, call
 from loopwright.testing.contracts.fixtures import Bench, Factory
@@ -93,13 +99,18 @@ class Composed(LoopEngine):
         return await run.ask(run.conversation.user(f"Sum up: {found[2]}"))
 
 
+NEEDED: dict[str, dict[str, Any]] = {  # options that an engine cannot do without
+    "chain": {"steps": ("Look into it: {input}", "Say it in a word: {input}")},
+}
+
+
 class OfABuiltIn(EngineContract):
     """The contract of an engine by its name."""
 
     name = ""
 
     def engine(self, runtime: Runtime) -> LoopEngine:
-        return runtime.engine(self.name)
+        return runtime.engine(self.name, **NEEDED.get(self.name, {}))
 
 
 for _name in available_engines():
@@ -184,6 +195,25 @@ OTHERWISE: dict[
         max_replans=2,
         max_step_iterations=2,
         max_concurrency=1,
+    ),
+    "chain, of engines": lambda runtime: ChainEngine(
+        runtime,
+        steps=(ReActEngine(runtime), "Sum up: {input}", ReActEngine(runtime)),
+    ),
+    "director-critic, of a rubric": lambda runtime: DirectorCriticEngine(
+        runtime,
+        director=ReActEngine(runtime, max_iterations=2),
+        mode="rubric",
+        rubric={"truth": 0.6, "form": 0.4},
+        convergence=AdaptiveBreak(2, 4, 0.1),
+    ),
+    "map-reduce, of engines": lambda runtime: MapReduceEngine(
+        runtime,
+        items=("sky", "sea", "cup"),
+        map=ReActEngine(runtime, max_iterations=2),
+        reduce=ReActEngine(runtime, max_iterations=2),
+        reduce_width=2,
+        max_concurrency=2,
     ),
     "critic, of another's draft": lambda runtime: CriticEngine(
         runtime, drafter=ReActEngine(runtime, max_iterations=2), max_critique_rounds=3

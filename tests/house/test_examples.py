@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic_core import PydanticUndefined
 
-import loopwright
 from forked_processes import run
-from loopwright import LoopEngine, available_engines
+from loopwright import LoopEngine, available_engines, engines
 from loopwright.prompts import PromptSet
 
 ROOT = Path(__file__).parents[2]
@@ -330,13 +330,16 @@ CHAPTERS = {
     "Chain-of-Thought": "ChainOfThoughtEngine",
     "CRITIC": "CriticEngine",
     "Tree-of-Thoughts": "TreeOfThoughtsEngine",
+    "Director-Critic": "DirectorCriticEngine",
+    "Chain": "ChainEngine",
+    "Map-Reduce": "MapReduceEngine",
 }
 chapters = pytest.mark.parametrize("chapter", CHAPTERS)
 
 
 def engine_of(chapter: str) -> type[LoopEngine]:
     """The engine that a chapter is about."""
-    engine: type[LoopEngine] = getattr(loopwright, CHAPTERS[chapter])
+    engine: type[LoopEngine] = getattr(engines, CHAPTERS[chapter])
     return engine
 
 
@@ -390,6 +393,8 @@ def test_the_options_of_a_chapter_exist_with_these_defaults(chapter: str) -> Non
 def shown(default: object) -> str:
     """A default as the page writes it; an option with bounds holds it inside pydantic's field."""
     value = getattr(default, "default", default)
+    if value is PydanticUndefined:
+        return "required"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

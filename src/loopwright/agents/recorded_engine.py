@@ -23,7 +23,10 @@ def build_recorded(
 
 
 def _restore_option(build: BuildEngine, value: Any) -> Any:
-    """Return a recorded option; rebuild a nested engine."""
+    """Return a recorded option; rebuild nested engines."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)  # type: ignore[redundant-cast] # for basedpyright
+        return [_restore_option(build, item) for item in items]
     if not isinstance(value, dict):
         return value
     nested = cast("dict[str, Any]", value)

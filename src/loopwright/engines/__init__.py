@@ -5,13 +5,20 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .assignee import Assignee as Assignee
+    from .chain import ChainEngine as ChainEngine
     from .chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
+    from .convergence import AdaptiveBreak as AdaptiveBreak
+    from .convergence import FixedRounds as FixedRounds
+    from .convergence import ScoreThreshold as ScoreThreshold
     from .critic import CriticEngine as CriticEngine
+    from .director_critic import DirectorCriticEngine as DirectorCriticEngine
     from .evaluators import Evaluator as Evaluator
     from .evaluators import ExactMatch as ExactMatch
     from .evaluators import Heuristics as Heuristics
     from .evaluators import ModelJudge as ModelJudge
     from .evaluators import SelfTests as SelfTests
+    from .map_reduce import MapReduceEngine as MapReduceEngine
     from .plan_execute import PlanExecuteEngine as PlanExecuteEngine
     from .pre_hydration import Hydrated as Hydrated
     from .pre_hydration import PreHydration as PreHydration
@@ -22,6 +29,8 @@ if TYPE_CHECKING:
     from .reflections import MemoryReflections as MemoryReflections
     from .reflections import ReflectionStore as ReflectionStore
     from .reflexion import ReflexionEngine as ReflexionEngine
+    from .reviews import DraftReview as DraftReview
+    from .reviews import LlmCritic as LlmCritic
     from .self_ask import SelfAskEngine as SelfAskEngine
     from .thought_decomposition import TextThoughts as TextThoughts
     from .thought_decomposition import ThoughtProblem as ThoughtProblem
@@ -37,8 +46,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             ".trajectory": ("Trajectory", "Evaluation"),
+            ".assignee": ("Assignee",),
+            ".chain": ("ChainEngine",),
             ".chain_of_thought": ("ChainOfThoughtEngine",),
+            ".convergence": ("AdaptiveBreak", "FixedRounds", "ScoreThreshold"),
             ".critic": ("CriticEngine",),
+            ".director_critic": ("DirectorCriticEngine",),
             ".evaluators": (
                 "Evaluator",
                 "ExactMatch",
@@ -46,12 +59,14 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ModelJudge",
                 "SelfTests",
             ),
+            ".map_reduce": ("MapReduceEngine",),
             ".plan_execute": ("PlanExecuteEngine",),
             ".pre_hydration": ("Hydrated", "PreHydration"),
             ".react": ("ReActEngine",),
             ".recommend": ("Recommendation", "recommend_engine"),
             ".reflections": ("FileReflections", "MemoryReflections", "ReflectionStore"),
             ".reflexion": ("ReflexionEngine",),
+            ".reviews": ("DraftReview", "LlmCritic"),
             ".self_ask": ("SelfAskEngine",),
             ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),

@@ -94,6 +94,22 @@ SIGNALS = (
         needs="search",
     ),
     Signal(
+        "director-critic", 6, "it is a text that gets better by review and revision",
+        r"\b(polish|redraft|revise)\b[^.\n]{0,40}\b(essay|letter|article|speech|draft|poem|text)\b"
+        r"|\bseveral drafts\b|\b(reviewed|critici[sz]ed) and (revised|improved)\b",
+    ),
+    Signal(
+        "chain", 6, "it is a fixed order of steps, each on the result of the one before",
+        r"\b(translate|summari[sz]e|outline|shorten)\b[^.\n]{1,60}\bthen (translate|summari[sz]e|shorten|rewrite)\b",
+        needs="no tools",
+    ),
+    Signal(
+        "map-reduce", 8, "it asks the same of many texts, which can be done at once and put together",
+        r"\b(summari[sz]e|classify|translate|rate|tag|review|extract \w+ from)\b[^.\n]{0,20}\b(each|every|all)( one)?( of)?"
+        r"( the| these| those)?( following)? (documents|files|reviews|e?mails|articles|chapters|tickets|transcripts|papers"
+        r"|document|file|email|article|chapter|ticket|transcript|paper)\b",
+    ),
+    Signal(
         "chain-of-thought", 5, "it can be worked out from what it says, step by step",
         r"\bhow (many|much|old|long|far|fast|likely|tall)\b|\bprobability\b|\bpercent|\d\s*%|\bif\b[^.?]{1,80}\bthen\b"
         r"|\bwhat is \d|\ball \w+ are\b",

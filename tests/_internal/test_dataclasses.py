@@ -172,6 +172,21 @@ def test_a_standard_dataclass_may_derive_from_one_and_the_other_way_round() -> N
         Plain(4).n = 5  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_a_copy_with_other_values_is_checked_where_its_class_checks_itself() -> None:
+    checked, _ = pair_of(Checked, frozen=True)
+    stored = Stored(1, (2,))
+    vars(stored)["computed"] = "once"  # as a cached property does
+
+    copy = own.replace(stored, n=4)
+
+    assert (copy, vars(copy)) == (Stored(4, (2,)), {"n": 4, "rest": (2,)})
+    assert own.replace(standard.make_dataclass("Theirs", ["n"])(1), n=2).n == 2
+    with pytest.raises(ValueError, match="n: negative"):
+        own.replace(checked(1), n=-1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'm'"):
+        own.replace(stored, m=1)
+
+
 @own.dataclass(frozen=True)
 class Stored:
     """A class that pickle finds by name."""

@@ -2,8 +2,8 @@
 
 A turn is what happens between two requests to the model: the reply is recorded, the call is judged and made, and the
 next request is recorded. Counted are the files of the package, the functions, the calls, and how often one call is
-followed by one in another file. A coroutine that is resumed counts as called again; what generates code (dataclasses)
-or runs in the threads of tools and journal does not count. `-v` prints each call.
+followed by one in another file. A coroutine that is resumed counts as called again; methods of dataclasses, and what
+runs in the threads of tools and journal do not count. `-v` prints each call.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import loopwright
 from loopwright import Completion, ReActEngine, Request, Runtime, tool
+from loopwright._internal import dataclasses
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
 
@@ -58,7 +59,8 @@ class Trace:
 
     def _observe(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(self._prefix):
+        is_ours = code.co_filename.startswith(self._prefix)
+        if event == "call" and is_ours and code.co_filename != dataclasses.__file__:
             file = code.co_filename.removeprefix(self._prefix)
             self.calls.append(Call(file, code.co_qualname))
 

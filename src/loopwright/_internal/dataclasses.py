@@ -2,7 +2,7 @@
 
 import dataclasses as standard
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY as KW_ONLY
 from dataclasses import MISSING as MISSING
 from dataclasses import Field as Field
@@ -11,12 +11,16 @@ from dataclasses import astuple as astuple
 from dataclasses import field as field
 from dataclasses import fields as fields
 from dataclasses import is_dataclass as is_dataclass
-from dataclasses import replace as replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 # What `_DeferredInit` and the functions below can make; with any other option the standard decorator does the work.
 OWN_OPTIONS = frozenset({"frozen", "eq", "kw_only"})
+
+COPIED = "__copied_fields__"
+"""The attribute of a class with the names of the fields that `replace` copies."""
+
+T = TypeVar("T")
 
 
 class _Factory:
@@ -157,6 +161,30 @@ def _freeze(owner: type[Any], own: tuple[Field[Any], ...]) -> None:
     owner.__delattr__ = __delattr__  # type: ignore[assignment]
 
 
+def replace(one: T, /, **changes: Any) -> T:
+    """Return a copy of a dataclass with other values of these fields."""
+    kind: Any = type(one)
+    members: Mapping[str, Any] = vars(kind)
+    names: frozenset[str] | None = members.get(COPIED)
+    if names is None or not names >= changes.keys():
+        copied: T = standard.replace(one, **changes)  # type: ignore[type-var]
+        return copied
+    made: Any = object.__new__(kind)
+    values = made.__dict__
+    for name in names:
+        values[name] = getattr(one, name)
+    values.update(changes)
+    return cast("T", made)
+
+
+def _may_be_copied(owner: type[Any], own: tuple[Field[Any], ...]) -> bool:
+    """Return whether an object is nothing but its fields: all given, and none checked or made of another."""
+    has_own = "__init__" in vars(owner) or "__new__" in vars(owner)
+    return all(one.init for one in own) and not (
+        has_own or hasattr(owner, "__post_init__")
+    )
+
+
 def _is_plain(owner: type[Any], options: dict[str, bool]) -> bool:
     """Return whether the class needs nothing but what is made here: no base with fields, no slots, no order."""
     has_fields = any(hasattr(base, "__dataclass_fields__") for base in owner.__bases__)
@@ -180,6 +208,8 @@ def _add_methods(owner: type[Any], options: dict[str, bool]) -> type[Any]:
         _add_comparison(owner, own, is_frozen)
     if is_frozen:
         _freeze(owner, own)
+    if _may_be_copied(owner, own):
+        setattr(owner, COPIED, frozenset(one.name for one in own))
     if "__init__" not in vars(owner):
         deferred: Any = _DeferredInit(owner, is_frozen)
         owner.__init__ = deferred

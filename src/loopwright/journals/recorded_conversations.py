@@ -1,9 +1,9 @@
 """The conversations that a journal holds: that of a run at its end, and that of the runs that continue each other."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
+from .._internal import dataclasses
 from ..errors import JournalError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start

@@ -1,11 +1,11 @@
 """`FinalTool`: a structured answer as a call of a tool, from a model that cannot hold to a schema while it has tools."""
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
+from .._internal import dataclasses
 from ..messages import Completion, Json, JsonObject, ToolCall, ToolSpec
 from .base import Capabilities, Delta, OutputSchema, Provider, Request, stream_deltas
 

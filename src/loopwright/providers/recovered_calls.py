@@ -1,9 +1,9 @@
 """Calls that a model with native tool calls wrote as text: JSON of a tool behind a sentence, or in a code fence."""
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
+from .._internal import dataclasses
 from ..messages import Completion, Json, Message, ToolCall
 from ..parsing.bare_calls import BareCall, read_bare_call, strip_tags
 from .base import Request

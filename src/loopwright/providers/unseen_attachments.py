@@ -1,9 +1,9 @@
 """Attachments of tool results for models that do not take them: their description stays, with a flag of the reply."""
 
-import dataclasses
 import operator
 import re
 
+from .._internal import dataclasses
 from ..errors import ContextTooLong, ProviderError
 from ..messages import Completion, Conversation, Message
 from .base import Capabilities

@@ -1,11 +1,11 @@
 """What a model call is made with, as a journal keeps it: limits and settings, and a reply that is Unicode text."""
 
-import dataclasses
 import hashlib
 import json
 
 from pydantic import TypeAdapter
 
+from ..._internal import dataclasses
 from ...limits import Limits
 from ...messages import Completion, JsonObject, ToolSpec, canonical_json
 from ...providers.base import Sampling

@@ -1,7 +1,6 @@
 """Delegate a task to another engine, as a child run within the same run."""
 
-import dataclasses
-
+from ..._internal import dataclasses
 from ...events.effect_key import call_key
 from ...events.effects import ChildFinished, ChildStarted
 from ...messages import Conversation, Json

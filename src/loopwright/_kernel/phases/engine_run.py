@@ -1,10 +1,10 @@
 """Let an engine solve in a scope of its own, and the agents that it hands the run off to after it."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ..._internal import dataclasses
 from ..._internal.engine_code import engine_code
 from ...errors import (
     Aborted,

@@ -1,9 +1,9 @@
 """FittedCall: a model call whose request fits the model's context, and its reply what is left of the run's tokens."""
 
 import asyncio
-import dataclasses
 import functools
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import ContextTooLong, ProviderError, format_error
 from ...events.effects import AttemptFailed
@@ -32,7 +32,7 @@ from ..session.services import Services
 from ..session.session import Session
 from .context_view import ContextViews, Room
 from .model_call import ModelCall
-from .sent_request import SentRequest
+from .sent_request import SentRequest, with_conversation
 
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
@@ -108,7 +108,7 @@ class FittedCall:
         return await self._ask(self._offer_recall(self._prepare(smaller)))
 
     def _prepare(self, conversation: Conversation) -> Request:
-        request = dataclasses.replace(self._request, conversation=conversation)
+        request = with_conversation(self._request, conversation)
         if request.tool_choice == "auto" or any(m.calls for m in conversation):
             return request
         return dataclasses.replace(request, tools=())
@@ -117,14 +117,14 @@ class FittedCall:
         """Return the request with as much of its conversation as the model reads."""
         limit = self._find_limit(request)
         fitted = await self._shorten(request, limit)
-        provider = self._provider
-        cannot_count = self._meter.refuses_counts
-        if cannot_count or not isinstance(provider, CountingProvider):
+        is_far = 2 * self._meter.estimate(measure_request(fitted)) <= limit
+        if is_far or self._meter.refuses_counts:
             return fitted
-        if 2 * self._meter.estimate(measure_request(fitted)) > limit:
-            await self._count(provider, fitted)
-            return await self._shorten(request, limit)
-        return fitted
+        provider = self._provider
+        if not isinstance(provider, CountingProvider):
+            return fitted
+        await self._count(provider, fitted)
+        return await self._shorten(request, limit)
 
     def _find_limit(self, request: Request) -> int:
         """Return the tokens that a request may have: by the limits, else by what the model's context leaves."""
@@ -147,7 +147,7 @@ class FittedCall:
         # Whole tokens of 4 bytes, as the policies of the first kind count.
         size = max(size // BYTES_PER_TOKEN, 1) * BYTES_PER_TOKEN + BYTES_PER_TOKEN - 1
         fitted = await self._select(asked, Room(size, size // 2))
-        return self._offer_recall(dataclasses.replace(request, conversation=fitted))
+        return self._offer_recall(with_conversation(request, fitted))
 
     def _offer_recall(self, request: Request) -> Request:
         """Return a request with the tool that reads again, where something is left out that it may read."""
@@ -223,9 +223,7 @@ class FittedCall:
     def _call(self, request: Request) -> ModelCall:
         secrets = self._session.secrets
         sent = secrets.restore_opaque_data(request.conversation)
-        whole = request
-        if sent is not request.conversation:
-            whole = dataclasses.replace(request, conversation=sent)
+        whole = with_conversation(request, sent)
         announce = functools.partial(
             self._sent.announce, request.conversation, self._shown
         )

@@ -1,12 +1,12 @@
 """Inference: one model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from pydantic_core import PydanticSerializationError
 
+from ..._internal import dataclasses
 from ...errors import ConfigError, JournalError, LimitReached, ProviderError
 from ...events.effect_key import EffectKey, call_key, is_context
 from ...events.effects import (

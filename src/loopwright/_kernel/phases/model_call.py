@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, cast
 
+from ..._internal import dataclasses
 from ...errors import (
     CircuitOpen,
     JournalError,

@@ -1,8 +1,8 @@
 """Ask the model what to do next, and deliver what people and the runtime have to say."""
 
-import dataclasses
 from typing import TypedDict
 
+from ..._internal import dataclasses
 from ...errors import Unreadable
 from ...messages import Completion, Conversation, Message, Proposal
 from ...parsing.promises import is_promise

@@ -1,8 +1,8 @@
 """Ask for several replies to one question: by one request where the provider can, else by one for each."""
 
 import asyncio
-import dataclasses
 
+from ..._internal import dataclasses
 from ...errors import ConfigError, LimitReached, LoopwrightError, ProviderError
 from ...events.effect_key import sample_key
 from ...messages import Conversation, Proposal

@@ -1,9 +1,9 @@
 """Record what a model call sends, with its intent, right before it is sent."""
 
-import dataclasses
 from collections.abc import Container, Mapping
 from typing import Any
 
+from ..._internal import dataclasses
 from ...events.effects import ModelRequested
 from ...events.request_records import RequestChanged
 from ...messages import Conversation
@@ -37,7 +37,7 @@ class SentRequest:
         """
         if self._session.records_requests:
             is_redacted = plain is not request.conversation
-            clean = dataclasses.replace(request, conversation=plain)
+            clean = with_conversation(request, plain)
             for key, intent in self._intents.items():
                 self._record(key, intent, clean, shown, is_redacted)
         self.ensure_recorded()
@@ -74,3 +74,10 @@ class SentRequest:
             if key not in noted and key not in self._known:
                 self._session.writer.record(key, intent)
                 noted.add(key)
+
+
+def with_conversation(request: Request, conversation: Conversation) -> Request:
+    """Return a request about a conversation: the same one, where that is its own."""
+    if conversation is request.conversation:
+        return request
+    return dataclasses.replace(request, conversation=conversation)

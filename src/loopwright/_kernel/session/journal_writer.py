@@ -1,10 +1,10 @@
 """Write one run's entries into the journal, under a claim that this process must still hold."""
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...clock import ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError

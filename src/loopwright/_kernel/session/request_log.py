@@ -1,6 +1,5 @@
 """What the model calls of a run sent, as the journal keeps it: what other entries hold by their codes, all else once."""
 
-import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -8,6 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 
+from ..._internal import dataclasses
 from ...events.effect_key import EffectKey
 from ...events.request_records import (
     ContentStored,

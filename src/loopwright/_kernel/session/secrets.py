@@ -1,8 +1,8 @@
 """Keep the arguments that are withheld from the journal, and the redactor that knows them."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from ..._internal import dataclasses
 from ...events.effect_key import EffectKey, call_key
 from ...messages import Conversation, Message, ToolCall
 from ...security.redaction import Redactor

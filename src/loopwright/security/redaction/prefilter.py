@@ -30,7 +30,7 @@ from .patterns import (
     UNDERSCORE,
     SecretPattern,
 )
-from .vendors import OPEN_VENDORS, VENDORS
+from .vendors import OPEN_VENDORS, select_vendors
 
 # What is kept of a text to find the name of a secret right before a sign: letters that such names have, and that
 # neither quotes and spaces have nor what may follow a name ("_value", "_text"). `=` counts as `:`, and w as r. So a
@@ -57,7 +57,7 @@ def select_patterns(text: str) -> list[SecretPattern]:
         selected += _select_by_signs(ascii_text, lowered)
     if "earer" in lowered or "asic" in lowered:
         selected.append(BEARER)
-    selected += (one for one in VENDORS if one.may_match(ascii_text, lowered))
+    selected += select_vendors(ascii_text, lowered)
     return selected + _select_by_prefixes(ascii_text)
 
 

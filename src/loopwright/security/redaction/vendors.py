@@ -32,11 +32,6 @@ class VendorPattern(SecretPattern):
     hints: tuple[str, ...] = ()
     ignores_case: bool = False
 
-    def may_match(self, text: str, lowered: str) -> bool:
-        """Whether a text, given in lower case too, has a hint of it."""
-        searched = lowered if self.ignores_case else text
-        return any(hint in searched for hint in self.hints)
-
 
 def _whole(source: str, *hints: str) -> VendorPattern:
     """Return a pattern whose matches are secret as a whole."""
@@ -235,3 +230,21 @@ VENDORS: tuple[VendorPattern, ...] = (
 )  # fmt: skip
 OPEN_VENDORS = tuple(pattern for pattern in VENDORS if pattern.opening_source)
 """Those that continue over a space."""
+
+_HINTS, _LOWER_HINTS = (
+    [
+        (hint, place)
+        for place, pattern in enumerate(VENDORS)
+        for hint in pattern.hints
+        if pattern.ignores_case is ignores_case
+    ]
+    for ignores_case in (False, True)
+)
+"""Each hint with the place of its pattern, those to look for in a text and those in its lower case."""
+
+
+def select_vendors(text: str, lowered: str) -> list[SecretPattern]:
+    """Return the patterns of which a text, given in lower case too, has a hint."""
+    places = [place for hint, place in _HINTS if hint in text]
+    places += [place for hint, place in _LOWER_HINTS if hint in lowered]
+    return [VENDORS[place] for place in sorted(set(places))]

@@ -173,6 +173,10 @@ SHOWN = {
         "deleted 5 runs, the fork user-42/other too",
         "7788 is in a file: False",
     ],
+    "agents_file.py": [
+        "support (reflexion): Twelve lamps cost 426 EUR.",
+        "support billing careful",
+    ],
     "agents.py": [
         "You help Ada, a customer of the bank.                      2 messages",
         "You look cards up. Say what you found, nothing else.       4 messages",

@@ -310,8 +310,15 @@ def define_agent(
 
 
 def rebind(engine: LoopEngine, services: Services) -> LoopEngine:
-    """Return an engine with the same options on other services."""
-    return dataclasses.replace(engine, runtime=services)
+    """Return an engine with the same options on other services, and so the engines in it that have the same as it."""
+    own = engine.runtime
+    nested: dict[str, Any] = {
+        field.name: rebind(value, services)
+        for field in dataclasses.fields(engine)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+        if isinstance(value := getattr(engine, field.name), LoopEngine)
+        and value.runtime is own
+    }
+    return dataclasses.replace(engine, runtime=services, **nested)
 
 
 def _limit(services: Services, limits: Limits) -> Services:

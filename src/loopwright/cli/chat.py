@@ -26,6 +26,7 @@ from ..runtime import Runtime
 from .captured_output import capture_output
 from .chat_screen import ChatScreen, Interrupt, open_screen
 from .config import CommandOptions, load_object, open_journal, parse_engine_options
+from .config_file import open_composition
 from .run import Interaction, make_runtime
 from .text import clean, exact_call, one_line
 
@@ -48,6 +49,8 @@ class ChatTarget:
 
     def open(self, chosen: CommandOptions) -> Agent[Any]:
         """Return the agent; raise `ConfigError` for a name that is none."""
+        if chosen.config is not None:
+            return self._open_composed(chosen)
         kind, _, rest = self.name.partition(":")
         if self.name and kind not in plugins("providers"):
             if not rest:
@@ -67,6 +70,20 @@ class ChatTarget:
         definition = AgentDefinition("", self.system)
         return define_agent(runtime, engine, definition, runtime.agents)
 
+    def _open_composed(self, chosen: CommandOptions) -> Agent[Any]:
+        """Return the agent of a file of `--config`, or an engine of it as an agent without a name."""
+        if self.name and chosen.agent:
+            raise ConfigError("--agent: the agent is named already; leave one out")
+        composition = open_composition(chosen, Suspend())
+        found = composition.choose(self.name or chosen.agent)
+        if isinstance(found, Agent):
+            if self.system:
+                raise ConfigError(f"--system: agent {found.name!r} has instructions of its own; leave it out")  # fmt: skip
+            return found
+        runtime = composition.runtime
+        definition = AgentDefinition("", self.system)
+        return define_agent(runtime, found, definition, runtime.agents)
+
     def _load(self) -> Agent[Any]:
         found = load_object("AGENT", self.name)
         agent: Agent[Any] = found
@@ -78,7 +95,7 @@ class ChatTarget:
 
     def format_command(self, thread: str, chosen: CommandOptions) -> str:
         """Return the command that continues the conversation."""
-        words = [self.name] if self.name else []
+        words = [self.name or chosen.agent] if self.name or chosen.agent else []
         if self.engine != "react":
             words += ["--engine", self.engine]
         if self.system:

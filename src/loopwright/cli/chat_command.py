@@ -36,7 +36,7 @@ Instructions: TypeAlias = Annotated[
 @with_shared_options
 def chat(
     context: typer.Context,
-    agent: Target = "",
+    whom: Target = "",
     thread: ThreadName = None,
     engine: EngineName = "react",
     system: Instructions = "",
@@ -57,7 +57,7 @@ def chat(
 
     def work() -> int:
         chats = import_module(".chat", __package__)  # its terminal is slow to load
-        target = chats.ChatTarget(agent, thread, engine, system)
+        target = chats.ChatTarget(whom, thread, engine, system)
         status: int = chats.hold_chat(target, chosen, interaction)
         return status
 

@@ -49,12 +49,30 @@ class CommandOptions:
     output: str | None = None
     on_unknown: OnUnknown | None = None
     app_version: str = ""
+    config: str | None = None
+    agent: str = ""
+
+    def list_services(self) -> list[tuple[str, object]]:
+        """Return the options, with their values, in the place of which a file of `--config` stands."""
+        limits = [(f"--{name.replace('_', '-')}", value) for name, value in self.limits.items()]  # fmt: skip
+        return [
+            ("--provider", self.provider),
+            ("--tools", self.tools),
+            ("--option", self.options),
+            ("--gate", self.gate),
+            ("--dialect", self.dialect),
+            ("--price", self.price),
+            ("--on-unknown", self.on_unknown),
+            ("--app-version", self.app_version),
+            *limits,
+        ]
 
     def repeat(self) -> list[str]:
         """Return the arguments that choose the same for another command about the run."""
         # The journal has the other options of the engine.
         code = [one for one in self.options if one.partition("=")[2].startswith("@")]
         pairs = [
+            ("--config", self.config),
             ("--journal", self.journal),
             ("--provider", self.provider),
             ("--gate", self.gate),

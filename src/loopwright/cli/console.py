@@ -7,8 +7,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from .config import open_journal
-from .options import Journal, end
+from .config import CommandOptions
+from .config_file import find_journal
+from .options import Config, Journal, end
 
 TOKEN_VARIABLE = "LOOPWRIGHT_CONSOLE_TOKEN"
 JournalFile: TypeAlias = Annotated[
@@ -51,6 +52,7 @@ def console(
     context: typer.Context,
     file: JournalFile = None,
     journal: Journal = None,
+    config: Config = None,
     open_page: OpenPage = False,
     host: Host = "127.0.0.1",
     port: Port = 0,
@@ -68,7 +70,7 @@ def console(
     """
 
     def work() -> int:
-        opened = open_journal(file or journal)
+        opened = find_journal(CommandOptions(journal=file or journal, config=config))
         token = os.environ.get(TOKEN_VARIABLE) or None
         server = import_module("..console.server", __package__)  # it needs the extra
         server.serve(

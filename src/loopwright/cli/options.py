@@ -69,6 +69,13 @@ OwnPrincipal: TypeAlias = Annotated[
         help="Who does it, as ID, ID@TENANT or ID@TENANT:ROLE,ROLE: policies and approvals know it.",
     ),
 ]
+Config: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file with providers, tools, gates and agents (agents.toml), in the place of the options that name them.",
+    ),
+]
 NewRunId: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="ID", help="The id of the run; by default a new one."),
@@ -120,6 +127,14 @@ OwnVersion: TypeAlias = Annotated[
 class SharedOptions:
     """The options that `run`, `resume` and `worker` share, as typer reads them."""
 
+    config: Config = None
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="An agent, an engine or a pipeline of the file of --config; by default the one that it names.",
+        ),
+    ] = ""
     provider: Annotated[
         str | None,
         typer.Option(
@@ -230,6 +245,8 @@ class SharedOptions:
 
     def chosen(self) -> CommandOptions:
         """Return the options from which the services of the run are made."""
+        if self.agent and self.config is None:
+            raise typer.BadParameter("--agent names one of a file: pass --config, too")
         limits = {
             "max_iterations": self.max_iterations,
             "max_llm_calls": self.max_llm_calls,
@@ -240,7 +257,7 @@ class SharedOptions:
         }
         return CommandOptions(
             self.provider, tuple(self.tools or ()), tuple(self.option or ()), self.journal, self.gate, self.dialect,
-            self.price, limits, self.output, self.on_unknown, self.app_version,
+            self.price, limits, self.output, self.on_unknown, self.app_version, self.config, self.agent,
         )  # fmt: skip
 
     def interaction(self, context: typer.Context) -> Interaction:

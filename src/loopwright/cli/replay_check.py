@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ..engine import LoopEngine
 from ..errors import ConfigError
@@ -12,6 +13,7 @@ from ..gates.base import Suspend
 from ..runtime import Runtime
 from ..testing.replay_report import ReplayReport, check_runs
 from .config import CommandOptions, build_limits, load_output_model, open_journal
+from .config_file import open_composition, rebuild_composed
 from .inspect_runs import STATUSES
 from .run import open_services, rebuild_engine, run_and_close
 from .text import clean, json_text
@@ -26,9 +28,15 @@ def check_replays(
             f"--status: must be one of {', '.join(STATUSES)}, got {status!r}"
         )
     journal, output = open_journal(file), load_output_model(chosen.output)
-    services = open_services(chosen, Suspend(), journal)
+    composition, services = None, dict[str, Any]()
+    if chosen.config is None:
+        services = open_services(chosen, Suspend(), journal)
+    else:
+        composition = open_composition(chosen, Suspend(), journal=journal)
 
     def find(run_id: str, started: RunStarted) -> LoopEngine:
+        if composition is not None:
+            return rebuild_composed(composition, started)
         limits = build_limits(chosen.limits, started.limits)
         runtime = Runtime(limits=limits, **services)
         return rebuild_engine(runtime, run_id, started, None, chosen)

@@ -13,9 +13,10 @@ from .._internal import dataclasses
 from .._kernel.control.commands import APPROVE, DENY
 from .._kernel.durability.fork import fork
 from .._kernel.session.services import Observer
-from ..agents.agent import AgentDefinition, define_agent
+from ..agents.agent import Agent, AgentDefinition, define_agent
 from ..agents.turn_handle import TurnHandle
 from ..clock import SystemClock
+from ..compose.composition import Composition
 from ..engine import LoopEngine
 from ..errors import ConfigError, RunBusy, ThreadBusy
 from ..events.entry import Entry
@@ -45,6 +46,7 @@ from .config import (
     parse_prices,
     restore_options,
 )
+from .config_file import find_journal, open_composition, with_journal
 from .exit_status import EXIT_STATUS, INTERRUPTED, report_error
 from .progress import NullWatcher, PlainLines, Watcher
 from .questions import format_questions
@@ -52,6 +54,7 @@ from .terminal import LiveTimeline, is_terminal
 from .text import clean, json_text, readable_json
 
 T = TypeVar("T")
+DEFAULT_ENGINE = "react"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,18 +182,20 @@ async def run_and_close(journal: Journal, work: Callable[[], Awaitable[T]]) -> T
 
 def start_run(task: Task, chosen: CommandOptions, interaction: Interaction) -> int:
     """Run an engine on a task; return the exit status."""
-    watched = interaction.watch()
+    watched, chosen = interaction.watch(), with_journal(chosen)
     with watched.capture():
         conversation = task.conversation()
-        output, journal = load_output_model(chosen.output), open_journal(chosen.journal)
-        runtime = make_runtime(chosen, watched.approver, journal)
-        engine = runtime.engine(
-            task.engine, **parse_engine_options(runtime, chosen.options)
+        output = load_output_model(chosen.output)
+        opened, target = _open_target(task, chosen, watched.approver)
+        journal = (
+            opened.runtime.journal
+            if isinstance(opened, Composition)
+            else opened.journal
         )
 
         async def work() -> Result:
-            run = open_run(task, conversation, engine, output)
-            async with runtime, run as handle:
+            run = open_run(task, conversation, target, output)
+            async with opened, run as handle:
                 try:
                     async for item in handle:
                         watched.show(item)
@@ -206,12 +211,31 @@ def start_run(task: Task, chosen: CommandOptions, interaction: Interaction) -> i
     return _report(result, watched.run_id, chosen, interaction, journal)
 
 
+def _open_target(
+    task: Task, chosen: CommandOptions, approver: Approver | Suspend
+) -> tuple[Runtime | Composition, LoopEngine | Agent[Any]]:
+    """Return the engine or the agent that a task is for, and what to close behind it."""
+    if chosen.config is not None:
+        if task.engine != DEFAULT_ENGINE:
+            raise ConfigError(
+                f"--engine: {chosen.config} has the engines; name one of them, or an agent, by --agent"
+            )
+        composition = open_composition(chosen, approver)
+        return composition, composition.choose(chosen.agent)
+    runtime = make_runtime(chosen, approver, open_journal(chosen.journal))
+    options = parse_engine_options(runtime, chosen.options)
+    return runtime, runtime.engine(task.engine, **options)
+
+
 def open_run(
-    task: Task, conversation: Conversation, engine: LoopEngine, output: type[Any] | None
+    task: Task,
+    conversation: Conversation,
+    target: LoopEngine | Agent[Any],
+    output: type[Any] | None,
 ) -> RunHandle[Entry | Delta, Any] | TurnHandle[Entry | Delta]:
     """Return the run of a task, or the turn of its thread; that has the system message as instructions."""
     if task.thread is None:
-        return engine.start(
+        return target.start(
             conversation, run_id=task.run_id, output=output, deltas=True, saga=task.saga,
             principal=task.starter,
         )  # fmt: skip
@@ -219,10 +243,13 @@ def open_run(
         raise ConfigError(
             f"--run-id: a turn of a thread gets its id by itself, got {task.run_id!r}; leave it out"
         )
-    nameless = AgentDefinition("", instructions=task.system or "")
-    agent = define_agent(engine.runtime, engine, nameless, {})
+    if isinstance(target, LoopEngine):
+        nameless = AgentDefinition("", instructions=task.system or "")
+        target = define_agent(target.runtime, target, nameless, {})
+    elif task.system:
+        raise ConfigError(f"--system: agent {target.name!r} has instructions of its own; leave it out")  # fmt: skip
     message = conversation.messages[-1]
-    return agent.thread(task.thread).start(
+    return target.thread(task.thread).start(
         message.content, deltas=True, output=output, attachments=message.attachments,
         saga=task.saga, principal=task.starter,
     )  # fmt: skip
@@ -247,9 +274,9 @@ def resume_run(
     take_over: bool = False,
 ) -> int:
     """Resume a run where its journal ends; return the exit status."""
-    watched = interaction.watch(run_id)
+    watched, chosen = interaction.watch(run_id), with_journal(chosen)
     with watched.capture():
-        output, journal = load_output_model(chosen.output), open_journal(chosen.journal)
+        output, journal = load_output_model(chosen.output), find_journal(chosen)
         entries = journal.read(run_id)
         watched.watcher.known(entries)
         started = read_start(run_id, entries)
@@ -258,15 +285,23 @@ def resume_run(
             if interaction.approval is None and _has_remote_approver(run_id, journal)
             else watched.approver
         )
-        runtime = make_runtime(
-            chosen, approver, journal, started=started, observers=[watched.show]
-        )
-        built = rebuild_engine(runtime, run_id, started, engine, chosen)
+        opened: Runtime | Composition
+        resumed: LoopEngine | Runtime
+        if chosen.config is None:
+            opened = make_runtime(
+                chosen, approver, journal, started=started, observers=[watched.show]
+            )
+            resumed = rebuild_engine(opened, run_id, started, engine, chosen)
+        else:
+            opened = open_composition(
+                chosen, approver, observers=[watched.show], journal=journal
+            )
+            resumed = opened.runtime
 
         async def work() -> Result:
             try:
-                async with runtime:
-                    return await built.resume(
+                async with opened:
+                    return await resumed.resume(
                         run_id, take_over=take_over, output=output
                     )
             except RunBusy:

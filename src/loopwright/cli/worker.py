@@ -8,6 +8,7 @@ from typing import Any
 
 from .._kernel.control.commands import RESOLVE
 from .._kernel.control.questions import build_resolve_body
+from ..compose.composition import Composition
 from ..engine import LoopEngine
 from ..errors import ConfigError
 from ..events.entry import Entry
@@ -32,6 +33,7 @@ from .config import (
     open_journal,
     resolve_journal,
 )
+from .config_file import find_journal, open_composition, with_journal
 from .questions import format_questions
 from .run import (
     Interaction,
@@ -81,17 +83,30 @@ def serve(
     watched = dataclasses.replace(
         interaction, quiet=True, approval=interaction.approval or "wait"
     ).watch()
+    chosen = with_journal(chosen)
     with watched.capture():
-        journal, output = open_journal(chosen.journal), load_output_model(chosen.output)
+        journal, output = find_journal(chosen), load_output_model(chosen.output)
         if isinstance(journal, MemoryJournal):
             raise ConfigError(
                 "--journal: a worker needs a journal that outlives the processes whose runs it resumes"
             )
         log = WorkerLog(chosen, quiet=interaction.quiet)
-        services = open_services(chosen, watched.approver, journal)
-        runtime = WorkerRuntime(
-            chosen, **services, observers=[log], lease=lease, breakers=CircuitBreakers()
-        )
+        opened: Runtime | Composition
+        runtime: Runtime
+        if chosen.config is None:
+            services = open_services(chosen, watched.approver, journal)
+            runtime = opened = WorkerRuntime(
+                chosen,
+                **services,
+                observers=[log],
+                lease=lease,
+                breakers=CircuitBreakers(),
+            )
+        else:
+            opened = open_composition(
+                chosen, watched.approver, observers=[log], lease=lease, journal=journal
+            )
+            runtime = opened.runtime
         worker = Worker(
             runtime,
             outputs=[output] if output else [],
@@ -101,7 +116,7 @@ def serve(
         )
 
         async def work() -> list[Result]:
-            async with runtime:
+            async with opened:
                 return await _until_stopped(worker, log, once=once)
 
         results = asyncio.run(run_and_close(journal, work))

@@ -9,7 +9,7 @@ import inspect
 import os
 import warnings
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Never, Self
+from typing import Any, Never, Self, Unpack
 from weakref import WeakKeyDictionary
 
 from pydantic import SecretStr
@@ -30,7 +30,7 @@ from .openai.quirks import DEFAULT
 from .openai.request import encode_message, encode_tool
 from .openai.response import WireReply
 from .openai.stream import ReplyAssembly, WireChunk
-from .settings import Sampling, Settings
+from .settings import EndpointOptions, Sampling, Settings
 
 INSTALL = "AnyLLMProvider needs any-llm-sdk: pip install 'loopwright[any-llm]'"
 MODEL_VARIABLE = "ANY_LLM_MODEL"
@@ -109,11 +109,13 @@ class AnyLLMProvider:
         self._json_schema = json_schema
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls, model: str | None = None, **options: Unpack[EndpointOptions]
+    ) -> Self:
         """Return the provider for "SERVICE/MODEL", or that of ANY_LLM_MODEL, with the service's own variables."""
         chosen = model or os.environ.get(MODEL_VARIABLE) or ""
         service, _, name = chosen.partition("/")
-        return cls(service, name)
+        return cls(service, name, **options)
 
     @property
     def capabilities(self) -> Capabilities:

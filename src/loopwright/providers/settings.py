@@ -1,8 +1,11 @@
 """Sampling: what a model call may set, and how a provider sends each setting or refuses it by its name."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, TypedDict, cast
+
+from pydantic import SecretStr
 
 from .._internal import dataclasses
 from ..errors import ConfigError, ProviderError
@@ -101,6 +104,26 @@ class Sampling:
         return {
             name: value for name, value in values.items() if value not in (None, [])
         }
+
+
+class EndpointOptions(TypedDict, total=False):
+    """What a provider that is built by name may be given beside its model; the environment has what is left out."""
+
+    base_url: str | None
+    """Where the endpoint is."""
+    api_key: str | SecretStr | None
+    """The key of the endpoint."""
+    sampling: Sampling | None
+    """The settings that a request leaves open."""
+
+
+def find_model(name: str, model: str | None, variable: str = "") -> str:
+    """Return a model's name, by default that of the variable `NAME_MODEL`; raise `ConfigError` without one."""
+    variable = variable or f"{name.upper()}_MODEL"
+    found = (model or os.environ.get(variable) or "").strip()
+    if found:
+        return found
+    raise ConfigError(f'model: missing; write "{name}:MODEL", or set {variable}')
 
 
 class Settings(dict[str, Json]):

@@ -411,6 +411,23 @@ def test_an_endpoint_without_a_model_says_how_to_name_one(name: str) -> None:
             build_provider(spec)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openai", "openrouter", "ollama", "vllm", "llamacpp", "lmstudio", "groq", "mistral", "deepseek", "xai",
+        "together", "fireworks", "cerebras", "anthropic", "gemini",
+    ],
+)  # fmt: skip
+def test_endpoint_without_a_model_takes_that_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"{name.upper()}_API_KEY", "not-a-real-key")
+    monkeypatch.setenv(f"{name.upper()}_MODEL", "of-the-variable")
+
+    assert build_provider(name).model == "of-the-variable"
+    assert build_provider(f"{name}:named").model == "named"
+
+
 def test_openrouter_wants_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     with pytest.raises(

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, Unpack
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -26,7 +26,7 @@ from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size
-from ..settings import Settings
+from ..settings import EndpointOptions, Settings, find_model
 from .request import (
     CODE_EXECUTION_BETA,
     build_format,
@@ -169,12 +169,24 @@ class AnthropicProvider(Endpoint):
         self._head = b'{"model":' + to_json(model)
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls,
+        model: str | None = None,
+        *,
+        max_tokens: int = 8192,
+        thinking: int | Effort | None = None,
+        **options: Unpack[EndpointOptions],
+    ) -> Self:
         """Return the provider for ANTHROPIC_MODEL (unless `model` is given), ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY."""
-        model = model or os.environ.get("ANTHROPIC_MODEL")
-        if not model:
-            raise ConfigError("model: missing; pass one, or set ANTHROPIC_MODEL")
-        return cls(model, base_url=os.environ.get("ANTHROPIC_BASE_URL"))
+        options["base_url"] = options.get("base_url") or os.environ.get(
+            "ANTHROPIC_BASE_URL"
+        )
+        return cls(
+            find_model("anthropic", model),
+            max_tokens=max_tokens,
+            thinking=thinking,
+            **options,
+        )
 
     @property
     def capabilities(self) -> Capabilities:

@@ -5,7 +5,7 @@ import functools
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from urllib.parse import quote
 
 from pydantic import SecretStr
@@ -24,7 +24,7 @@ from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
 from ..model_sizes import find_size, takes_images
-from ..settings import Settings
+from ..settings import EndpointOptions, Settings, find_model
 from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import (
     build_output_config,
@@ -36,7 +36,6 @@ from .response import REFUSALS, ReplyAssembly, WireReply
 
 KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 URL_VARIABLE = "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"
-MODEL_VARIABLE = "BEDROCK_MODEL"
 SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 RESERVED = frozenset({"messages", "system", "toolConfig", "outputConfig"})
 UNKNOWN = ("seed", "presence_penalty", "frequency_penalty")
@@ -148,12 +147,17 @@ class BedrockProvider(Endpoint):
         return HTTPTransport(url, path, headers=headers, client=client)
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls,
+        model: str | None = None,
+        *,
+        region: str | None = None,
+        profile: str | None = None,
+        **options: Unpack[EndpointOptions],
+    ) -> Self:
         """Return the provider for BEDROCK_MODEL (unless `model` is given), with AWS's own variables."""
-        model = model or os.environ.get(MODEL_VARIABLE)
-        if not model:
-            raise ConfigError(f"model: missing; pass one, or set {MODEL_VARIABLE}")
-        return cls(model)
+        found = find_model("bedrock", model)
+        return cls(found, region=region, profile=profile, **options)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import Self
+from typing import Self, Unpack
 from urllib.parse import quote
 
 from pydantic import SecretStr
@@ -27,13 +27,13 @@ from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size
 from ..provider_tools import KINDS
+from ..settings import EndpointOptions, find_model
 from .request import encode_contents, encode_tools
 from .response import ReplyAssembly, WireCandidate, WireReply
 
 DEFAULT_URL = "https://generativelanguage.googleapis.com/v1beta"
 KEY_VARIABLE = "GEMINI_API_KEY"
 OTHER_KEY_VARIABLE = "GOOGLE_API_KEY"
-MODEL_VARIABLE = "GEMINI_MODEL"
 URL_VARIABLE = "GEMINI_BASE_URL"
 NAMES = {
     "temperature": "temperature",
@@ -160,12 +160,12 @@ class GeminiProvider(Endpoint):
         return made
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls, model: str | None = None, **options: Unpack[EndpointOptions]
+    ) -> Self:
         """Return the provider that GEMINI_MODEL (unless `model` is given), GEMINI_BASE_URL and GEMINI_API_KEY describe."""
-        model = model or os.environ.get(MODEL_VARIABLE)
-        if not model:
-            raise ConfigError(f"model: missing; pass one, or set {MODEL_VARIABLE}")
-        return cls(model, base_url=os.environ.get(URL_VARIABLE))
+        options["base_url"] = options.get("base_url") or os.environ.get(URL_VARIABLE)
+        return cls(find_model("gemini", model), **options)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -1,7 +1,7 @@
 """OpenAI's models on Azure: deployments at a resource's own address, with a key or an Entra token."""
 
 import os
-from typing import Self
+from typing import Self, Unpack
 from urllib.parse import quote, urlsplit
 
 from pydantic import SecretStr
@@ -11,6 +11,7 @@ from ..base import Sampling
 from ..http.endpoint import HEADERS, read_key
 from ..http.tokens import TokenCallback
 from ..http.transport import Client
+from ..settings import EndpointOptions
 from .provider import OpenAIProvider
 from .quirks import OPENAI, Quirks
 from .responses.provider import OpenAIResponsesProvider
@@ -74,9 +75,17 @@ class AzureOpenAIProvider(OpenAIResponsesProvider):
         return _build_headers(self._key)
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls, model: str | None = None, **options: Unpack[EndpointOptions]
+    ) -> Self:
         """Return the provider for AZURE_OPENAI_DEPLOYMENT (unless `model`, a deployment, is given) and Azure's variables."""
-        return cls(model or os.environ.get(DEPLOYMENT_VARIABLE) or "")
+        deployment = model or os.environ.get(DEPLOYMENT_VARIABLE) or ""
+        return cls(
+            deployment,
+            endpoint=options.get("base_url"),
+            api_key=options.get("api_key"),
+            sampling=options.get("sampling"),
+        )
 
 
 class AzureChatProvider(OpenAIProvider):

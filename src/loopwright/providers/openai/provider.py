@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import AsyncGenerator
-from typing import Self
+from typing import Self, Unpack
 
 from pydantic import SecretStr
 from pydantic_core import to_json
@@ -25,7 +25,7 @@ from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..model_sizes import find_size, takes_images
-from ..settings import Settings
+from ..settings import EndpointOptions, Settings, find_model
 from .arrangement import arrange_messages
 from .quirks import Quirks as Quirks
 from .request import (
@@ -109,12 +109,14 @@ class OpenAIProvider(Endpoint):
         return build_headers(self._key)
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls, model: str | None = None, **options: Unpack[EndpointOptions]
+    ) -> Self:
         """Return the provider that OPENAI_MODEL (unless `model` is given), OPENAI_BASE_URL and OPENAI_API_KEY describe."""
-        model = model or os.environ.get("OPENAI_MODEL")
-        if not model:
-            raise ConfigError("model: missing; pass one, or set OPENAI_MODEL")
-        return cls(model, base_url=os.environ.get("OPENAI_BASE_URL"))
+        options["base_url"] = options.get("base_url") or os.environ.get(
+            "OPENAI_BASE_URL"
+        )
+        return cls(find_model("openai", model), **options)
 
     @property
     def capabilities(self) -> Capabilities:

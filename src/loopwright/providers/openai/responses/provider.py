@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Self
+from typing import Self, Unpack
 
 from pydantic import SecretStr
 from pydantic_core import to_json
@@ -24,6 +24,7 @@ from ...http.transport import Client, HTTPTransport, StreamingResponse
 from ...http.wire import WireError
 from ...model_sizes import find_size, takes_images
 from ...provider_tools import bound_uses
+from ...settings import EndpointOptions, find_model
 from ..provider import DEFAULT_URL, END_OF_STREAM, build_headers
 from .quirks import ResponsesQuirks
 from .request import (
@@ -38,7 +39,6 @@ from .stream import ReplyAssembly, WireEvent
 
 PATH = "/responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
-MODEL_VARIABLE = "OPENAI_MODEL"
 URL_VARIABLE = "OPENAI_BASE_URL"
 RESERVED = frozenset({"model", "input", "tools", "stream", "store", "text"})
 # What the API has no field for.
@@ -114,12 +114,12 @@ class OpenAIResponsesProvider(Endpoint):
         return build_headers(self._key)
 
     @classmethod
-    def from_env(cls, model: str | None = None) -> Self:
+    def from_env(
+        cls, model: str | None = None, **options: Unpack[EndpointOptions]
+    ) -> Self:
         """Return the provider that OPENAI_MODEL (unless `model` is given), OPENAI_BASE_URL and OPENAI_API_KEY describe."""
-        model = model or os.environ.get(MODEL_VARIABLE)
-        if not model:
-            raise ConfigError(f"model: missing; pass one, or set {MODEL_VARIABLE}")
-        return cls(model, base_url=os.environ.get(URL_VARIABLE))
+        options["base_url"] = options.get("base_url") or os.environ.get(URL_VARIABLE)
+        return cls(find_model("openai", model), **options)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -1,0 +1,274 @@
+"""The services of a file: its providers, toolboxes and gates, and where runs and knowledge are stored."""
+
+import contextlib
+import pkgutil
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, cast
+
+from ..errors import ConfigError
+from ..gates.all_of import AllOf
+from ..gates.base import PolicyGate
+from ..journals.base import Journal
+from ..knowledge.base import Knowledge
+from ..limits import Limits
+from ..plugins import (
+    build_gate,
+    build_journal,
+    build_knowledge,
+    build_provider,
+    plugin,
+    plugins,
+)
+from ..providers.base import Provider
+from ..providers.dialects.text_tools import TextTools
+from ..providers.fallback import FallbackProvider
+from ..providers.prices import Price
+from ..providers.tiers import TIERS, Tiers
+from ..tools.registry import ToolRegistry
+from .factories import build_plugin, call_with, take_name
+from .file import FileTables, Values, suggest
+from .secrets import Environment
+
+FALLBACK = "fallback"
+
+
+class Providers:
+    """The providers of a file by name, each built where it is first needed, and their prices."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Values],
+        environment: Environment,
+        given: Mapping[str, Provider],
+    ) -> None:
+        self._tables, self._environment, self._given = tables, environment, given
+        self._built: dict[str, Provider] = {}
+        self._open: list[str] = []
+        self._own: Provider | None = None
+        self.prices: dict[str, Price] = {}
+        for name in given:
+            if name not in tables:
+                raise ConfigError(
+                    f"providers.{name}: is passed for a table that is not there; {suggest(name, tables)}"
+                )
+        for name in tables:
+            self.get(name)
+
+    @property
+    def opened(self) -> tuple[Provider, ...]:
+        """All that were built, to close them."""
+        own = () if self._own is None else (self._own,)
+        built = (one for name, one in self._built.items() if name not in self._given)
+        return (*built, *own)
+
+    @property
+    def named(self) -> Mapping[str, Provider]:
+        """All of them; under the names of tiers, each tier that is missing is served by another."""
+        if self._built and self._built.keys() <= set(TIERS):
+            return Tiers(**self._built)
+        return dict(self._built)
+
+    def choose(self, name: str) -> Provider:
+        """Return the provider of the runtime: of that name, "provider:model", or the only one there is."""
+        if name in self._tables:
+            return self.get(name)
+        if name:
+            with at("runtime.provider"):
+                built = _add_dialect(build_provider(name), None, "runtime.provider")
+            self._own = built
+            return built
+        if len(self._tables) == 1:
+            return self.get(*self._tables)
+        raise ConfigError(
+            f"runtime.provider: name one of {', '.join(self._tables)}, or 'provider:model', got ''"
+            if self._tables
+            else 'providers: name the model, like [providers.main] with provider = "openai" and model = "gpt-4.1-mini"'
+        )
+
+    def get(self, name: str) -> Provider:
+        """Return the provider of a table, built at its first use."""
+        if name in self._given:
+            self._built[name] = self._given[name]
+        if name in self._built:
+            return self._built[name]
+        place = f"providers.{name}"
+        if name in self._open:
+            raise ConfigError(f"{place}: is made of itself, by {' and '.join(self._open)}")  # fmt: skip
+        self._open.append(name)
+        table = self._environment.fill(self._tables[name], place)
+        price, dialect = table.pop("price", None), table.pop("dialect", None)
+        kind, options = take_name(table, "provider", place)
+        if kind == FALLBACK:
+            built: Provider = self._fall_back(options, place)
+        else:
+            built = cast("Provider", build_plugin("providers", kind, options, place))
+        self._built[name] = built = _add_dialect(built, dialect, place)
+        if price is not None:
+            found = call_with(Price, _check_table(price, f"{place}.price"), f"{place}.price")  # fmt: skip
+            self.prices[built.model] = found
+        self._open.remove(name)
+        return built
+
+    def _fall_back(self, options: Values, place: str) -> FallbackProvider:
+        members = options.pop("members", None)
+        known = [name for name in self._tables if f"providers.{name}" != place]
+        if not isinstance(members, list) or not members:
+            raise ConfigError(
+                f"{place}.members: name other providers of the file, in order, got {members!r:.60}"
+            )
+        names = cast("Sequence[Any]", members)
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"{place}.members: there is no provider {name!r}; {suggest(str(name), known)}"
+                )
+        providers = [self.get(name) for name in names]
+
+        def build(cool_down: float = 30.0) -> FallbackProvider:
+            return FallbackProvider(*providers, cool_down=cool_down)
+
+        built: FallbackProvider = call_with(build, options, place)
+        return built
+
+
+def _add_dialect(provider: Provider, dialect: object, place: str) -> Provider:
+    """Return a provider behind a dialect, if one is named or if it has no native tool calls."""
+    if dialect is None and provider.capabilities.native_tools:
+        return provider
+    with at(f"{place}.dialect"):
+        return TextTools(provider, cast("str", dialect or "auto"))
+
+
+def build_toolboxes(tables: FileTables, environment: Environment) -> dict[str, list[Any]]:  # fmt: skip
+    """Return the tools of each toolbox of a file."""
+    return {
+        name: _build_toolbox(
+            environment.fill(table, f"toolboxes.{name}"), f"toolboxes.{name}"
+        )
+        for name, table in tables.toolboxes.items()
+    }
+
+
+def _build_toolbox(table: Values, place: str) -> list[Any]:
+    """Return the tools of an installed toolbox, or of `object`: a function, a `Tool`, a source, a list of those.
+
+    With options, the object is called to make them.
+    """
+    if "object" in table and "toolbox" not in table:
+        name, options = take_name(table, "object", place)
+        found = load_object(name, f"{place}.object")
+        built = call_with(found, options, place) if options else found
+    else:
+        name, options = take_name(table, "toolbox", place)
+        built = build_plugin("toolboxes", name, options, place)
+    several = list(cast("Sequence[Any]", built)) if isinstance(built, (list, tuple)) else [built]  # fmt: skip
+    with at(place):
+        ToolRegistry(several)
+    return several
+
+
+def choose_tools(
+    names: Sequence[str], toolboxes: Mapping[str, list[Any]], place: str
+) -> list[Any]:
+    """Return the tools of some toolboxes of the file; raise `ConfigError` for one that it does not have."""
+    for name in names:
+        if name not in toolboxes:
+            raise ConfigError(f"{place}: there is no toolbox {name!r}; {suggest(name, toolboxes)}")  # fmt: skip
+    return [tool for name in names for tool in toolboxes[name]]
+
+
+def build_gates(tables: FileTables, environment: Environment) -> PolicyGate | None:
+    """Return the gates that all must allow a call as one; `None` for the default gate."""
+    unused = [name for name in tables.gates if name not in tables.runtime.gates]
+    if unused:
+        # A rule that nobody asks would look like a protection.
+        raise ConfigError(f"gates.{unused[0]}: no call is decided by it; add {unused[0]!r} to runtime.gates")  # fmt: skip
+    found = [_build_gate(name, tables.gates, environment) for name in tables.runtime.gates]  # fmt: skip
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else AllOf(*found)
+
+
+def _build_gate(
+    name: str, tables: Mapping[str, Values], environment: Environment
+) -> PolicyGate:
+    if name not in tables:
+        known = [*tables, *plugins("gates")]
+        if name.partition(":")[0] not in known:
+            raise ConfigError(f"runtime.gates: there is no gate {name!r}; {suggest(name, known)}")  # fmt: skip
+        with at("runtime.gates"):
+            return build_gate(name)
+    place = f"gates.{name}"
+    kind, options = take_name(environment.fill(tables[name], place), "gate", place)
+    built: PolicyGate = build_plugin("gates", kind, options, place)
+    if not callable(getattr(built, "evaluate", None)):
+        raise ConfigError(f"{place}: {kind!r} gave {built!r:.60}, which has no method evaluate")  # fmt: skip
+    return built
+
+
+def open_journal(given: str | Values, environment: Environment) -> Journal | None:
+    """Return the journal of a file; `None` if it names none."""
+    place = "runtime.journal"
+    if isinstance(given, str):
+        with at(place):
+            return build_journal(environment.fill(given, place)) if given else None
+    name, options = take_name(environment.fill(given, place), "journal", place)
+    built: Journal = build_plugin("journals", name, options, place)
+    return built
+
+
+def open_knowledge(given: str | Values, environment: Environment) -> Knowledge | None:
+    """Return the store of knowledge of a file; `None` if it names none."""
+    place = "runtime.knowledge"
+    if isinstance(given, str):
+        with at(place):
+            return build_knowledge(environment.fill(given, place)) if given else None
+    name, options = take_name(environment.fill(given, place), "knowledge", place)
+    built: Knowledge = build_plugin("knowledge", name, options, place)
+    return built
+
+
+def build_limits(shared: Values, own: Values, place: str) -> Limits:
+    """Return the limits of the file with those that an agent changes."""
+    known = Limits.__annotations__
+    for name in own or shared:
+        if name not in known:
+            raise ConfigError(f"{place}.{name}: there is no such limit; {suggest(name, known)}")  # fmt: skip
+    with at(place):
+        return Limits(**{**shared, **own})
+
+
+def load_object(spec: str, place: str) -> Any:
+    """Return the object that "package.module:object" names; raise `ConfigError` if it cannot be imported."""
+    module, colon, name = spec.partition(":")
+    if not (colon and module and name):
+        raise ConfigError(f"{place}: write package.module:object, got {spec!r:.60}")
+    try:
+        return pkgutil.resolve_name(spec)
+    except (Exception, SystemExit) as error:  # importing runs third-party code
+        problem = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{place}: {spec!r} cannot be loaded: {problem}") from error
+
+
+def check_installed(group: str, names: Sequence[str], place: str) -> None:
+    """Raise `ConfigError`, with the path, for a name that no plug-in of a group has."""
+    for name in names:
+        with at(place):
+            plugin(group, name)
+
+
+def _check_table(value: Any, place: str) -> Values:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{place}: must be a table, got {value!r:.60}")
+    return cast("Values", value)
+
+
+@contextlib.contextmanager
+def at(place: str) -> Generator[None]:
+    """Put the path of a table in front of the text of an error."""
+    try:
+        yield
+    except ConfigError as error:
+        if str(error).startswith(place):
+            raise
+        raise ConfigError(f"{place}: {error}") from error

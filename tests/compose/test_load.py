@@ -1,0 +1,226 @@
+"""Files of `loopwright.compose`: what they build, what is recorded of it, and what of them is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loopwright import ConfigError, ReActEngine, ReflexionEngine, Suspend
+from loopwright.compose import Composition, load
+from loopwright.gates import AllOf
+from loopwright.journals import SQLiteJournal
+from loopwright.providers import FallbackProvider
+from loopwright.worker import Worker
+
+KEY = "tbk-93kd02jd83hd7w6s"
+WHOLE = """\
+[runtime]
+agent = "support"
+provider = "main"
+journal = "runs.db"
+toolboxes = ["desk"]
+gates = ["ask", "default"]
+app_version = "7"
+
+[limits]
+max_llm_calls = 40
+
+[providers.main]
+provider = "scripted"
+model = "large"
+api_key = "env:DESK_KEY"
+sampling = { temperature = 0.2, stop = ["END"] }
+price = { input = 0.4, output = 1.6 }
+
+[providers.spare]
+provider = "scripted"
+
+[providers.safe]
+provider = "fallback"
+members = ["main", "spare"]
+cool_down = 5
+
+[toolboxes.desk]
+toolbox = "desk"
+
+[toolboxes.own]
+object = "scripted_compose:look"
+
+[toolboxes.some]
+object = "scripted_compose:desk"
+names = ["look"]
+
+[gates.ask]
+gate = "approval"
+effects = ["destructive"]
+
+[engines.careful]
+engine = "reflexion"
+max_episodes = 2
+actor = { engine = "react", max_iterations = 8 }
+
+[pipelines.planned]
+engine = "plan-execute"
+planner = "safe"
+
+[agents.support]
+engine = "careful"
+instructions = "Help, and say {nothing} secret."
+description = "for customers"
+toolboxes = ["some"]
+limits = { max_iterations = 10 }
+handoffs = ["billing"]
+output = "scripted_compose:City"
+
+[agents.billing]
+"""
+SMALL = """\
+[providers.main]
+provider = "scripted"
+[toolboxes.desk]
+toolbox = "desk"
+"""
+Compose = Callable[[str], Composition]
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that the file names."""
+    monkeypatch.setenv("DESK_KEY", KEY)
+
+
+def test_whole_file_builds_what_it_describes(compose: Compose) -> None:
+    found = compose(WHOLE)
+    runtime, support = found.runtime, found.agents["support"]
+    scripted = __import__("scripted_compose")
+
+    assert [*runtime.providers] == ["main", "spare", "safe"]
+    assert isinstance(runtime.providers["safe"], FallbackProvider)
+    assert runtime.provider is runtime.providers["main"]
+    assert scripted.SEEN["api_key"] == KEY
+    assert scripted.SEEN["sampling"].stop == ("END",)
+    assert [tool.name for tool in runtime.tools] == ["look", "burn"]
+    assert isinstance(runtime.gate, AllOf)
+    assert (runtime.app_version, runtime.limits.max_llm_calls) == ("7", 40)
+    own = support.engine.runtime
+    assert [tool.name for tool in own.tools] == ["look", "transfer_to_billing"]
+    assert (own.limits.max_llm_calls, own.limits.max_iterations) == (40, 10)
+    assert (support.output, support.description) == (scripted.City, "for customers")
+    assert found.choose() is support
+    assert found.choose("planned").name == "plan-execute"
+
+
+def test_nested_engines_of_a_file_record_the_same_options_as_from_python(
+    compose: Compose,
+) -> None:
+    found = compose(WHOLE)
+    runtime, engine = found.runtime, found.agents["support"].engine
+    actor = ReActEngine(runtime, max_iterations=8)
+    same = runtime.agent(
+        "same", engine=ReflexionEngine(runtime, actor=actor, max_episodes=2)
+    )
+
+    assert engine.recorded_options() == same.engine.recorded_options()
+    assert engine.recorded_options()[1] == ()
+    # The actor is a part of the agent: it has the agent's tools, not all of the runtime.
+    assert isinstance(engine, ReflexionEngine)
+    assert engine.actor is not None
+    assert engine.actor.runtime is engine.runtime
+
+
+async def test_run_of_a_file_is_resumed_by_a_worker_of_the_same_file(
+    compose: Compose,
+) -> None:
+    text = f'[runtime]\njournal = "runs.db"\n{SMALL}[agents.clerk]\nengine = {{ engine = "react", max_iterations = 4 }}\n'
+    compose(text)
+    async with load("agents.toml", approver=Suspend()) as first:
+        waiting = await first.agents["clerk"].run("burn it", run_id="one")
+        await first.runtime.control("one").approve(waiting.pending[0].id)
+    async with load("agents.toml", approver=Suspend(), lease=30.0) as second:
+        (ended,) = await Worker(second.runtime).drain()
+
+    assert waiting.status == "waiting"
+    assert (ended.run_id, ended.answer) == ("one", "Done: desk burnt")
+    assert __import__("scripted_compose").CLOSED == ["plain", "plain"]
+
+
+async def test_secret_of_a_variable_is_in_no_journal(
+    compose: Compose, folder: Path
+) -> None:
+    async with compose(f"{WHOLE}toolboxes = ['own']\n") as found:
+        result = await found.agents["billing"].run("look at it", run_id="one")
+
+    assert result.answer == "Done: desk: a key [redacted]"
+    assert KEY.encode() not in (folder / "runs.db").read_bytes()
+    started = SQLiteJournal("runs.db").read("one")[0]
+    assert started.event.agent == "billing"  # type: ignore[attr-defined]
+
+
+BAD = [
+    ("[runtme]", 'runtme: there is no such key; did you mean runtime?'),
+    ("[runtime]\nprovder = 'x'", "runtime.provder: there is no such key; did you mean provider"),
+    ("[agents.a]\ninstruction = 'x'", "agents.a.instruction: there is no such key; did you mean instructions?"),
+    ("[agents.a]\ninstructions = 3", "agents.a.instructions: Input should be a valid string, got 3"),
+    ("[agents.a]\nhandoffs = ['b', 3]", "agents.a.handoffs.1: Input should be a valid string, got 3"),
+    ("[limits]\nmax_iteration = 3", "limits.max_iteration: there is no such limit; did you mean max_iterations"),
+    ("[agents.a]\nlimits = {max_iteration = 3}", "agents.a.limits.max_iteration: there is no such limit; did you mean"),
+    ("[limits]\nmax_iterations = 0", "limits: Limits: max_iterations: Input should be greater"),
+    ("[agents.a]\nengine = 'recat'", "agents.a.engine: there is no engine 'recat'"),
+    ("[agents.a]\nengine = {max_iterations = 3}", 'agents.a.engine.engine: name what is installed, like engine = "..."'),
+    ("[agents.a]\nengine = {engine = 'react', max_iteration = 3}", "agents.a.engine.max_iteration: react has no such"),
+    ("[agents.a]\nengine = {engine = 'react', max_iterations = 'x'}", "agents.a.engine: ReActEngine: max_iterations: Input"),
+    ("[engines.e]\nengine = 'reflexion'\nactor = {engine = 'react', max_step = 1}", "engines.e.actor.max_step: react"),
+    ("[engines.e]\nengine = 'reflexion'\nactor = {engine = 'e'}", "one may be a part of itself"),
+    ("[engines.react]\nengine = 'react'", "engines.react: 'react' is the name of an installed engine"),
+    ("[engines.e]\nengine = 'react'\n[pipelines.e]\nengine = 'react'", "pipelines.e: engines.e has the name already"),
+    ("[engines.e]\nengine = 'react'\n[agents.a]\nengine = {engine = 'e', max_iterations = 3}", "agents.a.engine: engines.e"),
+    ("[engines.e]\nengine = 'plan-execute'\nplanner = 'big'", "engines.e: planner: 'big' is not among"),
+    ("[engines.e]\nengine = 'react'\nhooks = ['nothing']", "engines.e: hooks: there is no 'nothing'"),
+    ("[agents.a]\nhandoffs = ['b']", "agents.a.handoffs: there is no agent 'b'; there are a"),
+    ("[agents.a]\ntoolboxes = ['dsk']", "agents.a.toolboxes: there is no toolbox 'dsk'; did you mean desk?"),
+    ("[agents.a]\noutput = 'scripted_compose:Town'", "agents.a.output: 'scripted_compose:Town' cannot be loaded"),
+    ("[agents.a]\nafter = ['nothing']", "agents.a.after: followups: there is no 'nothing'"),
+    ("[agents.react]", "agents.react: name: 'react' is the name of an engine"),
+    ("[toolboxes.x]\ntoolbox = 'filesystem'\nrot = '.'", "toolboxes.x.rot: there is no such key; did you mean root?"),
+    ("[toolboxes.x]\ntoolbox = 'filesystem'\nroot = '.'\nwrite = 'yes'", "toolboxes.x.write: Input should be a valid bool"),
+    ("[toolboxes.x]\ntoolbox = 'filesystem'\nroot = 'gone'", "toolboxes.x: root: "),
+    ("[toolboxes.x]\ntoolbox = 'web'\ntransport = 'x'", "toolboxes.x.transport: is code, which no file holds"),
+    ("[toolboxes.x]\ntoolbox = 'nothing'", "toolboxes.x: toolboxes: there is no 'nothing'"),
+    ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\nkey = 'x'", "providers.x.key: there is no such key; did you"),
+    ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = 'env:NOT_SET'", "providers.x.api_key: NOT_SET is"),
+    ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = 'env:'", "providers.x.api_key: must be"),
+    (f"[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = '{KEY}'", "providers.x.api_key: holds a secret"),
+    (f"[agents.a]\ninstructions = 'The password={KEY}'", "agents.a.instructions: holds a secret"),
+    ("[agents.a]\ninstructions = 'env:DESK_KEY'", "agents.a.instructions: env: stands for a variable in providers"),
+    ("[providers.x]\nprovider = 'fallback'\nmembers = ['main', 'mani']", "providers.x.members: there is no provider 'mani'"),
+    ("[providers.x]\nprovider = 'scripted'\nprice = {input = -1, output = 1}", "providers.x.price: Price: input must be"),
+    ("[gates.g]\ngate = 'deny-all'", "gates.g: no call is decided by it; add 'g' to runtime.gates"),
+    ("[runtime]\ngates = ['cedr']", "runtime.gates: there is no gate 'cedr'; did you mean cedar?"),
+    ("[runtime]\nprovider = 'main'\non_unknown = 'guess'", "runtime.on_unknown: Input should be 'tell', 'ask' or 'stop'"),
+    ("[runtime]\nagent = 'b'\n[agents.a]", "runtime.agent: agent: the file has no 'b'"),
+    ("[runtime]\nafter = ['nothing']", "runtime.after: followups: there is no 'nothing'"),
+    ("a = ", "is not TOML: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "problem"), BAD, ids=range(len(BAD)))
+def test_wrong_key_is_refused_by_its_path(
+    compose: Compose, text: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        compose(f"{text}\n{SMALL}" if text != "a = " else text)
+
+    assert str(refused.value).startswith("agents.toml: ")
+    assert problem in str(refused.value)
+    assert KEY not in str(refused.value)
+
+
+def test_file_without_a_model_or_that_is_missing_says_so(compose: Compose) -> None:
+    with pytest.raises(ConfigError, match=r"agents.toml: providers: name the model"):
+        compose("[agents.a]\n")
+    with pytest.raises(ConfigError, match=r"gone.toml: cannot be read"):
+        load("gone.toml")
+    two = f"{SMALL}[agents.a]\n[agents.b]\n"
+    with pytest.raises(ConfigError, match=r"agent: name one of a, b"):
+        compose(two).choose()
+    assert compose(f'[runtime]\nprovider = "scripted:x"\n{SMALL}').runtime.provider.model == "x"  # fmt: skip

@@ -9,6 +9,7 @@ PACKAGES = {
     "_kernel",
     "agents",
     "cli",
+    "compose",
     "console",
     "engines",
     "events",

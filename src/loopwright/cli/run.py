@@ -285,18 +285,9 @@ def resume_run(
             if interaction.approval is None and _has_remote_approver(run_id, journal)
             else watched.approver
         )
-        opened: Runtime | Composition
-        resumed: LoopEngine | Runtime
-        if chosen.config is None:
-            opened = make_runtime(
-                chosen, approver, journal, started=started, observers=[watched.show]
-            )
-            resumed = rebuild_engine(opened, run_id, started, engine, chosen)
-        else:
-            opened = open_composition(
-                chosen, approver, observers=[watched.show], journal=journal
-            )
-            resumed = opened.runtime
+        opened, resumed = _open_recorded(
+            chosen, approver, journal, started, watched, run_id, engine
+        )
 
         async def work() -> Result:
             try:
@@ -309,6 +300,24 @@ def resume_run(
 
         result = watched.execute(work, journal)
     return _report(result, run_id, chosen, interaction, journal)
+
+
+def _open_recorded(
+    chosen: CommandOptions,
+    approver: Approver | Suspend,
+    journal: Journal,
+    started: RunStarted,
+    watched: WatchedRun,
+    run_id: str,
+    engine: str | None,
+) -> tuple[Runtime | Composition, LoopEngine | Runtime]:
+    """Return what resumes a run, and what to close behind it."""
+    shown = [watched.show]
+    if chosen.config is not None:
+        composed = open_composition(chosen, approver, observers=shown, journal=journal)
+        return composed, composed.runtime
+    runtime = make_runtime(chosen, approver, journal, started=started, observers=shown)
+    return runtime, rebuild_engine(runtime, run_id, started, engine, chosen)
 
 
 def _has_remote_approver(run_id: str, journal: Journal) -> bool:

@@ -14,6 +14,8 @@ from ..errors import ConfigError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import RunFinished, RunResumed, RunStarted, RunSuspended
+from ..gates.base import Approver, Suspend
+from ..journals.base import Journal
 from ..journals.memory import MemoryJournal
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..result import Result
@@ -91,22 +93,7 @@ def serve(
                 "--journal: a worker needs a journal that outlives the processes whose runs it resumes"
             )
         log = WorkerLog(chosen, quiet=interaction.quiet)
-        opened: Runtime | Composition
-        runtime: Runtime
-        if chosen.config is None:
-            services = open_services(chosen, watched.approver, journal)
-            runtime = opened = WorkerRuntime(
-                chosen,
-                **services,
-                observers=[log],
-                lease=lease,
-                breakers=CircuitBreakers(),
-            )
-        else:
-            opened = open_composition(
-                chosen, watched.approver, observers=[log], lease=lease, journal=journal
-            )
-            runtime = opened.runtime
+        opened, runtime = _open_runtime(chosen, watched.approver, journal, log, lease)
         worker = Worker(
             runtime,
             outputs=[output] if output else [],
@@ -122,6 +109,26 @@ def serve(
         results = asyncio.run(run_and_close(journal, work))
     _print_results(results, as_json=interaction.as_json)
     return 0
+
+
+def _open_runtime(
+    chosen: CommandOptions,
+    approver: Approver | Suspend,
+    journal: Journal,
+    log: "WorkerLog",
+    lease: float,
+) -> tuple[Runtime | Composition, Runtime]:
+    """Return the runtime of a worker, and what to close behind it."""
+    if chosen.config is not None:
+        composed = open_composition(
+            chosen, approver, observers=[log], lease=lease, journal=journal
+        )
+        return composed, composed.runtime
+    services = open_services(chosen, approver, journal)
+    runtime = WorkerRuntime(
+        chosen, **services, observers=[log], lease=lease, breakers=CircuitBreakers()
+    )
+    return runtime, runtime
 
 
 def _print_results(results: list[Result], *, as_json: bool) -> None:

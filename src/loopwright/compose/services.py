@@ -181,7 +181,7 @@ def build_gates(tables: FileTables, environment: Environment) -> PolicyGate | No
     """Return the gates that all must allow a call as one; `None` for the default gate."""
     unused = [name for name in tables.gates if name not in tables.runtime.gates]
     if unused:
-        # A rule that nobody asks would look like a protection.
+        # A gate that is not asked would look like a protection.
         raise ConfigError(f"gates.{unused[0]}: no call is decided by it; add {unused[0]!r} to runtime.gates")  # fmt: skip
     found = [_build_gate(name, tables.gates, environment) for name in tables.runtime.gates]  # fmt: skip
     if not found:

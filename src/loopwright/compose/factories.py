@@ -55,7 +55,7 @@ def call_with(target: Callable[..., Any], options: Values, place: str) -> Any:
 
 def _find_hints(target: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the types of parameters; none where a module hides what they are from running code."""
-    code: Any = target.__init__ if isinstance(target, type) else target
+    code: Any = getattr(target, "__init__") if isinstance(target, type) else target  # noqa: B009 - it may be compiled late
     try:
         return get_type_hints(code, include_extras=True)
     except (NameError, TypeError):

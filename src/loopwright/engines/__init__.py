@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .reflections import ReflectionStore as ReflectionStore
     from .reflexion import ReflexionEngine as ReflexionEngine
     from .reviews import DraftReview as DraftReview
+    from .reviews import HumanCritic as HumanCritic
     from .reviews import LlmCritic as LlmCritic
     from .self_ask import SelfAskEngine as SelfAskEngine
     from .thought_decomposition import TextThoughts as TextThoughts
@@ -66,7 +67,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".recommend": ("Recommendation", "recommend_engine"),
             ".reflections": ("FileReflections", "MemoryReflections", "ReflectionStore"),
             ".reflexion": ("ReflexionEngine",),
-            ".reviews": ("DraftReview", "LlmCritic"),
+            ".reviews": ("DraftReview", "HumanCritic", "LlmCritic"),
             ".self_ask": ("SelfAskEngine",),
             ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),

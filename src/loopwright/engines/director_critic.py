@@ -20,7 +20,14 @@ from .convergence import (
     ScoreThreshold,
     Stop,
 )
-from .reviews import Criteria, DraftReview, LlmCritic, Mode, hash_draft
+from .reviews import (
+    Criteria,
+    DraftReview,
+    HumanCritic,
+    LlmCritic,
+    Mode,
+    hash_draft,
+)
 
 PROMPTS = PromptSet(
     revise="""\
@@ -76,7 +83,7 @@ class DirectorCriticEngine(CompositeEngine):
 
     Args:
         director: who drafts and revises: an engine, or an agent by name; `None` is the model itself.
-        critic: who reviews: `LlmCritic(...)`.
+        critic: who reviews: `LlmCritic(...)`, or a person by `HumanCritic(...)`.
         mode: what a review says: a "score" from 0 to 1, "binary" (approved or not), or a score for each criterion of a
             "rubric".
         threshold: the score from which a draft is approved.
@@ -91,7 +98,9 @@ class DirectorCriticEngine(CompositeEngine):
 
     name = "director-critic"
     director: Assignee | None = None
-    critic: LlmCritic = LlmCritic()
+    critic: Annotated[LlmCritic | HumanCritic, Field(discriminator="kind")] = (
+        LlmCritic()
+    )
     mode: Mode = "score"
     threshold: float = Field(default=0.7, ge=0, le=1)
     rubric: Mapping[str, float] = Field(default_factory=dict[str, float])
@@ -107,8 +116,7 @@ class DirectorCriticEngine(CompositeEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         Criteria(self.mode, self.threshold, self.rubric)
-        if self.critic.provider is not None:
-            self.runtime.named_provider(self.critic.provider, "critic.provider")
+        self._name_model()
 
     @property
     def assignees(self) -> Sequence[tuple[str, Assignee | None]]:
@@ -164,8 +172,14 @@ class DirectorCriticEngine(CompositeEngine):
         return review
 
     def _name_model(self) -> str:
-        name, services = self.critic.provider, self.runtime
-        model = services.provider if name is None else services.named_provider(name)
+        """Return the model that reviews; raise `ConfigError` for one that the runtime does not have."""
+        critic, services = self.critic, self.runtime
+        judge = critic.fallback if isinstance(critic, HumanCritic) else critic
+        if judge is None:
+            return "a person"
+        name, model = judge.provider, services.provider
+        if name is not None:
+            model = services.named_provider(name, "critic.provider")
         return f"{model.name}/{model.model}"
 
 

@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from ..errors import AskFailed, ConfigError
+from ..errors import AskFailed, ConfigError, QuestionExpired
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 
@@ -31,6 +32,14 @@ You are a critic. Review your text above against the task, by each of these crit
 
 Say first what is wrong or missing and how to repair it, concretely. Then give each criterion a score from 0 (not met) \
 to 1 (fully met).""",
+)
+QUESTION = PromptSet(
+    review="""\
+Please review draft {round} for the task: {task}
+
+{draft}
+
+{criteria}Answer as JSON, such as {example}""",
 )
 
 
@@ -61,6 +70,22 @@ class _Reviewed(BaseModel):
     """What a critic replies; the feedback is first, so that a model reasons before it judges."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class PersonalScore(BaseModel):
+    """A person's review by a score; remarks may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+    score: float = Field(ge=0, le=1, description="from 0 to 1")
+    feedback: str = ""
+
+
+class PersonalVerdict(BaseModel):
+    """A person's review that approves or does not; remarks may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+    approved: bool
+    feedback: str = ""
 
 
 class ScoredReview(_Reviewed):
@@ -112,10 +137,28 @@ class Criteria:
 
     @property
     def answer_type(self) -> type[BaseModel]:
-        """What a critic replies."""
+        """What a model replies."""
         if self.mode == "rubric":
             return _build_rubric_type(tuple(self.rubric))
         return ScoredReview if self.mode == "score" else BinaryReview
+
+    @property
+    def personal_type(self) -> type[BaseModel]:
+        """What a person answers."""
+        if self.mode == "rubric":
+            return _build_rubric_type(tuple(self.rubric), is_personal=True)
+        return PersonalScore if self.mode == "score" else PersonalVerdict
+
+    @property
+    def example(self) -> str:
+        """An answer of a person, as JSON."""
+        values: dict[Mode, dict[str, object]] = {
+            "score": {"score": 0.8},
+            "binary": {"approved": False},
+            "rubric": {"scores": dict.fromkeys(self.rubric, 0.8)},
+        }
+        answer = {**values[self.mode], "feedback": "What to change."}
+        return json.dumps(answer, ensure_ascii=False)
 
     def list_criteria(self) -> str:
         """Return the criteria with their weights, one a line."""
@@ -158,16 +201,24 @@ def _check_criterion(name: str, weight: float) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _build_rubric_type(names: tuple[str, ...]) -> type[BaseModel]:
+def _build_rubric_type(
+    names: tuple[str, ...], *, is_personal: bool = False
+) -> type[BaseModel]:
     """Return the type of a review with a score for each criterion."""
     build: Any = create_model  # its overloads cannot express "fields of any name"
+    config = ConfigDict(extra="forbid", serialize_by_alias=True)
     fields = {
         f"criterion_{number}": (float, Field(alias=name, ge=0, le=1))
         for number, name in enumerate(names)
     }
-    scores = build("Scores", __base__=_Reviewed, **fields)
-    feedback = Field(description="what to change, concretely")
-    made = build("RubricReview", __base__=_Reviewed, feedback=(str, feedback), scores=(scores, ...))  # fmt: skip
+    scores = build("Scores", __config__=config, **fields)
+    feedback = Field(
+        default="" if is_personal else ..., description="what to change, concretely"
+    )
+    name = "PersonalRubric" if is_personal else "RubricReview"
+    made = build(
+        name, __config__=config, feedback=(str, feedback), scores=(scores, ...)
+    )
     return cast("type[BaseModel]", made)
 
 
@@ -217,3 +268,54 @@ class LlmCritic:
         except AskFailed as failure:
             return dataclasses.replace(review, problem=str(failure))
         return criteria.judge(reply, review)
+
+
+@dataclasses.dataclass(frozen=True)
+class HumanCritic:
+    """A person reviews each draft: the run waits for the answer, also after its process has ended.
+
+    The answer is JSON, such as {"score": 0.8, "feedback": "Shorter."}. One that does not fit is an error to the person
+    who answers, and never reaches the run. Without an answer in time the run fails with `QuestionExpired`, with the best
+    draft so far as its answer, unless there is a fallback.
+
+    Args:
+        expires: seconds in which the review is to be given, by the wall clock; `None` is for ever.
+        fallback: the critic that reviews a draft whose time is over.
+        prompts: an override of `review`, which has {round}, {task}, {draft}, {criteria} and {example}.
+    """
+
+    expires: float | None = None
+    fallback: LlmCritic | None = None
+    prompts: Mapping[str, str] = dataclasses.field(
+        default_factory=dict[str, str], hash=False
+    )
+    kind: Literal["human"] = "human"
+
+    def __post_init__(self) -> None:
+        QUESTION.override(**self.prompts)
+        if self.expires is not None and not 0 < self.expires < math.inf:
+            raise ConfigError(
+                f"expires: must be a number of seconds over 0, or None, got {self.expires!r}"
+            )
+        if self.fallback is not None and self.expires is None:
+            raise ConfigError(
+                "fallback: is for a review that is late, and there is no time; give expires="
+            )
+
+    async def review(
+        self, run: Run, draft: str, criteria: Criteria, review: DraftReview
+    ) -> DraftReview:
+        """Return the person's review of a draft, or that of the fallback: `review`, completed."""
+        listed = f"{criteria.list_criteria()}\n\n" if criteria.rubric else ""
+        question = QUESTION.override(**self.prompts).fill(
+            "review", round=review.round, task=run.task, draft=draft, criteria=listed, example=criteria.example
+        )  # fmt: skip
+        into, expires = criteria.personal_type, self.expires
+        try:
+            reply = await run.ask_user(question, into=into, expires=expires)
+        except QuestionExpired:
+            if self.fallback is None:
+                raise
+            return await self.fallback.review(run, draft, criteria, review)
+        personal = dataclasses.replace(review, reviewer="human", critic="a person")
+        return criteria.judge(reply, personal)

@@ -27,6 +27,7 @@ from .messages import Conversation, Json
 from .result import Output, Result
 from .run import Run, Strategy
 from .security.redaction import Redactor
+from .security.signed_commands import CommandSigner
 
 Item = TypeVar("Item")
 ABORTED = "the run was aborted"
@@ -80,6 +81,10 @@ class RunHandle(Control, Generic[Item, Output]):
     @property
     def _redactor(self) -> Redactor:
         return self._session.services.redactor
+
+    @property
+    def _signer(self) -> CommandSigner | None:
+        return self._session.services.command_signer
 
     @property
     def _clock(self) -> Clock:

@@ -52,6 +52,7 @@ from .providers.prices import Price, Prices
 from .resilience.circuit_breaker import CircuitBreakers
 from .result import Model, Result
 from .security.redaction import Redactor
+from .security.signed_commands import CommandSigner
 from .toolboxes.knowledge import build_registry
 from .tools.profile import ToolProfile
 from .tools.registry import Tools
@@ -95,6 +96,7 @@ class Runtime(Services):
         after: follow-ups, or their names: work that is due once a run has ended, each in a run of its own.
         hooks: code that looks at what goes to models and comes from them and from tools, and may change the text: objects
             (`Hook`), their names, or `{"hook": name, option: value}`.
+        commands: signs the commands that this process sends, and refuses those to its runs that are not signed.
     """
 
     _owned_provider: Provider | None
@@ -129,21 +131,21 @@ class Runtime(Services):
         knowledge: Knowledge | KnowledgeBridge | None = None,
         after: Iterable[FollowUp | str] = (),
         hooks: Iterable[HookName | Any] = (),
+        commands: CommandSigner | None = None,
     ) -> None:
         check_settings(limits, approver, on_unknown, lease, providers, observers)
         provider, owned = _resolve_provider(provider)
         watching, named = tuple(observers), check_providers(provider, providers)
         check_services(watching, journal=journal, gate=gate, breakers=breakers, clock=clock, redactor=redactor, user=user,
                        classifier=classifier, profile=profile)  # fmt: skip
-        clock, journal = _choose_storage(clock, journal)
-        registry, bridge = build_registry(tools, profile, knowledge)
+        (clock, journal), known = _choose_storage(clock, journal), build_registry(tools, profile, knowledge)  # fmt: skip
         super().__init__(
-            provider=provider, tools=registry, journal=journal, gate=_default(gate, DefaultGate), approver=approver,
+            provider=provider, tools=known[0], journal=journal, gate=_default(gate, DefaultGate), approver=approver,
             breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits), user=user,
             context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
-            on_unknown=on_unknown, prices=Prices(prices), knowledge=bridge, app_version=check_version(app_version),
-            redactor=_build_redactor(redactor, provider, *named.values(), registry), classifier=classifier)  # fmt: skip
-        vars(self).update(_build_own_parts(self, owned, after, hooks))  # fmt: skip # a frozen class
+            on_unknown=on_unknown, prices=Prices(prices), knowledge=known[1], app_version=check_version(app_version),
+            redactor=_build_redactor(redactor, provider, *named.values(), known[0]), classifier=classifier)  # fmt: skip
+        vars(self).update(_build_own_parts(self, owned, after, hooks), command_signer=commands)  # fmt: skip # a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""
@@ -382,7 +384,9 @@ class Runtime(Services):
 
     def control(self, run_id: str) -> RunControl:
         """Return the control of a run of this journal, in any process: pause, steer, approve …"""
-        return RunControl(self.journal, self.redactor, run_id, self.clock)
+        return RunControl(
+            self.journal, self.redactor, run_id, self.clock, self.command_signer
+        )
 
     async def _rebuild_engine(self, run_id: str) -> LoopEngine:
         """Rebuild the engine of a run from its recorded name and options."""

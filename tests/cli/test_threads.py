@@ -1,5 +1,11 @@
 """`loopwright run --thread`: each command is a turn of one conversation."""
 
+from pathlib import Path
+
+import pytest
+
+from loopwright.security import Ed25519Signer, KeyFile, PublicKey
+
 from .using import Invoke
 
 WHAT = ("--provider", "scripted:what", "--thread", "ada/1")
@@ -69,3 +75,23 @@ def test_a_principal_starts_a_run_and_another_approves_a_call(invoke: Invoke) ->
     ).stdout.replace(" ", "")
     assert len(invoke("runs", "--tenant", "acme", "--json").stdout.splitlines()) == 1
     assert invoke("runs", "--tenant", "other", "--json").stdout == ""
+
+
+def test_a_run_takes_the_commands_that_are_signed_by_a_key(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
+    signer, private_key = Ed25519Signer.generate("desk")
+    (tmp_path / "key").write_text(private_key)
+    KeyFile([PublicKey("desk", signer.public_key)]).write(tmp_path / "keys.json")
+    monkeypatch.setenv("LOOPWRIGHT_COMMAND_KEYS", str(tmp_path / "keys.json"))
+    assert invoke("run", "Go.", *wipe, "--run-id", "r", "--wait").exit_code == 5
+    invoke("approve", "r", "0#0", "--by", "Eve")
+    assert invoke("resume", "r", *wipe, "--wait", "-q").exit_code == 5
+
+    monkeypatch.setenv("LOOPWRIGHT_SIGNING_KEY", f"desk:{tmp_path / 'key'}")
+    assert invoke("approve", "r", "0#0", "--by", "Ada").exit_code == 0
+    assert invoke("resume", "r", *wipe, "--wait", "-q").exit_code == 0
+    monkeypatch.setenv("LOOPWRIGHT_SIGNING_KEY", "desk:nowhere")
+    wrong = invoke("approve", "r", "0#0")
+    assert (wrong.exit_code, "must be KEY_ID:FILE" in wrong.stderr) == (2, True)

@@ -111,7 +111,10 @@ class ThreadDeletion:
 
     async def _send_abort(self, run_id: str) -> None:
         try:
-            control = RunControl(self._journal, self._services.redactor, run_id)
+            control = RunControl(
+                self._journal, self._services.redactor, run_id,
+                signer=self._services.command_signer,
+            )  # fmt: skip
             await control.abort()
         except ConfigError:
             return  # it has ended, or is gone

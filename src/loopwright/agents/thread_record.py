@@ -29,6 +29,7 @@ from ..journals.recorded_conversations import build_end
 from ..labels import LabelledText
 from ..messages import Conversation, Message
 from ..principals import TENANT_TAG, Principal
+from ..security.signed_commands import SenderCheck
 from .turn import Turn, TurnName, read_turn
 
 PAGE = 16
@@ -243,8 +244,8 @@ class ThreadRecord:
 
     async def send(self, last: LastTurn, text: str) -> int:
         """Send a message to a turn that has not ended; return the number of the command."""
-        control = RunControl(self._journal, self._services.redactor, last.info.run_id)
-        return await control.message(text)
+        control = _open_control(self._services, last.info.run_id)
+        return await control.message(text, by=self._principal or "")
 
     async def read_unanswered(self, last: LastTurn) -> list[Command]:
         """Return the messages that were sent to a turn and that no model answered before its end."""
@@ -253,8 +254,16 @@ class ThreadRecord:
         messages = [one for one in sent if not one.damage and _is_message(one)]
         if not messages:
             return []
-        answered = _find_answered(await self.read_entries(run_id))
-        return [one for one in messages if one.number not in answered]
+        entries = await self.read_entries(run_id)
+        answered, senders = (
+            _find_answered(entries),
+            _check_senders(self._services, entries),
+        )
+        return [
+            one
+            for one in messages
+            if one.number not in answered and not senders.find_problem(one)
+        ]
 
     async def read_commands(self, turn: LastTurn) -> tuple[int, ...]:
         """Return the numbers of the messages to the turn before that a turn begins with."""
@@ -279,14 +288,30 @@ class ThreadRecord:
             question = _find_question(claimed.entries)
             is_open = not _has_answer(claimed.commands, claimed.entries)
             if question is not None and is_open:
-                control = RunControl(self._journal, services.redactor, run_id)
+                control = _open_control(services, run_id)
                 untrusted = bool(message.untrusted)
                 text = LabelledText(
                     message.content, label=message.label, untrusted=untrusted
                 )
-                await control.answer(text, question=question.key)
+                by = self._principal or ""
+                await control.answer(text, question=question.key, by=by)
             await claimed.release()
         return question is not None and is_open
+
+
+def _open_control(services: Services, run_id: str) -> RunControl:
+    """Return the control of a turn, whose commands are signed as those of the runtime."""
+    return RunControl(
+        services.journal, services.redactor, run_id, signer=services.command_signer
+    )
+
+
+def _check_senders(services: Services, entries: Sequence[Entry]) -> SenderCheck:
+    """Return what checks who sent the messages of a turn, which it may not have received."""
+    started = read_start(entries[0].run_id, entries)
+    senders = SenderCheck(entries[0].run_id, services.command_signer)
+    senders.starter = started.principal
+    return senders
 
 
 def _find_question(entries: Sequence[Entry]) -> Question | None:

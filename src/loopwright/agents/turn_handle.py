@@ -14,6 +14,7 @@ from ..journals.base import Journal
 from ..messages import Json
 from ..result import Result
 from ..security.redaction import Redactor
+from ..security.signed_commands import CommandSigner
 from .turn_items import TurnItems
 
 Item = TypeVar("Item")
@@ -59,6 +60,10 @@ class TurnHandle(Control, Generic[Item]):
     @property
     def _clock(self) -> Clock:
         return self._services.clock
+
+    @property
+    def _signer(self) -> CommandSigner | None:
+        return self._services.command_signer
 
     async def _send(self, kind: str, body: Mapping[str, Json]) -> int:
         """Put a command into the inbox; a turn of this process receives it at once."""
@@ -115,8 +120,10 @@ class TurnHandle(Control, Generic[Item]):
         """Stop the turn at once; it ends as `aborted` with what it has."""
         handle = self._items.handle
         if handle is None:
-            journal, redactor = self._journal, self._redactor
-            await RunControl(journal, redactor, self.run_id, self._clock).abort()
+            services = self._services
+            await RunControl(
+                services.journal, services.redactor, self.run_id, services.clock, services.command_signer
+            ).abort()  # fmt: skip
         else:
             await handle.abort()
         return await self.result()

@@ -12,6 +12,7 @@ from ..errors import ConfigError, JournalError
 from ..events.run import Question
 from ..messages import JsonObject
 from ..security.redaction import Redactor
+from .command_keys import open_command_signer
 from .config import open_journal
 from .exit_status import FAILED, report_error
 from .questions import format_question
@@ -24,7 +25,7 @@ Send: TypeAlias = Callable[[RunControl], Awaitable[None]]
 def send_command(run_id: str, journal: str | None, send: Send) -> int:
     """Send a command to a run; return the exit status."""
     opened = open_journal(journal)
-    control = RunControl(opened, Redactor(), run_id)
+    control = RunControl(opened, Redactor(), run_id, signer=open_command_signer())
     statuses = {info.run_id: info.status for info in opened.runs(unfinished=True)}
     is_running = statuses.get(run_id, "running") == "running"
 

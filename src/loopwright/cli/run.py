@@ -33,6 +33,7 @@ from ..result import Result
 from ..runtime import Runtime
 from .approver import Approval, choose_approver
 from .captured_output import capture_output
+from .command_keys import open_command_signer
 from .config import (
     CommandOptions,
     build_limits,
@@ -411,6 +412,7 @@ def open_services(
         "prices": parse_prices(chosen.price, provider),
         "on_unknown": chosen.on_unknown or "tell",
         "app_version": chosen.app_version,
+        "commands": open_command_signer(),
     }
 
 

@@ -14,6 +14,7 @@ from ..journals.base import Journal
 from ..journals.listing import RunFilter
 from ..principals import Sender
 from ..runtime import Runtime
+from ..security.signed_commands import CommandSigner
 from .commands import Commands
 from .guard import MIN_TOKEN, FindUser, Guard, RefusedRequest, new_token
 from .service import ConsoleService
@@ -62,6 +63,7 @@ class Console:
             `Principal`, or `None`. Every user sees all runs of the journal.
         hosts: the names, without ports, by which browsers reach the page, besides those of the loopback.
         token: what a page has to send where `user` is a name; by default 256 random bits, new each time.
+        signer: signs the commands of a console without a runtime; a runtime has its own.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Console:
         user: str | FindUser | None = None,
         hosts: Iterable[str] = (),
         token: str | None = None,
+        signer: CommandSigner | None = None,
     ) -> None:
         if not (callable(user) or (isinstance(user, str) and user.strip())):
             raise ConfigError(
@@ -82,7 +85,7 @@ class Console:
         self._user = user
         self._service = ConsoleService(journal, runtime)
         self._streams = Streams(self._service)
-        self._commands = Commands(self._service, runtime)
+        self._commands = Commands(self._service, runtime, signer)
         self.token: str | None = None if callable(user) else _check_token(token)
         """What the page has to send, `None` where the host application knows who asks."""
         self.app: ASGIApp = Guard(

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..principals import Sender
 from ..runtime import Runtime
 from ..security.redaction import Redactor
+from ..security.signed_commands import CommandSigner
 from .actions import SENDERS, find_reasons
 from .service import ConsoleService
 
@@ -19,8 +20,13 @@ from .service import ConsoleService
 class Commands:
     """Sends commands to the runs of one journal, and has the runtime, if there is one, continue them."""
 
-    def __init__(self, service: ConsoleService, runtime: Runtime | None) -> None:
-        self._service, self._runtime = service, runtime
+    def __init__(
+        self,
+        service: ConsoleService,
+        runtime: Runtime | None,
+        signer: CommandSigner | None,
+    ) -> None:
+        self._service, self._runtime, self._signer = service, runtime, signer
         self._journal = service.records.journal
         self._clock = SystemClock() if runtime is None else runtime.clock
         self._resumed: dict[str, asyncio.Task[object]] = {}
@@ -48,7 +54,7 @@ class Commands:
     def _control(self, run_id: str) -> RunControl:
         if self._runtime is not None:
             return self._runtime.control(run_id)
-        return RunControl(self._journal, Redactor(), run_id, self._clock)
+        return RunControl(self._journal, Redactor(), run_id, self._clock, self._signer)
 
     def _resume(self, run_id: str) -> None:
         """Have the runtime continue a run, beside the answer to the request."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .signatures import KeyFile as KeyFile
     from .signatures import PublicKey as PublicKey
     from .signatures import Signer as Signer
+    from .signed_commands import CommandSigner as CommandSigner
+    from .signed_commands import HmacSigner as HmacSigner
     from .signed_heads import Anchor as Anchor
     from .signed_heads import AnchorReport as AnchorReport
     from .signed_heads import SignedHeads as SignedHeads
@@ -37,6 +39,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".redaction": ("REDACTED", "Redactor", "StreamRedactor"),
             ".secret_store": ("SecretStore",),
             ".signatures": ("Ed25519Signer", "KeyFile", "PublicKey", "Signer"),
+            ".signed_commands": ("CommandSigner", "HmacSigner"),
             ".signed_heads": (
                 "Anchor",
                 "AnchorReport",

@@ -83,6 +83,10 @@ def _is_principal(value: Any) -> bool:
     return read_principal(value) is not None
 
 
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
 def _is_verdict(value: Any) -> bool:
     return value in ("done", "not_done", "unknown")
 
@@ -112,7 +116,11 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     ENDORSE: _TEXT,
     RESOLVE: {**_QUESTION, "verdict": _is_verdict},
 }
-_ALWAYS_OPTIONAL: Mapping[str, Check] = {"by": _is_text, "principal": _is_principal}
+_ALWAYS_OPTIONAL: Mapping[str, Check] = {
+    "by": _is_text,
+    "principal": _is_principal,
+    "signature": _is_object,
+}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     STEER: {"message": _is_flag},
     ANSWER: {"label": _is_label, "untrusted": _is_flag},

@@ -14,6 +14,7 @@ from ...labels import Label, LabelledText, check_label
 from ...messages import Json, JsonObject, hash_arguments
 from ...principals import Sender, sign_body
 from ...security.redaction import Redactor
+from ...security.signed_commands import CommandSigner
 from ...tools.answers import read_answer
 from ...tools.resolution import (
     CallCompleted,
@@ -70,6 +71,11 @@ class Control(ABC):
     @abstractmethod
     def _clock(self) -> Clock: ...
 
+    @property
+    def _signer(self) -> CommandSigner | None:
+        """Return what signs commands; `None` sends them unsigned."""
+        return None
+
     async def _send(self, kind: str, body: Mapping[str, Json]) -> int:
         """Put a command into the run's inbox, and return its number; raise for one that the run would refuse."""
         problem = find_problem(Command(0, self.run_id, 0.0, kind, dict(body)))
@@ -80,6 +86,8 @@ class Control(ABC):
             raise ConfigError(
                 f"run {self.run_id!r} has ended: it receives no more commands"
             )
+        if self._signer is not None:
+            body = self._signer.sign(self.run_id, kind, dict(body))
         number = await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
         received = max(Replay(entries).approvals.received, default=0)
         if number <= received:
@@ -305,7 +313,9 @@ class RunControl(Control):
         redactor: Redactor,
         run_id: str,
         clock: Clock | None = None,
+        signer: CommandSigner | None = None,
     ) -> None:
+        self._own_signer = signer
         self._run_id, self._run_journal = run_id, journal
         self._run_redactor, self._run_clock = redactor, clock or SystemClock()
 
@@ -325,6 +335,10 @@ class RunControl(Control):
     @property
     def _clock(self) -> Clock:
         return self._run_clock
+
+    @property
+    def _signer(self) -> CommandSigner | None:
+        return self._own_signer
 
     async def abort(self, *, by: Sender = "") -> None:
         """Stop the run at once: what is in flight is cancelled, and it ends as `aborted`."""

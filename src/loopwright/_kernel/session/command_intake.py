@@ -9,6 +9,7 @@ from ...errors import Aborted, LoopwrightError
 from ...events.control import CommandReceived, Declassified, RunContinued, RunPaused
 from ...journals.base import Command
 from ...labels import read_provenance
+from ...security.signed_commands import SenderCheck
 from ..control.command_log import CommandLog, HumanDecision
 from ..control.commands import (
     ANSWER,
@@ -48,6 +49,8 @@ class CommandIntake:
     ) -> None:
         self.run_id = writer.claim.run_id
         self.log = CommandLog()
+        received = (one.body for one in replay.approvals.received.values())
+        self.senders = SenderCheck(self.run_id, services.command_signer, received)
         self.on_abort: Callable[[], None] = _do_nothing
         """Called to stop all that is in flight when an abort arrives from outside."""
         self._services, self._replay, self._writer = services, replay, writer
@@ -149,6 +152,7 @@ class CommandIntake:
     def _record(self, sent: Command) -> tuple[Command, str]:
         """Record a new command; return it without its secrets, and why it is refused."""
         command, problem = read_command(sent, self._secrets.redactor)
+        problem = problem or self.senders.find_problem(sent)
         if not problem and self._is_late(command):
             problem = EXPIRED
         waited = self._active.take_waited()

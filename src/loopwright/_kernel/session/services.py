@@ -32,6 +32,7 @@ from ...resilience.circuit_breaker import CircuitBreakers
 from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
+from ...security.signed_commands import CommandSigner
 from ...tools.registry import ToolRegistry
 from ..control.journal_poller import JournalPoller
 from ..control.run_feeds import RunFeeds
@@ -96,6 +97,8 @@ class Services:
     """Returns what the name of a hook stands for."""
     agents: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """The agents of the runtime by name, to hand a run off to."""
+    command_signer: CommandSigner | None = None
+    """Signs the commands that this process sends, and checks those that its runs take."""
     agent_name: str = ""
     """The name of the agent that these services are for; empty for none."""
     instructions: Instructions | None = None

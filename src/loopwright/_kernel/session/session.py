@@ -136,6 +136,7 @@ class Session:
             services, replay, self.writer, self.signals, self.secrets,
             self.sensitivity, self.active,
         )  # fmt: skip
+        self.intake.senders.starter = self.principal
         self.command_log = self.intake.log
         self.tool_slots = _slots(services.limits.max_concurrent_tools)
         self._slots_by_tool: dict[str, AbstractAsyncContextManager[None]] = {}
@@ -156,6 +157,7 @@ class Session:
         """Give a new run what its first entry will say of it."""
         self.name(header.tags, header.thread)
         self.principal, self.approvals = principal, approvals
+        self.intake.senders.starter = principal
         self.saga, self.sampling = saga, sampling
         self.delimiter = delimiter_of(header.run_id, header.created)
 

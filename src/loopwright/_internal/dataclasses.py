@@ -2,7 +2,7 @@
 
 import dataclasses as standard
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY as KW_ONLY
 from dataclasses import MISSING as MISSING
 from dataclasses import Field as Field
@@ -164,11 +164,10 @@ def _freeze(owner: type[Any], own: tuple[Field[Any], ...]) -> None:
 def replace(one: T, /, **changes: Any) -> T:
     """Return a copy of a dataclass with other values of these fields."""
     kind: Any = type(one)
-    members: Mapping[str, Any] = vars(kind)
-    names: frozenset[str] | None = members.get(COPIED)
+    names: frozenset[str] | None = kind.__dict__.get(COPIED)
     if names is None or not names >= changes.keys():
-        copied: T = standard.replace(one, **changes)  # type: ignore[type-var]
-        return copied
+        given: Any = one
+        return cast("T", standard.replace(given, **changes))
     made: Any = object.__new__(kind)
     values = made.__dict__
     for name in names:

@@ -1,15 +1,15 @@
 """Agents: the agents of a runtime by name."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._internal.regex import compile_late
 from ..errors import ConfigError
 from ..events.followups import FOLLOW_UP
 from ..plugins import available_engines
 from .agent import Agent
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+NAME = compile_late(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Agents(Mapping[str, Agent[Any]]):

@@ -5,13 +5,14 @@ import secrets
 from collections.abc import Sequence
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from .._kernel.control.questions import open_questions
 from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer
 from ..events.run import Question, RunFinished
 from ..journals.base import TURN_PREFIX, RunInfo
 
-_NAME = re.compile(re.escape(TURN_PREFIX) + r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
+_NAME = compile_late(re.escape(TURN_PREFIX) + r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from .._internal.regex import compile_late
 from ..knowledge.terms import STOP_WORDS, WORD
 
 MAX_PREFERENCE = 200
 """Characters of a preference; a longer sentence says something else."""
 MAX_ENTITIES = 20
 MAX_NAME = 60
-SENTENCE = re.compile(r"[^.!?\n]{1,400}[.!?]?")
+SENTENCE = compile_late(r"[^.!?\n]{1,400}[.!?]?")
 _REPORTED = "said|say|told|asked|ask|meant|mean|had|got|thought|think|knew|saw|heard|did|was|been|wanted"
 """Verbs that report something once."""
 _OFTEN = r"(?:(?:really|always|usually|generally|only|never|strongly|do not|don't|can't|cannot)\s+)?"
@@ -42,8 +43,8 @@ VERBS = frozenset(
     )
 )
 """What a request begins with, before a name."""
-_NAME = re.compile(r"[A-Z][\w&'-]*(?:[ ][A-Z][\w&'-]*){0,4}")
-_WORD = re.compile(r"[\w&'-]+")
+_NAME = compile_late(r"[A-Z][\w&'-]*(?:[ ][A-Z][\w&'-]*){0,4}")
+_WORD = compile_late(r"[\w&'-]+")
 
 
 def find_preferences(texts: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._internal.regex import compile_late
 from ..errors import ToolError
 from ..toolboxes.sandbox_root import SandboxRoot
 from ..toolboxes.skills import FILE, MAX_DESCRIPTION, MAX_NAME
@@ -14,7 +15,7 @@ from .transcript import SucceededCall
 MAX_STEPS = 12
 MAX_SKILLS = 50
 """Skills of one folder, which the toolbox reads by default."""
-PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
+PLAIN_NAME = compile_late(r"[A-Za-z_][\w.-]{0,63}")
 NOTHING = ""
 
 

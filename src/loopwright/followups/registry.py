@@ -1,10 +1,10 @@
 """FollowUps: the follow-ups of a runtime and of its agents by name."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from .._internal.regex import compile_late
 from .._kernel.session.services import Services
 from ..errors import ConfigError
 from ..events.followups import FOLLOW_UP, PlannedFollowUp
@@ -15,7 +15,7 @@ from ..security.redaction import Redactor
 from .base import FollowUp
 from .memories import AnswerGist
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+NAME = compile_late(r"[a-z][a-z0-9-]{0,39}")
 
 
 class FollowUps:

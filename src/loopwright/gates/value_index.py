@@ -9,6 +9,7 @@ from typing import Final, Protocol, cast
 
 from pydantic_core import from_json
 
+from .._internal.regex import compile_late
 from ..labels import Label
 from ..messages import Json
 from .provenance import BEST_FIRST, DERIVED, ValueSource
@@ -21,11 +22,11 @@ NUMERIC = frozenset("+-0123456789 \t\n\r")
 """Characters with which a number may begin."""
 ENDING = ".:"
 """Those of them that may also end a sentence, or what stands before a list."""
-_SCHEME = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://")
-_NUMBER = re.compile(
+_SCHEME = compile_late(r"\b[a-z][a-z0-9+.-]{0,20}://")
+_NUMBER = compile_late(
     r"(?<![\w.,@/:+-])[-+]?\d[\d,]*(?:\.\d+)?(?![\w@/:+-]|[.,]\d)", re.ASCII
 )
-_PLAIN_NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
+_PLAIN_NUMBER = compile_late(r"[-+]?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
 CALLER = ValueSource("caller", "caller")
 
 

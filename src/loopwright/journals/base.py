@@ -1,13 +1,13 @@
 """The journal port: an append-only, hash-chained list of entries for each run."""
 
 import contextlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json, to_json
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..clock import ClockReading
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
@@ -17,10 +17,10 @@ from ..events.run import Ending, Follows, RunStarted
 from ..messages import JsonObject
 from .leases import Lease
 
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
+RUN_ID = compile_late(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 RESUMABLE = ("running", "released", "suspended", "waiting", "parked")
 """The statuses of runs that have not ended."""
-COMMAND_KIND = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
+COMMAND_KIND = compile_late(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
 COMMAND_BYTES = 64 * 1024
 """The maximum size of a command's body as JSON."""
 

@@ -1,11 +1,11 @@
 """The messages that are made of the entries of a run, and the short codes that name them."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..errors import JournalError
 from ..events.control import FollowedUp
 from ..events.effects import (
@@ -24,7 +24,7 @@ from ..parsing.spotlighting import spotlight
 RENDERER = 1
 """The version of the rules of this module: a journal that has codes has messages by the rules of its version."""
 _ANSWER, _TEXT, _DELIVERED = "=", "!", "+"
-_CODE = re.compile(r"([^=!+]*)([=!+]?)([0-9]*)")
+_CODE = compile_late(r"([^=!+]*)([=!+]?)([0-9]*)")
 _SOURCES = (
     ModelReplied, CallsProposed, ToolFinished, ModelRequested, FollowedUp, RunFinished,
 )  # fmt: skip

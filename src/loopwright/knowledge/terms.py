@@ -1,10 +1,10 @@
 """Terms: the words of a text that a search looks for."""
 
-import re
+from .._internal.regex import compile_late
 
 MAX_TERMS = 15
 """The words of a query that count; the others are left out."""
-WORD = re.compile(r"\w+")
+WORD = compile_late(r"\w+")
 STOP_WORDS = frozenset(
     WORD.findall(
         """a about after all also am an and any are as at be because been before being but by can could did do does doing for

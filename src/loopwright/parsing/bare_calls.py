@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .._internal.regex import compile_late
 from ..messages import Json, JsonObject, ToolCall
 from .arguments import Signature, find_tool, get_parameters
 from .fences import FENCE_STARTS, find_fences, read_fence
@@ -17,13 +18,13 @@ MAX_STARTS = (
     20  # braces at the start of a line, from the first, that may begin the call
 )
 MAX_LEAD = 200  # characters before a call that may say that it is an example
-_LINE_START = re.compile(r"^[ \t]*+\{|[:.!?\u2026][ \t]++\{", re.MULTILINE)
-_EXAMPLE = re.compile(
+_LINE_START = compile_late(r"^[ \t]*+\{|[:.!?\u2026][ \t]++\{", re.MULTILINE)
+_EXAMPLE = compile_late(
     r"\b(?:examples?|e\.g\.|for instance|such as|sample|format|template|syntax|looks? like|would|could|schema|config\w*)",
     re.IGNORECASE,
 )
 # A sentence that says whose words follow, or that they are not to be followed, introduces a quotation.
-_QUOTED = re.compile(
+_QUOTED = compile_late(
     r"\b(?:says?|said|saying|states?|stated|writes?|wrote|written|reads|contain(?:s|ed|ing)?|includ(?:es|ed|ing)|"
     r"ends?\s+with|begins?\s+with|starts?\s+with|quot\w+|tells?|told|asks?|asked|instruct\w*|demand\w*|"
     r"translat\w+|attack\w*|inject\w*|malicious|suspicious|unsafe|phish\w*|fraud\w*|refus\w+|declin\w+|reject\w*|"
@@ -33,15 +34,15 @@ _QUOTED = re.compile(
     re.IGNORECASE,
 )
 # "The body is:" and "Final answer:" name data.
-_DATA = re.compile(
+_DATA = compile_late(
     r"\W*+(?:(?:the|my|here['\u2019]?s?|is|final|json)\s++)*+"
     r"(?:answer|results?|output|response|translation|summary|body|payload)\b[^:]*+:?+\W*+"
     r"|.*(?<!call )\b(?:is|are|was|were)\s*+:?+\W*+",
     re.IGNORECASE | re.DOTALL,
 )
-_SENTENCE_END = re.compile(r"[.!?\u2026]\s++|\n++")
-_TAG = re.compile(r"</?+[A-Za-z][\w:-]{0,40}+(?:\s[^<>]{0,200}+)?+/?+>")
-_QUOTING_TAG = re.compile(
+_SENTENCE_END = compile_late(r"[.!?\u2026]\s++|\n++")
+_TAG = compile_late(r"</?+[A-Za-z][\w:-]{0,40}+(?:\s[^<>]{0,200}+)?+/?+>")
+_QUOTING_TAG = compile_late(
     r"<(?:final[_-]?+)?+(?:answer|quote|blockquote|q|cite|pre|example|document|page)\b",
     re.IGNORECASE,
 )

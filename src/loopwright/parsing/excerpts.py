@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from .._internal.regex import compile_late
 from ..errors import ToolError
 
 ALL = "all"
@@ -13,7 +14,7 @@ MAX_CHARACTERS = 4_000
 MAX_MATCHES = 8
 AROUND = 200
 """Characters that are shown on each side of a match."""
-_LINES = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+_LINES = compile_late(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
 
 
 def select_excerpts(

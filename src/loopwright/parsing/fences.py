@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from .._internal.regex import compile_late
+
 MAX_FENCES = 10_000
 LINE_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"  # the line ends that `str.splitlines` knows, for regex classes
 BLANK = rf"[^\S{LINE_BREAKS}]"
@@ -12,8 +14,8 @@ FENCE_STARTS = ("```", "~~~")
 
 Span: TypeAlias = tuple[int, int]
 
-_FENCE_RUN = re.compile("`{3,}+|~{3,}+")
-_REST_IS_BLANK = re.compile(rf"{BLANK}*+(?:[{LINE_BREAKS}]|\Z)")
+_FENCE_RUN = compile_late("`{3,}+|~{3,}+")
+_REST_IS_BLANK = compile_late(rf"{BLANK}*+(?:[{LINE_BREAKS}]|\Z)")
 
 
 class _OpenFence:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Never, cast
 
+from .._internal.regex import compile_late
 from ..messages import Json
 from .fences import FENCE_STARTS, read_fence
 
@@ -15,11 +16,11 @@ MAX_JSON_CHARS = 262_144
 MAX_JSON_DEPTH = 64
 MAX_LITERAL_CHARS = 16_384
 
-_LITERAL_TOKEN = re.compile(
+_LITERAL_TOKEN = compile_late(
     r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[A-Za-z_]\w*+|[\[\]{}]|[^'"A-Za-z_\[\]{}]++|['"]""",
     re.S,
 )
-_QUOTE_OR_ESCAPE = re.compile(r"""\\.|["]""", re.S)
+_QUOTE_OR_ESCAPE = compile_late(r"""\\.|["]""", re.S)
 _REQUOTED = {"\\'": "'", '"': '\\"'}
 _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 

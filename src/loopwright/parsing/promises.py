@@ -2,8 +2,10 @@
 
 import re
 
+from .._internal.regex import compile_late
+
 MAX_PROMISE = 600  # characters; a longer reply is an answer that happens to end so
-_SENTENCE_END = re.compile(r"(?<=[.!?:\u2026])\s++|\n++")
+_SENTENCE_END = compile_late(r"(?<=[.!?:\u2026])\s++|\n++")
 _OPENING = r"(?:(?:ok|okay|sure|alright|first|now|next|then|so|great|certainly|of course)\b[,.!:]?\s++)*+"
 _INTENT = (
     r"(?:i['\u2019]ll|i\s+will|i\s+am\s+going\s+to|i['\u2019]m\s+going\s+to|i\s+need\s+to|i\s+should|let\s+me|let['\u2019]s|"
@@ -22,7 +24,9 @@ _DOING = (
     r"\s+(?:(?:search|look|find|check|us|call|fetch|query|get|gett|retriev|comput|calculat|read|open|brows|consult|"
     r"verify|determin|gather|perform|investigat|execut|invok)(?:e|ing)?\b|run(?:ning)?\s+(?=\w|[`'\"*]))"
 )
-_PROMISE = re.compile(_OPENING + _INTENT + _FILLER + _DOING + _PERSONAL, re.IGNORECASE)
+_PROMISE = compile_late(
+    _OPENING + _INTENT + _FILLER + _DOING + _PERSONAL, re.IGNORECASE
+)
 
 
 def is_promise(text: str) -> bool:

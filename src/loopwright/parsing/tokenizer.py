@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from .fences import BLANK, LINE_BREAKS, FenceCursor, find_fences
 
 MAX_BRACKETS = 10_000
 MAX_TOKENS = 10_000
 
-_BRACKETS = re.compile(r"[\[\]]")
+_BRACKETS = compile_late(r"[\[\]]")
 
 
 class Token(NamedTuple):
@@ -70,7 +71,7 @@ class Tokenizer:
         initials = "".join(sorted({phrase[0] for phrase in phrases.values()}))
         first = re.escape(initials.lower() + initials.upper())
         # The break before the line is part of the match, since a search for a set of characters skips the rest fastest.
-        self._pattern = re.compile(
+        self._pattern = compile_late(
             rf"[{LINE_BREAKS}]{BLANK}*+(?=[*_#{first}])(?:#{{1,6}}+{BLANK}*+)?+(?P<markup>\*{{1,3}}+|_{{1,3}}+)?"
             rf"(?:(?<=\*\*){BLANK}*+)?+"  # "** Action:**", while a single star and a blank are a bullet
             rf"(?:{kinds}){BLANK}*+(?:#?\d{{1,4}}+)?+{BLANK}*+"

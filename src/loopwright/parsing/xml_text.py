@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..messages import Json
 from .fences import FENCE_STARTS, read_fence
 from .json_text import read_object
@@ -36,28 +37,28 @@ _TAG = (
     r"<\s*+(?P<closing>/)?+\s*+(?:(?P<kind>tool_call|tool_response|tool_result)(?:[\s/][^<>]*+)?+"
     r"|(?P<function>function=[^<>]*+))(?:>|\Z)"
 )
-_ANY_TAG = re.compile(_TAG, re.IGNORECASE)
+_ANY_TAG = compile_late(_TAG, re.IGNORECASE)
 # What begins or ends an aside, in which no call is meant: thinking, comments, and code in HTML, which begins at the end
 # of a line, since in a line its tags may be words about HTML.
 _ASIDE = (
     r"(?P<begins><(?:(?:think|thinking)>|!--|(?:pre|code)(?:\s[^<>]*+)?+>(?=[^\S\n]*+\n)))"
     r"|(?P<ends></(?:think|thinking|pre|code)\s*+>|-->)"
 )
-_TOKEN = re.compile(
+_TOKEN = compile_late(
     rf"`++|~{{3,}}+|(?P<gap>\n[^\S\n]*+(?=\n))|{_TAG}|{_ASIDE}", re.IGNORECASE
 )
-_NAME = re.compile(r"\w++|--")
-_NOTHING_MORE = re.compile(
+_NAME = compile_late(r"\w++|--")
+_NOTHING_MORE = compile_late(
     rf"[^\S\n]*+(?:[.,;][^\S\n]*+)*+(?:\n|\Z|(?={_TAG}))", re.IGNORECASE
 )
-_INDENT = re.compile(r"[ \t]*+")
-_CLOSING = re.compile(r"<\s*+/\s*+tool_call\s*+>", re.IGNORECASE)
-_BETWEEN = re.compile(r"[\s,;]*+")
-_BLANK_REST = re.compile(r"[^\S\n]*+(?:\n|\Z)")
-_FUNCTION = re.compile(r"<\s*+function=([^<>]{1,256}+)>\s*+", re.IGNORECASE)
-_PARAMETER = re.compile(r"\s*+<\s*+parameter=([^<>]{1,256}+)>", re.IGNORECASE)
-_END_OF_PARAMETER = re.compile(r"</parameter\s*+>", re.IGNORECASE)
-_END_OF_FUNCTION = re.compile(r"\s*+</function\s*+>", re.IGNORECASE)
+_INDENT = compile_late(r"[ \t]*+")
+_CLOSING = compile_late(r"<\s*+/\s*+tool_call\s*+>", re.IGNORECASE)
+_BETWEEN = compile_late(r"[\s,;]*+")
+_BLANK_REST = compile_late(r"[^\S\n]*+(?:\n|\Z)")
+_FUNCTION = compile_late(r"<\s*+function=([^<>]{1,256}+)>\s*+", re.IGNORECASE)
+_PARAMETER = compile_late(r"\s*+<\s*+parameter=([^<>]{1,256}+)>", re.IGNORECASE)
+_END_OF_PARAMETER = compile_late(r"</parameter\s*+>", re.IGNORECASE)
+_END_OF_FUNCTION = compile_late(r"\s*+</function\s*+>", re.IGNORECASE)
 
 
 class TaggedCall(NamedTuple):

@@ -2,14 +2,14 @@
 booleans.
 """
 
-import re
 from typing import Any
 
+from .._internal.regex import compile_late
 from ..errors import ConfigError
 from ..messages import Json
 
-_INTEGER = re.compile("-?(?:0|[1-9][0-9]{0,18})")
-_NUMBER = re.compile(
+_INTEGER = compile_late("-?(?:0|[1-9][0-9]{0,18})")
+_NUMBER = compile_late(
     r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,3})?"
 )
 _CONSTANTS: dict[str, Json] = {

@@ -4,8 +4,10 @@ import functools
 import re
 from typing import NamedTuple
 
+from .._internal.regex import compile_late
+
 MAX_NAMES = 256  # whose properties are remembered: they are asked for at each call
-NOT_IN_NAME = re.compile(r"[^a-z0-9.]+")
+NOT_IN_NAME = compile_late(r"[^a-z0-9.]+")
 
 
 class ModelSize(NamedTuple):

@@ -1,16 +1,16 @@
 """The cost of model calls, by prices per million tokens that the application supplies."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._internal import dataclasses
 from .._internal.log import logger
+from .._internal.regex import compile_late
 from ..errors import ConfigError
 from ..messages import Usage
 
-_DATE_AT_END = re.compile(r"[-@]\d{4}-?\d{2}-?\d{2}\Z")
+_DATE_AT_END = compile_late(r"[-@]\d{4}-?\d{2}-?\d{2}\Z")
 
 
 @dataclasses.dataclass(frozen=True)

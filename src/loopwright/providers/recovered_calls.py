@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..messages import Completion, Json, Message, ToolCall
 from ..parsing.bare_calls import BareCall, read_bare_call, strip_tags
 from .base import Request
@@ -12,8 +13,8 @@ BARE_CALL = "bare_call"
 """The flag of a call that came as bare JSON."""
 NEAR = 200
 """Characters around a tool's name in a text in which the arguments of a quoted call stand."""
-_ESCAPE = re.compile(r"\\+u([0-9A-Fa-f]{4})")
-_UNSEEN = re.compile(r"[\W_]+")
+_ESCAPE = compile_late(r"\\+u([0-9A-Fa-f]{4})")
+_UNSEEN = compile_late(r"[\W_]+")
 
 
 def recover_call(completion: Completion, request: Request) -> Completion:

@@ -1,13 +1,13 @@
 """Sampling: what a model call may set, and how a provider sends each setting or refuses it by its name."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias, TypedDict, cast
 
 from pydantic import SecretStr
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..errors import ConfigError, ProviderError
 from ..messages import Json, JsonObject
 
@@ -34,8 +34,8 @@ OWN_HEADERS = frozenset(
 """The headers that a provider sends itself, in lower case."""
 SAMPLES_HINT = "Sampling.n: one call has one reply; Run.samples asks for several"
 
-_HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]++")
-_HEADER_VALUE = re.compile(r"[\t -~]*+")
+_HEADER_NAME = compile_late(r"[a-z0-9!#$%&'*+.^_`|~-]++")
+_HEADER_VALUE = compile_late(r"[\t -~]*+")
 
 
 @dataclasses.dataclass(frozen=True)

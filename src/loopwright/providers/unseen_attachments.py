@@ -4,6 +4,7 @@ import operator
 import re
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..errors import ContextTooLong, ProviderError
 from ..messages import Completion, Conversation, Message
 from .base import Capabilities
@@ -11,11 +12,11 @@ from .base import Capabilities
 NOT_SHOWN = "[not shown: this model takes no {}]"
 REFUSALS = (None, 400, 404, 415, 422)
 """The statuses of a request that is refused for its content; none where the request could not be written."""
-_ABOUT_ATTACHMENTS = re.compile(
+_ABOUT_ATTACHMENTS = compile_late(
     r"image|vision|multi-?modal|modalit|document|attachment|\bfile\b|content (?:block|part|type)",
     re.IGNORECASE,
 )
-_ABOUT_MODEL = re.compile(
+_ABOUT_MODEL = compile_late(
     r"(?:model|endpoint|deployment)\b.{0,80}(?:n't|\bnot) (?:\w+ )?support|image input|"
     r"only text|text[- ]only|only supported by|\bvision\b|multi-?modal|takes no|unknown variant",
     re.IGNORECASE,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..errors import ConfigError, ToolError
 from ..parsing.yaml_text import read_yaml
 from ..tools.base import Tool, tool
@@ -13,9 +14,9 @@ from .option_checks import check_counts
 from .sandbox_root import SandboxRoot
 
 FILE = "SKILL.md"
-NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+NAME = compile_late(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MAX_NAME, MAX_DESCRIPTION = 64, 1_024  # characters, by the specification
-FRONT = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)(.*)", re.DOTALL)
+FRONT = compile_late(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)(.*)", re.DOTALL)
 
 
 def skills(

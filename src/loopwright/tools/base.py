@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import (
     Any,
@@ -27,6 +26,7 @@ from pydantic import (
 from .._internal import dataclasses
 from .._internal.engine_code import is_engine_code
 from .._internal.options import explain
+from .._internal.regex import compile_late
 from ..errors import ConfigError, PhaseError, ToolError
 from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
@@ -46,7 +46,7 @@ from .signature import (
 )
 
 Deps = TypeVar("Deps")
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
+NAME = compile_late(r"[A-Za-z0-9_-][A-Za-z0-9_ .-]{0,127}")
 EFFECTS = ("read", "idempotent", "write", "destructive")
 
 

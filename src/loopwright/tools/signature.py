@@ -2,20 +2,20 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_origin, get_type_hints
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from .._internal.regex import compile_late
 from ..errors import ConfigError
 
-SECTION = re.compile(
+SECTION = compile_late(
     r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*"
 )
 PARAMETER_SECTIONS = ("Args", "Arguments", "Parameters")
-PARAMETER = re.compile(r"\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+PARAMETER = compile_late(r"\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 UNNAMED = (
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,

@@ -1,7 +1,6 @@
 """Record what an engine does by itself, such as notes, clock readings and effects, and replay it."""
 
 import functools
-import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -10,6 +9,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal import dataclasses
+from ..._internal.regex import compile_late
 from ...errors import (
     ConfigError,
     Denied,
@@ -42,7 +42,7 @@ from ..session.session import Session, out_of_time
 from .cycle import Cycle
 
 T = TypeVar("T")
-PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PATCH_NAME = compile_late(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SIGNALS_OF_A_RUN = (RunSignal, UnknownOutcome, JournalError, ReplayDivergence)
 """Errors that end a run; raised inside an effect they are another run's."""
 

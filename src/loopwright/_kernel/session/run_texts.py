@@ -4,6 +4,7 @@ import re
 
 from pydantic_core import to_json
 
+from ..._internal.regex import compile_late
 from ...events.agents import InstructionsSet
 from ...events.control import CommandReceived
 from ...events.effects import (
@@ -25,7 +26,7 @@ TYPED = (STEER, FOLLOW_UP, ANSWER)
 ORDERED = (OVERRIDE, APPROVE)
 """The commands whose arguments a person wrote."""
 ROOT_INSTRUCTIONS = "instructions:.0"
-_FENCED = re.compile(
+_FENCED = compile_late(
     r"=== [0-9a-f]+ begins: data from [^\n]*\n(.*)\n=== [0-9a-f]+ ends: ", re.DOTALL
 )
 

@@ -1,16 +1,16 @@
 """Check what a runtime is given: settings, versions of the application, and the methods of its services."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
+from ..._internal.regex import compile_late
 from ...errors import ConfigError
 from ...gates.base import Suspend
 from ...limits import Limits
 from ...providers.base import Provider
 
-_APP_VERSION = re.compile(r"[!-~]{0,128}")
+_APP_VERSION = compile_late(r"[!-~]{0,128}")
 _METHODS = {
     "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get",
     "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ..._internal.regex import compile_late
 from ...messages import Json, JsonObject, ToolSpec
 from ..arguments import (
     EMPTY_INPUTS,
@@ -18,7 +19,7 @@ from ..fences import FENCE_STARTS
 from ..json_text import as_object, read_json, read_object
 from .references import REFERENCE, insert_results
 
-_DELIMITER = re.compile(r"[()\[\]{},:=]\s*+")
+_DELIMITER = compile_late(r"[()\[\]{},:=]\s*+")
 # A quote closes a string only where something may follow a value: 'Arthur's Magazine' is one string.
 _STRINGS = {
     quote: re.compile(
@@ -27,11 +28,11 @@ _STRINGS = {
     )
     for quote in ("'", '"')
 }
-_STRING_OR_REFERENCE = re.compile(
+_STRING_OR_REFERENCE = compile_late(
     rf"""\\.|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|(?P<reference>{REFERENCE.pattern})""",
     re.DOTALL | re.IGNORECASE,
 )
-_NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*+)\s*+=(?!=)\s*+(?P<value>.*)", re.DOTALL)
+_NAMED = compile_late(r"(?P<name>[A-Za-z_]\w*+)\s*+=(?!=)\s*+(?P<value>.*)", re.DOTALL)
 
 
 class _WrittenValue(NamedTuple):

@@ -3,22 +3,24 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 
+from ..._internal.regex import compile_late
+
 CONTEXT = 20  # characters before and behind a `$5` that may say that it is an amount
 
 # After `$`: no letter (`$5M`), no decimals (`$1.50`, `$1,000`), no word of magnitude. `${1}` and `#E1` are never money.
-REFERENCE = re.compile(
+REFERENCE = compile_late(
     r"\$\{(\d{1,4})\}|#E(\d{1,4})(?!\w)"
     r"|(?<![\w$\\])\$(?P<plain>\d{1,4}+)(?!\w|\.\d|,\d{3}(?!\d)|\s(?:thousand|million|billion|trillion|dollars?)\b)",
     re.IGNORECASE,
 )
-_MONEY_BEFORE = re.compile(
+_MONEY_BEFORE = compile_late(
     r"\b(?:under|below|above|than|at least|at most|up to|worth|costs?|pays?|spends?)\s*\Z",
     re.IGNORECASE,
 )
-_STEP_MENTION = re.compile(  # "the result of step 1"
+_STEP_MENTION = compile_late(  # "the result of step 1"
     r"\b(?:step|task)[ _]?#?(\d{1,4})\b", re.IGNORECASE
 )
-_PLACEHOLDER = re.compile(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>`: meant as references, but not read so
+_PLACEHOLDER = compile_late(  # `{step1}`, `{{E1}}`, `$step1`, `<result of step 1>`: meant as references, but not read so
     r"\{[ \t]*+(?:step|task|result|output|E)[ _]?(\d{1,4})[^{}\n]{0,20}\}|\$\{?(?:step|task|E)_?(\d{1,4})\b\}?"
     r"|\b(?:results?|outputs?|answers?|values?) (?:of|from) (?:step|task) ?#?(\d{1,4})\b",
     re.IGNORECASE,

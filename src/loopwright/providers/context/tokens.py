@@ -5,6 +5,7 @@ import re
 
 from pydantic_core import to_json
 
+from ..._internal.regex import compile_late
 from ...errors import ContextTooLong, ProviderError
 from ...messages import Conversation, ToolSpec
 from ..base import Request
@@ -23,12 +24,12 @@ MAX_CAP = (
 BAD_REQUEST = (400, 422)
 ABOUT_TOKENS = (400, 402, 413, 422, 429)
 """The statuses of a refusal for tokens: of the model, of what is paid for, and of a minute's quota."""
-_ABOUT_TOKENS = re.compile(
+_ABOUT_TOKENS = compile_late(
     r"max(?:imum)?[\s_]*(?:completion|output|new)?[\s_]*tokens|(?:completion|output)[\s_]tokens|context.{0,20}length|"
     r"\btokens\b.{0,80}\btoo large|\btoo large\b.{0,200}\btokens\b",
     re.IGNORECASE,
 )
-_ABOUT_SAMPLES = re.compile(
+_ABOUT_SAMPLES = compile_late(
     r"candidate|choices|sample|\bn\b|['\"`]n['\"`]", re.IGNORECASE
 )
 

@@ -1,9 +1,9 @@
 """Streaming in the JSON dialect: the thought, and the answer's string as it is written."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 
+from ..._internal.regex import compile_late
 from ..base import Delta
 from .streaming import StreamStripper
 
@@ -12,11 +12,11 @@ ALWAYS_SHOWN = frozenset({"thought", "action"})
 ANSWER_KEYS = frozenset({"action_input", "answer"})
 
 # Whole characters and whole escapes; the halves of a surrogate pair stay together.
-_CHARACTERS = re.compile(
+_CHARACTERS = compile_late(
     r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++"
 )
-_BLANK = re.compile(r"[ \t\r\n]*+")
+_BLANK = compile_late(r"[ \t\r\n]*+")
 
 
 class JsonStreamParser:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+from ..._internal.regex import compile_late
 from ...parsing.fences import LINE_BREAKS, MAX_FENCES
 from ...parsing.react_text import EXTENDED_TOKENIZER, MIN_CUT_STOP_WORD, NO_ACTION
 from ...parsing.tokenizer import MAX_TOKENS, Token
@@ -16,9 +17,9 @@ SECTIONS: dict[str, Section] = {"thought": "thought", "answer": "answer"}
 MAX_MARKER = 11  # letters, in "final answer" and "observation"
 COLONS = (":", "\uff1a")
 
-_LINES = re.compile(rf"[^{LINE_BREAKS}]*+[{LINE_BREAKS}]|[^{LINE_BREAKS}]++")
-_BREAK = re.compile(rf"[{LINE_BREAKS}]\Z")
-_FENCES = re.compile("`{3,}+|~{3,}+")
+_LINES = compile_late(rf"[^{LINE_BREAKS}]*+[{LINE_BREAKS}]|[^{LINE_BREAKS}]++")
+_BREAK = compile_late(rf"[{LINE_BREAKS}]\Z")
+_FENCES = compile_late("`{3,}+|~{3,}+")
 _NO_FENCES = str.maketrans("`~", "''")
 _FIRST_CHARACTERS = {*"*_#", *"taofs", *"TAOFS"}
 

@@ -1,9 +1,9 @@
 """The XML dialect: calls as JSON in `<tool_call>` tags, which Hermes and Qwen models were trained to write."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..._internal import dataclasses
+from ..._internal.regex import compile_late
 from ...messages import Conversation, Json, JsonObject, Message, ToolCall, ToolSpec
 from ...parsing.arguments import (
     Signature,
@@ -57,12 +57,12 @@ MAX_CHECKS = (
 IGNORED = {"id", "type"}  # keys that some models wrap a call in
 SCHEMA_KEYWORDS = {"type", "properties"}
 # The beginning of a reply that was meant as a call without tags, in JSON or nearly so.
-_CALL_START = re.compile(
+_CALL_START = compile_late(
     r"""\s*+(?:(?:`{3,}+|~{3,}+)\w*+)?+[\[{\s]*+(?:["']function["']\s*+:\s*+\{\s*+)?+"""
     r"""["'](?:name|tool|tool_name|function)["']\s*+:\s*+["'](?P<name>[^"'\n]{1,256}+)["']"""
 )
 # White space, commas and semicolons before a call without tags are not text of a reply.
-_TEXT = re.compile(r"[^\s,;]")
+_TEXT = compile_late(r"[^\s,;]")
 
 
 @dataclasses.dataclass(frozen=True)

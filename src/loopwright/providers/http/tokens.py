@@ -2,20 +2,20 @@
 
 import asyncio
 import inspect
-import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from pydantic import SecretStr
 
+from ..._internal.regex import compile_late
 from ...errors import ProviderError
 
 TokenCallback: TypeAlias = Callable[[], str | Awaitable[str]]
 """Returns a bearer token that is valid now, at once or awaited; the library of the cloud caches and renews it."""
 
 
-_HEADER_VALUE = re.compile(r"[!-~]++")
+_HEADER_VALUE = compile_late(r"[!-~]++")
 
 
 MAX_FETCHED = 8  # tokens; those that requests under way may have

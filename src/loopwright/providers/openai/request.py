@@ -3,12 +3,12 @@
 import contextlib
 import functools
 import mimetypes
-import re
 from collections.abc import Callable
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from ..._internal.regex import compile_late
 from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import Conversation, JsonObject, Message, ToolCall, ToolSpec
@@ -36,7 +36,7 @@ TYPE_KEYWORDS = frozenset({"type", "$ref", "anyOf"})  # strict mode requires one
 MAX_SCHEMA_NAME = 64  # characters
 SIGNED_FORM = "reasoning_details"
 
-_NOT_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_IN_NAME = compile_late(r"[^a-zA-Z0-9_-]")
 
 
 def encode_message(

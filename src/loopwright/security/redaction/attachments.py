@@ -1,15 +1,15 @@
 """Prepare the images and documents of a tool's result for a run: counted, bounded, without secrets, named in words."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 
+from ..._internal.regex import compile_late
 from ...attachments import MAX_RESULT_ATTACHMENTS, MAX_RESULT_BYTES, Attachment
 from ..spotlighting import strip_control_characters
 from .redactor import Redactor
 
 MAX_NAME = 80  # characters
-_NOT_IN_NAME = re.compile(r"[^\w .\[\]-]+|\s+")
+_NOT_IN_NAME = compile_late(r"[^\w .\[\]-]+|\s+")
 
 
 def clean_attachments(

@@ -3,11 +3,12 @@
 import base64
 import html
 import json
-import re
 from urllib.parse import quote, quote_plus
 
-_PERCENT_HEX = re.compile("%[0-9A-F]{2}")
-_UNICODE_HEX = re.compile(r"(?<=\\u)[0-9a-f]{4}")
+from ..._internal.regex import compile_late
+
+_PERCENT_HEX = compile_late("%[0-9A-F]{2}")
+_UNICODE_HEX = compile_late(r"(?<=\\u)[0-9a-f]{4}")
 _GO, _JAVA, _NET = (
     {ord(sign): f"\\u{ord(sign):04x}" for sign in signs}
     for signs in ("&<>", "&<>='", "\"&'+<>`")

@@ -5,6 +5,8 @@ placeholders or prose.
 import re
 from typing import Literal, TypeAlias
 
+from ..._internal.regex import compile_late
+
 # A "password" may be nearly anything, a "secret" (keys, access tokens …) is more than a word, and a bare "token" is
 # mostly a piece of text: only one that looks random is a secret. "pwd" is a password, or the directory one is in.
 SecretKind: TypeAlias = Literal["password", "pwd", "secret", "token"]
@@ -30,8 +32,8 @@ NAMES = (
     r"|(?<=sec)ret|redential"
     r")(?ai:[_-]?(?:[0-9]{1,2}|value|base64|b64|hex|plain|text))?(?![A-Za-z0-9_-])"
 )
-_WHOLE_NAME = re.compile(rf"{NAMES}\Z")
-_CORE = re.compile(
+_WHOLE_NAME = compile_late(rf"{NAMES}\Z")
+_CORE = compile_late(
     r"(?ai:pass(?:word|wd|phrase)?|pwd|secret|token|key|credential|auth)"
 )
 
@@ -58,27 +60,27 @@ _ORDINARY_VALUES = (
     "for to in of with value input self this prompt env config settings args kwargs here below above"
 )
 _NOT_SECRET = frozenset(f"{_TYPES} {_ORDINARY_VALUES}".split())
-_TYPE = re.compile(
+_TYPE = compile_late(
     rf"(?=[A-Za-z]{{3,12}}+\s*+[\[|?])(?ai:(?:{'|'.join(_TYPES.split())})(?:\[.*|\s*[|?].*))\Z",
     re.S,
 )
-_CODE = re.compile(
+_CODE = compile_late(
     r"[A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+[(\[]|[A-Za-z_]++(?:\.[A-Za-z_]++)++\Z|[a-z]++://"
 )
-_TEMPLATE = re.compile(
+_TEMPLATE = compile_late(
     r"\$[({]|\$[A-Z_][A-Z0-9_]*\Z|\{\{|\{[A-Za-z_][^{}]*\}\Z|<[^>]*>\Z|%\(\w+\)|%[A-Za-z_]+%\Z|.{0,40}%[srd]"
     r"|(?ai:your|my)[-_][A-Za-z_-]+\Z|.{0,8}(?:\.{3}|…|\*{3,})\Z|[xX]+\Z|[*_.=#~•-]*\Z|[^A-Za-z0-9]{0,3}\Z",
     re.S,
 )
 _WORD_PART = "(?:[A-Z]{2,}+|[A-Za-z]?+[a-z]*+)"  # of a word; no two ways to read one, which many parts would multiply
-_WORD = re.compile(rf"{_WORD_PART}(?:[-_/']{_WORD_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
-_LETTERS_ONLY = re.compile(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
-_CLASS = re.compile(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
-_KEY_CLASS = re.compile(  # such as "Ed25519PrivateKey"
+_WORD = compile_late(rf"{_WORD_PART}(?:[-_/']{_WORD_PART})*+|[a-z]++(?:[A-Z][a-z]++)++")
+_LETTERS_ONLY = compile_late(r"_*+[A-Za-z]{1,24}+(?:[-_/'][A-Za-z]{1,24}+)*+_*+")
+_CLASS = compile_late(r"_*+[A-Za-z][a-z]++(?:[A-Z]++[a-z]++)++")
+_KEY_CLASS = compile_late(  # such as "Ed25519PrivateKey"
     "[A-Z][A-Za-z0-9]{0,16}PrivateKey"
 )
-_DIRECTORY = re.compile(r"(?:~|[A-Za-z]:)?[/\\]")
-_LETTER, _DIGIT = re.compile(r"[A-Za-z]"), re.compile(r"[0-9]")
+_DIRECTORY = compile_late(r"(?:~|[A-Za-z]:)?[/\\]")
+_LETTER, _DIGIT = compile_late(r"[A-Za-z]"), compile_late(r"[0-9]")
 _YAML_SIGNS = "*&!|>%@"
 _MIN_RANDOM = 8  # characters of a token that looks random
 _MIN_WORD, _MIN_PASSWORD = 6, 4  # characters of a value without quotes

@@ -1,9 +1,9 @@
 """Registered secrets: where their values stand in a text, in any of their encodings."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from ..._internal.regex import compile_late
 from ...errors import ConfigError
 from .encodings import encode_variants
 from .findings import Finding, find_gap
@@ -11,7 +11,7 @@ from .heuristics import REDACTED
 
 MIN_SECRET_LENGTH = 6  # characters; a shorter value is a part of ordinary words
 
-_PLAIN_LETTERS = re.compile("[A-Za-z0-9]+")
+_PLAIN_LETTERS = compile_late("[A-Za-z0-9]+")
 
 
 class KnownValues:

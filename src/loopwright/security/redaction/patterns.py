@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..._internal.regex import compile_late
 from .findings import GAPS, Finding
 from .heuristics import (
     NAMES,
@@ -127,7 +128,7 @@ for _prefix in sorted(
     " ".join(tokens for tokens, _, _ in _TOKENS).split(), key=len, reverse=True
 ):
     _PREFIXES[_prefix[-3:]].append(_prefix)
-_DENSE = re.compile(
+_DENSE = compile_late(
     r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8}|[A-Za-z0-9]{20}"
 )
 _WITH_HYPHENS = frozenset(  # prefixes before an alphabet that can spell words
@@ -320,7 +321,7 @@ _FLAG = (
 )
 
 
-_LINK = re.compile(
+_LINK = compile_late(
     r"(?ai:https?://\S{0,300}?(?:reset|verif|confirm|invit|activat|unsubscribe|magic)\S{0,200})\Z"
 )
 
@@ -447,7 +448,7 @@ def _locate_header(match: "re.Match[str]") -> tuple[int, int] | None:
 _ADDRESS = (
     rf":(?://)[^{GAPS}/:\"'`<>\\]{{0,256}}+:(?P<secret>[^{GAPS}/\"'`<>\\]{{1,512}})@"
 )
-_PORT = re.compile(r"[0-9]{1,5}(?:[?#].*)?", re.S)
+_PORT = compile_late(r"[0-9]{1,5}(?:[?#].*)?", re.S)
 
 
 _EXAMPLES = frozenset(["password", "passwd", "pass", "pwd", "pw", "secret", "token"])
@@ -464,7 +465,7 @@ def _locate_address(match: "re.Match[str]") -> tuple[int, int] | None:
 
 _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 _BODY = r"(?:[^-]|-(?!----)){0,12000}+"
-_LONG = re.compile("[A-Za-z0-9+/=]{16}")
+_LONG = compile_late("[A-Za-z0-9+/=]{16}")
 _LINE_END = r"(?:\r?\n|(?:\\{1,4}r)?\\{1,4}n)[ \t]{0,8}"
 _KEY = (
     rf"{_BEGIN}(?:{_BODY}-----END [A-Z0-9 ]{{0,60}}-----"

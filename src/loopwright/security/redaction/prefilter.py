@@ -6,9 +6,9 @@ compiled or tried. A text without a hint of a pattern never matches it; a text w
 does not match either.
 """
 
-import re
 from collections.abc import Iterable
 
+from ..._internal.regex import compile_late
 from .patterns import (
     ADDRESS,
     AWS_GOOGLE,
@@ -43,7 +43,7 @@ _SKELETONS_OF_HEADERS = ("oro:", "ook:")  # "authorization", "cookie"
 _NAMES = ("key", "token", "pass", "pwd", "secret", "credential")
 _HEADERS = ("authorization", "cookie")
 _QUERY_SEPARATORS = ("?", "&", ";")
-_FLAG_START = re.compile("--[A-Za-z]")
+_FLAG_START = compile_late("--[A-Za-z]")
 
 
 def select_patterns(text: str) -> list[SecretPattern]:

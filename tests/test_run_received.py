@@ -116,6 +116,25 @@ async def test_facts_of_earlier_turns_are_read_as_they_were_recorded() -> None:
     assert (await again.resume("r2")).answer == "goal 1 goal 2"
 
 
+async def test_the_last_facts_are_those_of_the_newest_turns() -> None:
+    async def body(run: Run) -> str:
+        known = await run.thread_facts(Goal, last=2)
+        run.note(Goal(f"{run.task} a"))
+        run.note(Goal(f"{run.task} b"))
+        await run.ask("Go on?")
+        return ", ".join(fact.text for fact in known)
+
+    engine = build(body, *"abc")
+    answers = [
+        (await engine.run(str(turn), run_id=f"r{turn}", thread="ada")).answer
+        for turn in range(3)
+    ]
+
+    assert answers == ["", "0 a, 0 b", "1 a, 1 b"]
+    wrong = await build(lambda run: run.thread_facts(Goal, last=0)).run("Go.")
+    assert "last: must be at least 1, got 0" in str(wrong.error)
+
+
 async def test_a_run_without_a_thread_has_no_facts_of_one() -> None:
     async def body(run: Run) -> str:
         return str(await run.thread_facts(Goal))

@@ -394,9 +394,9 @@ class Run:
         """
         return await receive(self._cycle, kinds)
 
-    async def thread_facts(self, kind: type[T]) -> tuple[T, ...]:
-        """Return the facts of a type that earlier turns of the run's thread noted, the oldest first; recorded as read."""
-        return await read_thread_facts(self._cycle, kind)
+    async def thread_facts(self, kind: type[T], *, last: int | None = None) -> tuple[T, ...]:  # fmt: skip
+        """Return the facts of a type that earlier turns of the run's thread noted, the `last` or all, the oldest first."""
+        return await read_thread_facts(self._cycle, kind, last)
 
     async def stage(self, name: EngineStage, text: str = "") -> tuple[Message, ...]:
         """Call `stage(at, name)` of the hooks, with `text` as what it is about; return their remarks, for the conversation.

@@ -658,6 +658,16 @@ MORE: dict[str, list[tuple[str, tuple[ToolSpec, ...]]]] = {
             NONE,
         ),
     ],
+    "thread": [
+        ("Wait until the build is done, and tell me how it went.", HOME),
+        ("Look again in ten minutes whether the parcel has arrived.", HOME),
+        ("Remind me at noon to call Ana.", HOME),
+        ("Check the door every 5 minutes, and say when it opens.", HOME),
+        ("Spawn helpers for the parts, and let them ask each other.", NONE),
+        ("Keep a to-do list, and stop when all is ticked off.", HOME),
+        ("Delegate the sections to several agents that talk to each other.", SEARCH),
+        ("Ask the supplier, wait for the answer, and haggle.", HOME),
+    ],
 }
 CASES = [
     (task, tools, engine)

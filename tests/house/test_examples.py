@@ -67,6 +67,16 @@ SHOWN = {
         "completed: 4 model calls, 1 tool calls",
         r"Answer: [A-Z]{2}-(?!0000)\d{4}",
     ],
+    "self_messages.py": [
+        "root.weisshorn  reads 12 beds free",
+        'root            reads <thread-ended id="root.weisshorn" by="answer">12 beds in the Weisshorn hut.</thread-ended>',
+        'root            reads <system-thread-error code="thread_ended" message="thread root.weisshorn has ended; '
+        'spawn another one"/>',
+        'root            reads <timer-fired id="timer-1">They answer now.</timer-fired>',
+        "wave 4: root, root.dom",
+        "completed: 10 model calls, 2 tool calls",
+        "Answer: The Weisshorn hut is booked for two; the Dom hut is full.",
+    ],
     "self_ask.py": [
         "Follow up: When was Linus Pauling born?",
         "  Linus Pauling was born on 28 February 1901.   [tool:search]",
@@ -337,6 +347,7 @@ CHAPTERS = {
     "Director-Critic": "DirectorCriticEngine",
     "Chain": "ChainEngine",
     "Map-Reduce": "MapReduceEngine",
+    "Thread": "ThreadEngine",
 }
 chapters = pytest.mark.parametrize("chapter", CHAPTERS)
 

@@ -26,6 +26,7 @@ PURPOSES = {
     "react": set[str](),
     "reflexion": {"judge", "reflect", "tests"},
     "self-ask": {"follow_up", "sub_answer", "answer"},
+    "thread": set[str](),
     "tree-of-thoughts": {"propose", "score", "vote", "answer"},
 }
 """What the calls of each engine are for; a call of `Run.reason`, of whichever engine, needs no word."""

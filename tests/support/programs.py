@@ -280,6 +280,40 @@ def _criticises(request: Request) -> Line:
     return "grey"
 
 
+# --- threads: self-messages, spawned ones, posts, a todo, a timer, a cleared context, tools, and refused payloads ---
+
+THREADS: dict[str, Sequence[Line]] = {
+    "root": (
+        "<spawn-thread suggested_sub_id='a'><initial-payload>Look.</initial-payload></spawn-thread>\n"
+        "<spawn-thread suggested_sub_id='a'/>\n"
+        "<todo-until condition='known'><step>look</step><step>tell</step></todo-until>",
+        "<post to='root.a-1'>Send it.</post>\n<post to='root.b'>Who?</post>\n<self>Wait.</self>",
+        "<clear-context keep='1'/>\n<answer>early</answer>",
+    ),
+    "root.a": (
+        [call("look", what="sky")],
+        "<post to='root'>blue</post>\n<a>Done?</a>",
+        "<answer>It is blue.</answer>",
+    ),
+    "root.a-1": ([call("send", what="card"), call("look", what="sea")], "<answer>sent</answer>"),
+    "cleared": (
+        "<todo-until condition='known'><step done='true'>look</step><step done='true'>tell</step></todo-until>",
+        "<timer seconds='0.05'>ring</timer>",
+        "<answer>blue</answer>",
+    ),
+}  # fmt: skip
+"""What each says, turn by turn; when it fires alone decides nothing, so that a kill changes no turn."""
+
+
+def _speaks(request: Request) -> Line:
+    messages = request.conversation.messages
+    name = messages[0].content.split("You are thread ")[1].split(". ")[0]
+    turn = sum(message.role == "assistant" for message in messages)
+    if any("context-cleared" in message.content for message in messages):
+        name, turn = "cleared", turn - 1
+    return THREADS[name][turn]
+
+
 # --- an engine that bounds works by time and takes their outcomes as they come ---
 
 
@@ -382,6 +416,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "reflexion": Program(_learns, _tries, "blue", tools=(look, send)),
     "critic": Program(_named("critic"), _criticises, "blue", tools=(look, send)),
+    "thread": Program(_named("thread"), _speaks, "blue", tools=(look, send)),
     "tree-of-thoughts": Program(
         lambda runtime: TreeOfThoughtsEngine(runtime, generate="propose", n_evaluations=2), _searches, "blue"
     ),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .self_ask import SelfAskEngine as SelfAskEngine
     from .thought_decomposition import TextThoughts as TextThoughts
     from .thought_decomposition import ThoughtProblem as ThoughtProblem
+    from .thread import ThreadEngine as ThreadEngine
     from .trajectory import Evaluation as Evaluation
     from .trajectory import Trajectory as Trajectory
     from .tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
@@ -70,6 +71,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".reviews": ("DraftReview", "HumanCritic", "LlmCritic"),
             ".self_ask": ("SelfAskEngine",),
             ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
+            ".thread": ("ThreadEngine",),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),
             ".working_memory": ("MemorySnapshot", "WorkingMemory", "WorkingNotes"),
         },

@@ -110,6 +110,12 @@ SIGNALS = (
         r"|document|file|email|article|chapter|ticket|transcript|paper)\b",
     ),
     Signal(
+        "thread", 7, "it waits, comes back and divides work up on the way, as threads with mail and timers do",
+        r"\b(wait|check again|come back|ask again|look again|try again) (for|until|in|after|every|when)\b"
+        r"|\bremind (me|us|them)\b|\bevery (\d+|few|other)? ?(seconds?|minutes?|hours?|days?)\b"
+        r"|\b(spawn|delegate)\b[^.\n]{0,40}\b(threads?|agents?|helpers?|workers?)\b|\bto-?do list\b",
+    ),
+    Signal(
         "chain-of-thought", 5, "it can be worked out from what it says, step by step",
         r"\bhow (many|much|old|long|far|fast|likely|tall)\b|\bprobability\b|\bpercent|\d\s*%|\bif\b[^.?]{1,80}\bthen\b"
         r"|\bwhat is \d|\ball \w+ are\b",

@@ -8,15 +8,23 @@ from .listing import RunFilter
 
 
 def find_thread_facts(
-    journal: Journal, thread: str, run_id: str, name: str
+    journal: Journal, thread: str, run_id: str, name: str, last: int | None = None
 ) -> list[Json]:
-    """Return the facts of a name that the other runs of a thread noted, the oldest first."""
+    """Return the facts of a name that the other runs of a thread noted, the oldest first; the `last` ones, or all."""
     if not thread:
         return []
     turns = list_page(journal, RunFilter(thread=thread))
-    earlier = [turn.run_id for turn in turns if turn.run_id != run_id]
-    entries = [entry for turn in reversed(earlier) for entry in journal.read(turn)]
-    events = [entry.event for entry in entries]
+    found: list[Json] = []
+    for turn in turns:  # the newest first
+        if last is not None and len(found) >= last:
+            break
+        if turn.run_id != run_id:
+            found[:0] = _read_facts(journal, turn.run_id, name)
+    return found if last is None else found[-last:]
+
+
+def _read_facts(journal: Journal, run_id: str, name: str) -> list[Json]:
+    events = [entry.event for entry in journal.read(run_id)]
     return [
         event.value
         for event in events

@@ -52,8 +52,15 @@ def _find_new(cycle: Cycle, kinds: Collection[str]) -> tuple[Command, ...]:
     return tuple(one for one in new if one.kind in GUIDANCE or one.number not in made)
 
 
-async def read_thread_facts(cycle: Cycle, kind: type[T]) -> tuple[T, ...]:
-    """Return the facts of a type that earlier turns of the run's thread noted, the oldest first."""
+async def read_thread_facts(
+    cycle: Cycle, kind: type[T], last: int | None
+) -> tuple[T, ...]:
+    """Return the facts of a type that earlier turns of the run's thread noted, the oldest first.
+
+    Of them the `last` ones alone, or all; they are recorded as read.
+    """
+    if last is not None and last < 1:
+        raise ConfigError(f"last: must be at least 1, got {last}")
     name, session = kind.__name__, cycle.session
 
     async def read() -> list[Any]:
@@ -63,6 +70,7 @@ async def read_thread_facts(cycle: Cycle, kind: type[T]) -> tuple[T, ...]:
             session.thread,
             session.run_id,
             name,
+            last,
         )
 
     values = await lookup(cycle, f"facts {name}", read, list[Any], OWN)

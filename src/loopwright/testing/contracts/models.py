@@ -26,6 +26,8 @@ def polite(request: Request) -> Line:
         return [call("look", what="sky"), call("put", what="cup")]
     if request.schema is not None:
         return json.dumps(instance(request.schema.schema))
+    if FINAL in messages[0].content:
+        return "<answer>blue</answer>"
     if may_call:
         return "blue"
     _, marked, schema = asked.partition("It must fit this JSON schema:\n")
@@ -34,6 +36,8 @@ def polite(request: Request) -> Line:
     return next((line for mark, line in PROTOCOLS.items() if mark in asked), "blue")
 
 
+FINAL = "<answer>...</answer>"
+"""Stands in the instructions of an engine that reads answers between these tags."""
 PROTOCOLS: Mapping[
     str, str
 ] = {  # a phrase of what is asked → what fits; the first that is there counts

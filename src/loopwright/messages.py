@@ -138,6 +138,7 @@ class Observation:
         fence: puts such a fence around a text.
         attachments: the images and documents that the tool returned; the content names each.
         label: how sensitive the text is; `untrusted`: whether any of it came from outside.
+        seconds, cut, failure: as in the event `ToolFinished`.
     """
 
     entry: ClassVar[EntryMark | None] = None
@@ -151,6 +152,9 @@ class Observation:
     attachments: tuple[Attachment, ...] = ()
     label: Label = dataclasses.field(default="public", compare=False, repr=False)
     untrusted: bool = dataclasses.field(default=False, compare=False, repr=False)
+    seconds: float = dataclasses.field(default=0.0, compare=False, repr=False)
+    cut: int = dataclasses.field(default=0, compare=False, repr=False)
+    failure: str = dataclasses.field(default="", compare=False, repr=False)
 
     @property
     def ok(self) -> bool:

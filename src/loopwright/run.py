@@ -398,12 +398,15 @@ class Run:
         """Return the facts of a type that earlier turns of the run's thread noted, the `last` or all, the oldest first."""
         return await read_thread_facts(self._cycle, kind, last)
 
-    async def stage(self, name: EngineStage, text: str = "") -> tuple[Message, ...]:
-        """Call `stage(at, name)` of the hooks, with `text` as what it is about; return their remarks, for the conversation.
+    def begin_saga(self) -> None:
+        """Have all that the run's tools did undone, as with `saga=True`, unless it completes; not in a child."""
+        side_effects.begin_saga(self._scope)
 
-        For engines that have such stages; see `loopwright.hooks.EngineStage`. A recorded stage calls no hook again.
-        """
-        return await call_stage(self._cycle, name, text)
+    async def stage(
+        self, name: EngineStage, text: str = "", proposal: Proposal | None = None
+    ) -> tuple[Message, ...]:
+        """Call `stage(at, name)` of hooks about `text`; return their remarks. Before the calls of a proposal, pass that."""
+        return await call_stage(self._cycle, name, text, proposal)
 
     # --- facts, and effects of the engine's own ---
 

@@ -33,7 +33,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines import ModelJudge, SelfTests, Trajectory
+from loopwright.engines import ModelJudge, SelfTests, Trajectory, TurnEngine
 from loopwright.testing import ScriptedProvider, call
 
 PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
@@ -223,6 +223,14 @@ def cut(text: str) -> Completion:
 
 def react_most(o: Any) -> Script:
     return [*(call("look", what=turn) for turn in range(o.max_iterations - 1)), "done"]
+
+
+def rounds_most(o: Any) -> Script:
+    return [*(call("look", what=turn) for turn in range(o.max_rounds - 1)), "done"]
+
+
+REVIEW = '{"confidence": 0.9, "quality": 0.9}'
+POOR_REVIEW = '{"confidence": 0.9, "quality": 0.1, "issues": ["no"]}'
 
 
 def self_ask_alone(o: Any) -> Script:
@@ -559,6 +567,14 @@ WAYS: dict[tuple[str, str], list[Way]] = {
         Way(PlanExecuteEngine, {**ATTEMPTS, "max_step_iterations": (1, 3)}, lambda o: ["1. find it", "found", "answer"],
             sub_goals, ("1. find it", "1. find it\n2. and that", "Decision: REPLAN", "hm", ""), tools=(look,))
     ],
+    ("turn", "`reflect=False`, done at once"): [
+        Way(TurnEngine, {"max_rounds": (1, 2, 7)}, lambda o: ["done"], rounds_most,
+            ("done", "I'll do that.", *(call("look", what=what) for what in range(5))), tools=(look,))
+    ],
+    ("turn", "`reflect=True`, done at once"): [
+        Way(TurnEngine, {"max_rounds": (1, 2, 7)}, lambda o: ["done", REVIEW], lambda o: [*rounds_most(o), REVIEW],
+            (REVIEW, POOR_REVIEW), {"reflect": True}, tools=(look,))
+    ],
     ("tree-of-thoughts", '`search="beam"`, `evaluate="value"`'): tree(BEAM, unusable, valued),
     ("tree-of-thoughts", '`search="beam"`, `evaluate="vote"`'): tree(BEAM, one_answer, voted, evaluate="vote"),
     ("tree-of-thoughts", '`search="depth-first"`'): tree(DEEP, unusable, deep, search="depth-first"),
@@ -581,7 +597,7 @@ def named(given: Any) -> str:
 def test_the_page_has_the_rows_that_are_tried_and_no_other() -> None:
     assert list(ROWS) == list(WAYS)
     assert {engine for engine, _ in ROWS} == {
-        "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts"
+        "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts", "turn"
     }  # fmt: skip
 
 

@@ -44,6 +44,24 @@ LABELLED: dict[str, list[tuple[str, tuple[ToolSpec, ...]]]] = {
         ("What time is it?", CLOCK),
         ("Check whether it will rain tomorrow.", WEATHER),
     ],
+    "turn": [
+        ("Tidy my inbox, but ask me before you delete anything.", HOME),
+        (
+            "Book the flight and the hotel, and undo everything if one of them fails.",
+            HOME,
+        ),
+        ("If the hotel is sold out, cancel the flight again.", HOME),
+        ("Before you send the letter to Ana, ask me.", HOME),
+        ("Clean up the calendar; check with me before moving a meeting.", HOME),
+        ("Ask me first, and then switch the lights off.", HOME),
+        (
+            "Move all my meetings to Monday, and roll it back if one of them cannot be moved.",
+            HOME,
+        ),
+        ("Send the invitations; if one bounces, undo the others.", HOME),
+        ("Cancel them all again if Tom says no.", HOME),
+        ("Turn the heating down, but confirm with us before the night.", HOME),
+    ],
     "plan-execute": [
         (
             "First collect the sales figures of all three regions, then compare them, and finally write a summary.",

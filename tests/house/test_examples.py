@@ -92,6 +92,15 @@ SHOWN = {
         "completed: 7 model calls",
         "Answer: 21",
     ],
+    "turn.py": [
+        "  asked: Do you mean old.log only, or your notes too?",
+        "  assessed: ask_first (destructive)",
+        "  completed: old.log is gone.",
+        "  assessed: plan_with_rollback (several steps that may fail)",
+        "  failed: The flight is booked, the hotel is sold out.",
+        "  [tool_result tool=delete_file status=error code=TOOL_ERROR retryable=yes]",
+        "files: ['notes.txt'], booked: []",
+    ],
     "critic.py": [
         "  checked with archive: it opened in 1933   [ok]",
         "  revised: The Golden Gate Bridge opened in 1937. Its main span is 1,280 m long, "
@@ -348,6 +357,7 @@ CHAPTERS = {
     "Chain": "ChainEngine",
     "Map-Reduce": "MapReduceEngine",
     "Thread": "ThreadEngine",
+    "Turn": "TurnEngine",
 }
 chapters = pytest.mark.parametrize("chapter", CHAPTERS)
 

@@ -438,7 +438,8 @@ def test_the_wheel_works_with_nothing_but_its_own_dependencies(
         "verified": True,
         "again": "3",
         "engines": [
-            "chain-of-thought", "critic", "plan-execute", "react", "reflexion", "self-ask", "tree-of-thoughts",
+            "chain", "chain-of-thought", "critic", "director-critic", "map-reduce", "plan-execute", "react",
+            "reflexion", "self-ask", "tree-of-thoughts", "turn",
         ],
         "lost": "suspended",
     }  # fmt: skip

@@ -28,6 +28,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
+from loopwright.engines import TurnEngine
 from loopwright.errors import ContextTooLong, ProviderError
 from loopwright.events import Entry, ModelRequested, RunStarted, encode_event
 from loopwright.journals import RunHeader, SQLiteJournal
@@ -149,6 +150,7 @@ ENGINES: dict[str, Any] = {
     "chain-of-thought": ChainOfThoughtEngine,
     "critic": CriticEngine,
     "tree-of-thoughts": TreeOfThoughtsEngine,
+    "turn": TurnEngine,
 }
 
 

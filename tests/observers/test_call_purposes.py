@@ -28,6 +28,7 @@ PURPOSES = {
     "self-ask": {"follow_up", "sub_answer", "answer"},
     "thread": set[str](),
     "tree-of-thoughts": {"propose", "score", "vote", "answer"},
+    "turn": {"question", "reflection"},
 }
 """What the calls of each engine are for; a call of `Run.reason`, of whichever engine, needs no word."""
 
@@ -61,12 +62,22 @@ MORE: list[tuple[Callable[[Runtime], LoopEngine], Callable[[Request], Any]]] = [
         lambda parts: TreeOfThoughtsEngine(parts, generate="propose", evaluate="vote"),
         by_phrase({}, "THOUGHT: a\nTHOUGHT: b"),
     ),
+    (
+        lambda parts: parts.engine("turn", reflect=True),
+        by_phrase({"has to be asked": "Which?", "Look back": '{"confidence": 1, "quality": 1}'}, "blue"),
+    ),
 ]  # fmt: skip
+
+
+async def say(question: str) -> str:
+    """What the user says."""
+    return "all of them"
 
 
 async def asked_for(engine: LoopEngine, parts: Runtime) -> set[str]:
     """What the questions of a run are for."""
-    result = await engine.run("Which colour?")
+    task = "delete all files" if engine.name == "turn" else "Which colour?"
+    result = await engine.run(task)
     entries = parts.journal.read(result.run_id)
     requests = [
         entry.event for entry in entries if isinstance(entry.event, ModelRequested)
@@ -97,7 +108,7 @@ async def test_every_call_of_a_built_in_engine_names_a_documented_purpose() -> N
         engine = program.engine(parts)
         found[engine.name] |= await asked_for(engine, parts)
     for make, model in MORE:
-        parts = Runtime(ScriptedProvider(model), tools=[look, run_python])
+        parts = Runtime(ScriptedProvider(model), tools=[look, run_python], user=say)
         engine = make(parts)
         found[engine.name] |= await asked_for(engine, parts)
 

@@ -480,7 +480,67 @@ def _watched(request: Request) -> Line:
     return (call("put", what="cup"), call("look", what="sky"), "blue")[calls]
 
 
+# --- a turn: asked first, rounds with a call that fails, hooks, a review that sends the answer back; and a plan ---
+
+_HOOKS = (
+    "assessor", "completion-check", "cost", "loop-detection", "model-selection", "promise", "tool-selection",
+)  # fmt: skip
+
+
+class Noting(Hook):
+    """Looks at each stage, counts them, asks a model at one, and objects to an answer once."""
+
+    name = "noting"
+
+    async def stage(self, at: Moment, name: str) -> str | None:
+        """Count a stage."""
+        at.state[name] = int(str(at.state.get(name, 0))) + 1
+        if name == "pre_tool":
+            return f"mind {(await at.ask('How many?', Steps)).number}"
+        return "Say blue." if name == "pre_output" and at.text != "blue" else None
+
+
+def _takes_a_turn(request: Request) -> Line:
+    text = said(request)
+    if text == "How many?":
+        return '{"number": 3}'
+    if "has to be asked" in text:
+        return "Which card?"
+    if "Look back" in text:
+        quality = 0.9 if "Answer: blue" in text else 0.2
+        return f'{{"confidence": 0.9, "quality": {quality}, "issues": ["It is grey."]}}'
+    calls = [made for message in request.conversation for made in message.calls]
+    if not calls:
+        return [call("send", what="card"), call("fail", what="sea")]
+    if len(calls) == 2:
+        return call("put", what="cup")
+    answers = [one for one in request.conversation if one.content == "grey"]
+    return "blue" if answers else "grey"
+
+
+async def _says_which(question: str) -> str:
+    return "the old one"
+
+
+def _plans_a_turn(request: Request) -> Line:
+    if "Plan how" in said(request):
+        return '1. look("sky")\n2. send("card")\n3. put("$1")\njoin()'
+    return "blue"
+
+
+def _turn(runtime: Runtime) -> LoopEngine:
+    return runtime.engine("turn", reflect=True, max_rounds=5, hooks=_HOOKS)
+
+
 OTHER_PROGRAMS: dict[str, Program] = {
+    "turn": Program(
+        _turn, _takes_a_turn, "blue", "Delete the card, and say what is blue.", (send, fail, put), _yes,
+        hooks=(Noting(),), user=_says_which,
+    ),
+    "turn-plan": Program(
+        _named("turn"), _plans_a_turn, "blue", "first look at the sky, then send the card, and finally put the cup",
+        (look, send, put), gate=AskAboutPlans(), approver=_yes,
+    ),
     "hooked": Program(
         _named("react"), _watched, "blue 3", tools=(put, look), hooks=(Watching(),)
     ),

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .trajectory import Evaluation as Evaluation
     from .trajectory import Trajectory as Trajectory
     from .tree_of_thoughts import TreeOfThoughtsEngine as TreeOfThoughtsEngine
+    from .turn import Assessment as Assessment
+    from .turn import TurnEngine as TurnEngine
+    from .turn import assess as assess
     from .working_memory import MemorySnapshot as MemorySnapshot
     from .working_memory import WorkingMemory as WorkingMemory
     from .working_memory import WorkingNotes as WorkingNotes
@@ -73,6 +76,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
             ".thread": ("ThreadEngine",),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),
+            ".turn": ("Assessment", "TurnEngine", "assess"),
             ".working_memory": ("MemorySnapshot", "WorkingMemory", "WorkingNotes"),
         },
     )

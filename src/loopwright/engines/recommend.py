@@ -63,6 +63,13 @@ SIGNALS = (
         r"|cache|algorithm|quicksort|binary search|python|java|javascript|haskell|rust)\b|\bdef \w+\(",
     ),
     Signal(
+        "turn", 6, "it wants to be asked first, or what was done undone if a part fails",
+        r"\b(ask|check with|confirm with) (me|us)\b[^.\n]{0,40}\b(before|first)\b|\bbefore you \w+[^.\n]{0,40}\bask\b"
+        r"|\b(roll|undo|revert|cancel)\b[^.\n]{0,40}\b(back|everything|all|it|them)\b[^.\n]{0,30}\b(if|when|unless)\b"
+        r"|\b(if|when|unless)\b[^.\n]{0,60}\b(undo|roll back|revert|cancel)\b",
+        needs="tools",
+    ),
+    Signal(
         "critic", 5, "it is about whether claims are true, which tools can check one by one",
         r"\bfact[- ]?check|\b(verify|double-check|cross-check|proofread|debunk|validate)\b"
         r"|\bcheck (every|each|these|this|the|my)\b"

@@ -7,6 +7,7 @@ from .._internal.lazy import lazy_attributes
 if TYPE_CHECKING:
     from .base import EndedRun as EndedRun
     from .base import FollowUp as FollowUp
+    from .critique import Critique as Critique
     from .memories import AnswerGist as AnswerGist
     from .memories import Memories as Memories
     from .registry import FollowUps as FollowUps
@@ -16,6 +17,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         __name__,
         {
             ".base": ("EndedRun", "FollowUp"),
+            ".critique": ("Critique",),
             ".memories": ("AnswerGist", "Memories"),
             ".registry": ("FollowUps",),
         },

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .base import PolicyState as PolicyState
     from .base import Suspend as Suspend
     from .cedar.gate import CedarGate as CedarGate
+    from .content_safety import ContentSafetyGate as ContentSafetyGate
     from .flow.gate import FlowGate as FlowGate
     from .ladder import choose_gate as choose_gate
     from .opa import OpaGate as OpaGate
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from .provenance import ValueProvenance as ValueProvenance
     from .provenance import ValueSource as ValueSource
     from .provenance import ValueTracer as ValueTracer
-    from .rate_limit import SharedRates as SharedRates
     from .rules.conditions import Condition as Condition
     from .rules.gate import RuleGate as RuleGate
     from .rules.rule import Rule as Rule
@@ -70,6 +70,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Suspend",
             ),
             ".cedar.gate": ("CedarGate",),
+            ".content_safety": ("ContentSafetyGate",),
             ".flow.gate": ("FlowGate",),
             ".ladder": ("choose_gate",),
             ".opa": ("OpaGate",),
@@ -80,7 +81,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ValueSource",
                 "ValueTracer",
             ),
-            ".rate_limit": ("SharedRates",),
             ".rules.conditions": ("Condition",),
             ".rules.gate": ("RuleGate",),
             ".rules.rule": ("Rule",),

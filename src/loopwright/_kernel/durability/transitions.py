@@ -20,6 +20,8 @@ from .history import count_messages
 from .replay import Replay, last_event
 
 Transition: TypeAlias = RunParked | RunRetried | RunFinished
+SAGA = "SagaBegun"
+"""The fact by which an engine notes that it made its run a saga."""
 Decide: TypeAlias = Callable[[Sequence[Entry]], Transition]
 
 
@@ -110,7 +112,8 @@ def _build_ending(entries: Sequence[Entry], reason: str) -> RunFinished:
     replay = Replay(entries)
     totals, started = replay.totals, replay.started
     error = ErrorRecord.of(Aborted(f"the run was closed: {reason}"))
-    left = _find_not_undone(replay) if started is not None and started.saga else []
+    is_saga = (started is not None and started.saga) or _has_begun_saga(replay)
+    left = _find_not_undone(replay) if is_saga else []
     if left:
         failed = UndoFailed(
             f"the run was closed without its code and could not undo: {'; '.join(left)}"
@@ -121,6 +124,11 @@ def _build_ending(entries: Sequence[Entry], reason: str) -> RunFinished:
         "aborted", "aborted", None, None, error, totals.usage, totals.llm_calls, totals.tool_calls, 0, (),
         added=(), kept=kept,
     )  # fmt: skip
+
+
+def _has_begun_saga(replay: Replay) -> bool:
+    """Whether the engine of a run made it a saga."""
+    return any(fact.name == SAGA for fact in replay.effects.facts.values())
 
 
 def _find_not_undone(replay: Replay) -> list[str]:

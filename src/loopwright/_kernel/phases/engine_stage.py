@@ -3,23 +3,28 @@
 from ...errors import ConfigError
 from ...hooks.base import ENGINE_STAGES, About, EngineStage
 from ...hooks.changes import MAX_MESSAGES, TextReader
-from ...messages import Message
+from ...messages import Message, Proposal
 from .cycle import Cycle
 from .hooked_question import build_message
+from .hooked_texts import has_used
 
 
-async def call_stage(cycle: Cycle, name: EngineStage, text: str) -> tuple[Message, ...]:
+async def call_stage(
+    cycle: Cycle, name: EngineStage, text: str, proposal: Proposal | None
+) -> tuple[Message, ...]:
     """Return the remarks of hooks at a stage, as a model reads them; of a recorded stage, as they were made."""
     if name not in ENGINE_STAGES:
         raise ConfigError(
             f"name: must be one of {', '.join(ENGINE_STAGES)}, got {name!r}"
         )
     with cycle.scope.enter("stage"):
-        key, hooks = cycle.scope.next_key(), cycle.hooks
+        # Between a proposal and its calls a key of its own would come after the calls.
+        key = cycle.scope.next_key() if proposal is None else proposal.key
+        hooks = cycle.hooks
         selected = hooks.select(name)
         if not selected:
             return ()
-        if hooks.has_gone_on():
+        if has_used(cycle, key):
             records = hooks.recorded(key, name)
             hooks.replay(records, None)
             remarks = [one.text for one in records if one.text is not None]

@@ -18,7 +18,7 @@ async def hook_reply(cycle: Cycle, question: Question, reply: Reply) -> Reply:
     purpose = find_purpose(question.purpose, question.verb)
     text = read_text(completion)
     if text and hooks.select("after_model", purpose):
-        is_over = _has_used(cycle, reply.key)
+        is_over = has_used(cycle, reply.key)
         changed = await change_text(
             hooks,
             "after_model",
@@ -37,7 +37,7 @@ async def hook_reply(cycle: Cycle, question: Question, reply: Reply) -> Reply:
     return reply
 
 
-def _has_used(cycle: Cycle, key: str) -> bool:
+def has_used(cycle: Cycle, key: str) -> bool:
     """Whether the journal shows that the engine was given a reply."""
     scope, scopes = cycle.scope, cycle.session.replay.scopes
     if cycle.session.is_new:

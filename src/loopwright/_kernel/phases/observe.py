@@ -62,18 +62,15 @@ def observation_of(
 ) -> Observation:
     """Return the outcome of a call as engines and models see it; `key` is that of its entry."""
     session.failures.note(key, finished)
-    content = render_result(finished, session.delimiter)
-    if not finished.untrusted or finished.marked:
-        observation = Observation(
-            call, finished.status, content, attachments=finished.attachments,
-            label=finished.label, untrusted=finished.untrusted,
-        )  # fmt: skip
-    else:
+    content, plain, show = render_result(finished, session.delimiter), None, None
+    if finished.untrusted and not finished.marked:
+        plain = finished.content
         show = functools.partial(
             spotlight, source=finished.tool, delimiter=session.delimiter
         )
-        observation = Observation(
-            call, finished.status, content, finished.content, show, finished.attachments, finished.label, untrusted=True
-        )  # fmt: skip
+    observation = Observation(
+        call, finished.status, content, plain, show, finished.attachments, finished.label, finished.untrusted,
+        finished.seconds, finished.cut, finished.failure,
+    )  # fmt: skip
     mark_entry(observation, (session.run_id, key))
     return observation

@@ -58,6 +58,11 @@ class ReadLabel:
 OWN = ReadLabel()
 
 
+@dataclasses.dataclass(frozen=True)
+class SagaBegun:
+    """Fact: from here on the run is a saga: what its tools did is undone unless it completes."""
+
+
 @functools.lru_cache(maxsize=256)
 def _cached_adapter(into: Any) -> TypeAdapter[Any]:
     return TypeAdapter(into)
@@ -83,6 +88,13 @@ def note(scope: Scope, fact: object) -> None:
     elif isinstance(recorded, FactNoted) and recorded.value != value:
         before, now = str(recorded.value)[:200], str(value)[:200]
         session.writer.record_after_replay(key, DriftNoticed("note", before, now))
+
+
+def begin_saga(scope: Scope) -> None:
+    """Have what tools did undone unless the run completes; an engine that works for another one does not decide that."""
+    if not scope.engine_usage.is_child:
+        note(scope, SagaBegun())
+        scope.session.saga = True
 
 
 def now(scope: Scope) -> datetime:

@@ -47,6 +47,7 @@ from .errors import ConfigError
 from .events.entry import Entry
 from .events.lifecycle import read_start
 from .events.run import REVISION, RunParked, RunResumed, RunStarted
+from .events.run_settings import RunSettings
 from .handle import RunHandle
 from .hooks.base import PlannedHook
 from .hooks.plan import plan_hooks
@@ -62,6 +63,7 @@ from .providers.provider_tools import check_provider_tools
 from .providers.settings import check_recordable
 from .result import Model, Result
 from .run import Run
+from .settings.configured_engine import configure, read_settings
 from .tools.base import Tool
 
 Task = str | Conversation
@@ -217,14 +219,17 @@ class LoopEngine(Options):
         Iterating over it gives every journal entry as it happens; with `deltas`, models are asked to stream, and each
         `Delta` of a reply comes before the entry that records it.
         """
-        read_as, services = _output_type(output), self.runtime
+        read_as, settings = _output_type(output), read_settings(self.runtime)
+        engine: LoopEngine = configure(self, settings)
+        services = engine.runtime
         check_recordable(options.get("sampling"), services.redactor.redact_value)
         check_provider_tools(services.provider, services.tools.provider_tools)
         check_targets(services)
+        _check_native_tools(services)
         check_principal(options.get("principal"), options.get("approvals"))
         on_disconnect = check_on_disconnect(options.get("on_disconnect"))
-        conversation, session = self._begin(task, read_as, **options)
-        return RunHandle(self, session, conversation, read_as, on_disconnect, deltas=deltas)  # fmt: skip
+        conversation, session = engine._begin(task, read_as, settings, **options)
+        return RunHandle(engine, session, conversation, read_as, on_disconnect, deltas=deltas)  # fmt: skip
 
     @overload
     async def resume(
@@ -294,16 +299,19 @@ class LoopEngine(Options):
         if recorded is not None:
             return recorded
         started = self._resumable(run_id, entries, output, deps)
-        check_targets(self.runtime)
+        engine: LoopEngine = configure(self, started.settings)
+        check_targets(engine.runtime)
         async with claim_run(
-            self.runtime, run_id, entries, take_over=take_over
+            engine.runtime, run_id, entries, take_over=take_over
         ) as claimed:
             recorded = read_result(journal, claimed.entries, output)
             if recorded is not None:  # it ended between the first look and the claim
                 await claimed.release()
                 return recorded
             replay = Replay(claimed.entries)
-            session = Session(self.runtime, claimed.claim, claimed.owner, replay, deps)
+            session = Session(
+                engine.runtime, claimed.claim, claimed.owner, replay, deps
+            )
         resumed = RunResumed(
             str(claimed.owner), self.name, self.runtime.app_version, claimed.claim.after,
             ALONE.get(), self.runtime.agent_name,
@@ -313,7 +321,7 @@ class LoopEngine(Options):
         session.intake.receive(claimed.commands)
         session.writer.stored.set()
         conversation = open_conversation(journal, started)
-        return RunHandle(self, session, conversation, output, chosen, deltas=deltas)
+        return RunHandle(engine, session, conversation, output, chosen, deltas=deltas)
 
     def _hold(self, recorded: Result[Any]) -> RunHandle[Any, Any]:
         """Return a handle of a run that has ended; nothing happens in it."""
@@ -394,6 +402,7 @@ class LoopEngine(Options):
         self,
         task: Task,
         output: OutputType[Any] | None,
+        settings: RunSettings | None,
         *,
         run_id: str | None = None,
         deps: object = None,
@@ -411,7 +420,6 @@ class LoopEngine(Options):
         services, owner, created = self.runtime, new_owner(), self.runtime.clock.wall()
         conversation = read_task(task, system, services.redactor)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
-        _check_native_tools(services)
         options, opaque = self.recorded_options()
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(
@@ -420,14 +428,14 @@ class LoopEngine(Options):
             thread=services.redactor.redact_text(check_thread(thread)), first_turn=turn.is_first)  # fmt: skip
         claim = services.journal.create(refer(header, follows))
         session = Session(services, claim, owner, Replay(), deps)
-        session.set_up(header, principal, approvals, sampling, saga=saga)
+        session.set_up(header, principal, approvals, sampling, settings, saga=saga)
         read = _observe_task(session, conversation)
         started = RunStarted(
             self.name, options, opaque, messages, to_jsonable_python(services.limits),
             None if output is None else output.name, deps is not None, saga, __version__, created, session.delimiter,
             read.label, services.app_version, dict(header.tags), header.thread, header.agent, session.journal_id,
             sampling.options, REVISION, read.untrusted, follows, turn.commands, services.after, record_setup(services),
-            principal, approvals)  # fmt: skip
+            principal, approvals, settings)  # fmt: skip
         session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 

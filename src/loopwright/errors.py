@@ -10,6 +10,7 @@ LoopwrightError
 ├── JournalError           the journal failed to store or read an entry
 │   └── Fenced             another worker took the run over
 ├── KnowledgeError         a store of knowledge failed to store, find or forget an item
+├── SettingsError          a store of settings failed, or another writer was faster
 ├── RunSignal              the run must end or pause; sticky: the engine's next verb raises it again
 │   ├── LimitReached       a limit of the run is used up
 │   ├── Stuck              no progress: repeated calls or repeated denials
@@ -147,6 +148,10 @@ class JournalError(LoopwrightError):
 
 class KnowledgeError(LoopwrightError):
     """Raised when a store of knowledge does not work; the message names the store, the problem and the cure."""
+
+
+class SettingsError(LoopwrightError):
+    """Raised when a store of settings does not work, or its version is another one than a writer expects."""
 
 
 class Fenced(JournalError):

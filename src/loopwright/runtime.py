@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, overload
 
@@ -13,7 +13,6 @@ from ._kernel.control.run_watch import RunWatch
 from ._kernel.session.instructions import Instructions
 from ._kernel.session.service_checks import (
     accepted_versions,
-    check_providers,
     check_services,
     check_settings,
     check_version,
@@ -23,8 +22,15 @@ from .agents.agent import Agent, AgentDefinition, define_agent
 from .agents.handoff import Handoff
 from .agents.recorded_engine import build_recorded
 from .agents.registry import Agents
+from .agents.runtime_parts import (
+    build_own_parts,
+    build_redactor,
+    choose,
+    choose_storage,
+    resolve_provider,
+)
 from .agents.thread_list import ThreadInfo, list_threads
-from .clock import MAX_SECONDS, Clock, SystemClock
+from .clock import MAX_SECONDS, Clock
 from .engine import LoopEngine, ResumeOptions
 from .errors import ConfigError, LoopwrightError, format_error
 from .events.entry import Entry
@@ -40,12 +46,11 @@ from .hooks.plan import plan_hooks
 from .journals.base import Journal, RunInfo
 from .journals.capabilities import list_page
 from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
-from .journals.memory import MemoryJournal
 from .knowledge.base import Knowledge
 from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits
-from .plugins import available_engines, build_provider, load_engine_class, load_hook
+from .plugins import available_engines, load_engine_class, load_hook
 from .providers.base import Delta, Provider
 from .providers.context.choice import Context, choose_policy
 from .providers.prices import Price, Prices
@@ -53,6 +58,7 @@ from .resilience.circuit_breaker import CircuitBreakers
 from .result import Model, Result
 from .security.redaction import Redactor
 from .security.signed_commands import CommandSigner
+from .settings.base import Settings
 from .toolboxes.knowledge import build_registry
 from .tools.profile import ToolProfile
 from .tools.registry import Tools
@@ -97,6 +103,7 @@ class Runtime(Services):
         hooks: code that looks at what goes to models and comes from them and from tools, and may change the text: objects
             (`Hook`), their names, or `{"hook": name, option: value}`.
         commands: signs the commands that this process sends, and refuses those to its runs that are not signed.
+        settings: prompts, options and limits that are changed while the application runs, such as `SQLiteSettings(path)`.
     """
 
     _owned_provider: Provider | None
@@ -132,20 +139,20 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] = (),
         hooks: Iterable[HookName | Any] = (),
         commands: CommandSigner | None = None,
+        settings: Settings | None = None,
     ) -> None:
         check_settings(limits, approver, on_unknown, lease, providers, observers)
-        provider, owned = _resolve_provider(provider)
-        watching, named = tuple(observers), check_providers(provider, providers)
-        check_services(watching, journal=journal, gate=gate, breakers=breakers, clock=clock, redactor=redactor, user=user,
-                       classifier=classifier, profile=profile)  # fmt: skip
-        (clock, journal), known = _choose_storage(clock, journal), build_registry(tools, profile, knowledge)  # fmt: skip
+        provider, owned, named = resolve_provider(provider, providers)
+        check_services(watching := tuple(observers), journal=journal, gate=gate, breakers=breakers, clock=clock, user=user,
+                       redactor=redactor, classifier=classifier, profile=profile, settings=settings)  # fmt: skip
+        (clock, journal), known = choose_storage(clock, journal), build_registry(tools, profile, knowledge)  # fmt: skip
         super().__init__(
-            provider=provider, tools=known[0], journal=journal, gate=_default(gate, DefaultGate), approver=approver,
-            breakers=_default(breakers, lambda: CircuitBreakers(clock=clock)), limits=_default(limits, Limits), user=user,
+            provider=provider, tools=known[0], journal=journal, gate=choose(gate, DefaultGate), approver=approver,
+            breakers=choose(breakers, lambda: CircuitBreakers(clock=clock)), limits=choose(limits, Limits), user=user,
             context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
             on_unknown=on_unknown, prices=Prices(prices), knowledge=known[1], app_version=check_version(app_version),
-            redactor=_build_redactor(redactor, provider, *named.values(), known[0]), classifier=classifier)  # fmt: skip
-        vars(self).update(_build_own_parts(self, owned, after, hooks), command_signer=commands)  # fmt: skip # a frozen class
+            redactor=build_redactor(redactor, provider, *named.values(), known[0]), classifier=classifier)  # fmt: skip
+        vars(self).update(build_own_parts(self, owned, after, hooks, settings), command_signer=commands)  # fmt: skip # a frozen class
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""
@@ -444,52 +451,8 @@ class Runtime(Services):
             await close()
 
 
-def _build_own_parts(
-    runtime: Runtime, owned: Provider | None, after: object, hooks: object
-) -> dict[str, object]:
-    """Return what a runtime has besides services: the provider to close, its agents and its follow-ups."""
-    known, background = FollowUps(), Background(runtime.resume)
-    planned = plan_follow_ups(known, "", after, runtime)
-    return {
-        "_owned_provider": owned,
-        "agents": Agents(),
-        "follow_ups": known,
-        "after": planned,
-        "start_due": background.start,
-        "hooks": plan_hooks(hooks, load_hook, objects=True),
-        "load_hook": load_hook,
-        "_background": background,
-    }
-
-
 def _wakes(info: RunInfo) -> bool:
     """Return whether a run continues without a person, now or at a time."""
     if info.status == "released":
         return True
     return info.status in ("suspended", "waiting") and info.wake_at > 0
-
-
-def _choose_storage(
-    clock: Clock | None, journal: Journal | None
-) -> tuple[Clock, Journal]:
-    """Return the clock and the journal, the machine's own and one in memory where none is given."""
-    chosen = _default(clock, SystemClock)
-    return chosen, _default(journal, lambda: MemoryJournal(clock=chosen))
-
-
-def _resolve_provider(provider: Provider | str) -> tuple[Provider, Provider | None]:
-    """Return the provider, built if it is a name, and the one to close with the runtime."""
-    if not isinstance(provider, str):
-        return provider, None
-    built = build_provider(provider)
-    return built, built
-
-
-def _default(value: T | None, build: Callable[[], T]) -> T:
-    return build() if value is None else value
-
-
-def _build_redactor(redactor: Redactor | None, *sources: object) -> Redactor:
-    """Return the redactor with the secrets that providers and tools report in an attribute `secrets`."""
-    secrets = [getattr(source, "secrets", ()) for source in sources]
-    return _default(redactor, Redactor).with_new_secrets(*secrets)

@@ -23,6 +23,7 @@ PACKAGES = {
     "providers",
     "resilience",
     "security",
+    "settings",
     "storage",
     "testing",
     "toolboxes",

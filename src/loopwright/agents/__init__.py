@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .handoff import Handoff as Handoff
     from .next_turn import Busy as Busy
     from .registry import Agents as Agents
+    from .settings_editor import SettingsEditor as SettingsEditor
     from .thread import Thread as Thread
     from .thread import TurnOptions as TurnOptions
     from .thread_deletion import DeletedThread as DeletedThread
@@ -27,6 +28,7 @@ if not TYPE_CHECKING:
             ".agent": ("Agent", "InstructionContext", "Instructions"),
             ".handoff": ("Filter", "Handoff"),
             ".registry": ("Agents",),
+            ".settings_editor": ("SettingsEditor",),
             ".thread": ("Thread", "TurnOptions"),
             ".next_turn": ("Busy",),
             ".tool": ("History",),

@@ -28,6 +28,7 @@ from ..prompts import Template
 from ..providers.base import Delta
 from ..providers.context.choice import choose_policy
 from ..result import Result
+from ..settings.configured_engine import rebind as rebind_engine
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry, Tools
 from .handoff import Handoff, build_handoff_tools
@@ -311,14 +312,8 @@ def define_agent(
 
 def rebind(engine: LoopEngine, services: Services) -> LoopEngine:
     """Return an engine with the same options on other services, and so the engines in it that have the same as it."""
-    own = engine.runtime
-    nested: dict[str, Any] = {
-        field.name: rebind(value, services)
-        for field in dataclasses.fields(engine)  # pyright: ignore[reportArgumentType] - a pydantic dataclass
-        if isinstance(value := getattr(engine, field.name), LoopEngine)
-        and value.runtime is own
-    }
-    return dataclasses.replace(engine, runtime=services, **nested)
+    bound: LoopEngine = rebind_engine(engine, services)
+    return bound
 
 
 def _limit(services: Services, limits: Limits) -> Services:

@@ -33,6 +33,7 @@ from .services import (
     load_object,
     open_journal,
     open_knowledge,
+    open_settings,
 )
 
 
@@ -152,6 +153,7 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
         "tools": choose_tools(list(names), toolboxes, "runtime.toolboxes"),
         "gate": build_gates(tables, environment),
         "limits": build_limits(tables.limits, {}, "limits"),
+        "settings": open_settings(given.settings, environment),
         "redactor": Redactor().with_new_secrets(environment.secrets),
     }
     with at("runtime"):

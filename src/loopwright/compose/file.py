@@ -34,6 +34,8 @@ class RuntimeTable(Table):
     """A provider of the file, or "provider:model"; without it the only one of the file."""
     journal: str | Values = ""
     knowledge: str | Values = ""
+    settings: str = ""
+    """The SQLite file of settings that are changed while the application runs."""
     toolboxes: list[str] | None = None
     """The toolboxes of the file whose tools all agents have; without it all of them."""
     gates: list[str] = []

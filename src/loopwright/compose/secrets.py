@@ -13,7 +13,7 @@ from .file import FileTables, Values
 PREFIX = "env:"
 HAS_VARIABLES = ("providers", "toolboxes", "gates")
 """The tables whose options are recorded nowhere."""
-SHARED = ("journal", "knowledge")
+SHARED = ("journal", "knowledge", "settings")
 _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 
 

@@ -24,6 +24,7 @@ from ..providers.dialects.text_tools import TextTools
 from ..providers.fallback import FallbackProvider
 from ..providers.prices import Price
 from ..providers.tiers import TIERS, Tiers
+from ..settings.sqlite import SQLiteSettings
 from ..tools.registry import ToolRegistry
 from .factories import build_plugin, call_with, take_name
 from .file import FileTables, Values, suggest
@@ -226,6 +227,13 @@ def open_knowledge(given: str | Values, environment: Environment) -> Knowledge |
     name, options = take_name(environment.fill(given, place), "knowledge", place)
     built: Knowledge = build_plugin("knowledge", name, options, place)
     return built
+
+
+def open_settings(given: str, environment: Environment) -> SQLiteSettings | None:
+    """Return the settings of a file; `None` if it names none."""
+    place = "runtime.settings"
+    with at(place):
+        return SQLiteSettings(environment.fill(given, place)) if given else None
 
 
 def build_limits(shared: Values, own: Values, place: str) -> Limits:

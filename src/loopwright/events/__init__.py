@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .run import RunSuspended as RunSuspended
     from .run import Status as Status
     from .run import StopReason as StopReason
+    from .run_settings import RunSettings as RunSettings
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -139,6 +140,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ),
             ".lifecycle": ("restore_answer",),
             ".request_records": ("ContentStored", "RequestChanged", "RequestRecord"),
+            ".run_settings": ("RunSettings",),
             ".run": (
                 "ErrorRecord",
                 "Follows",

@@ -27,6 +27,7 @@ from .describe import (
     public,
 )
 from .followups import PlannedFollowUp
+from .run_settings import RunSettings
 
 Status: TypeAlias = Literal[
     "completed", "stuck", "limit", "aborted", "waiting", "suspended", "failed"
@@ -175,7 +176,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     begins with the messages that were sent to the turn before by `commands` of these numbers, and that it did not take.
     `after` are the follow-ups that are due when it has ended. `setup` names the tools, the context policy and the store of
     knowledge, and has a hash of the instructions: what differs when the run is resumed is drift. `principal` started
-    the run, `approvals` says whose approvals its calls need.
+    the run, `approvals` says whose approvals its calls need. `settings` are those that it read.
     """
 
     engine: Annotated[str, public(log="")]
@@ -206,6 +207,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     setup: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     principal: Annotated[Principal | None, PUBLIC] = None
     approvals: ApprovalRule | None = None
+    settings: RunSettings | None = None
 
     def to_stored(self) -> Any:
         """Return it without what it and its messages do not say."""

@@ -24,6 +24,7 @@ from ..journals.memory import MemoryJournal
 from ..journals.owner import new_owner
 from ..result import RunOutcome
 from ..run import Run
+from ..settings.configured_engine import configure
 
 FindEngine = Callable[[str, RunStarted], LoopEngine]
 
@@ -139,6 +140,7 @@ async def _replay(
     output: OutputType[Any] | None,
 ) -> None:
     """Drive an engine over recorded entries; raise `ReplayDivergence` where they differ."""
+    engine = configure(engine, started.settings)
     session = _open_session(engine, entries)
     cycle = open_cycle(Run, session, engine, open_conversation(journal, started))
     solve = functools.partial(drive, Run, cycle, is_root=True)

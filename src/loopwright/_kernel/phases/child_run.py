@@ -6,6 +6,7 @@ from ...events.effects import ChildFinished, ChildStarted
 from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
 from ...security.redaction.messages import redact_conversation
+from ...settings.configured_engine import configure
 from ..durability.description import quote
 from ..session.scope import fingerprint
 from .approvals import Guard
@@ -17,6 +18,7 @@ async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Re
     """Run an engine as a child; the gates of both must allow it, and what it does."""
     with cycle.scope.enter("delegate"):
         key, session = cycle.scope.next_key(), cycle.session
+        engine = configure(engine, session.settings)
         session.secrets.merge(engine.runtime.redactor)
         conversation = Conversation.of(task) if isinstance(task, str) else task
         redactor = cycle.services.redactor.merge(engine.runtime.redactor)

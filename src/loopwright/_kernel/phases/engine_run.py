@@ -18,6 +18,7 @@ from ...errors import (
 from ...messages import Conversation
 from ...providers.base import OutputSchema
 from ...result import RunOutcome, build_outcome
+from ...settings.configured_engine import configure
 from ..session.handoffs import Handoff
 from ..session.scope import EngineUsage, Scope
 from ..session.services import Services
@@ -69,6 +70,7 @@ async def _run_child(
 
     Its conversation is a new one, so its models are given the texts of people again.
     """
+    engine = configure(engine, parent.session.settings)
     usage = EngineUsage(parent.scope.engine_usage, engine, path)
     scope = Scope(parent.session, path, usage)
     scope.inherit(parent.scope)
@@ -116,7 +118,8 @@ async def drive(door: Door, cycle: Cycle, *, is_root: bool = False) -> RunOutcom
 
 def _open_successor(door: Door, giver: Cycle, handoff: Handoff) -> None:
     """Let the agent work that a run is handed off to."""
-    engine = _restrict(handoff.receiver.engine, giver.session.services)
+    receiver = configure(handoff.receiver.engine, giver.session.settings)
+    engine = _restrict(receiver, giver.session.services)
     scope = prepare_scope(giver, engine, handoff)
     guards = guards_of_child(giver, engine)
     successor = _build_cycle(door, scope, engine, handoff.given, guards)

@@ -33,6 +33,7 @@ from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...security.signed_commands import CommandSigner
+from ...settings.base import Settings
 from ...tools.registry import ToolRegistry
 from ..control.journal_poller import JournalPoller
 from ..control.run_feeds import RunFeeds
@@ -105,6 +106,8 @@ class Services:
     """What stands in front of each request of that agent."""
     after: tuple[PlannedFollowUp, ...] = ()
     """The follow-ups of the runs that begin."""
+    settings: Settings | None = None
+    """What is changed while the application runs, read by each run as it begins."""
     start_due: Callable[[tuple[str, ...]], None] | None = None
     """Begins runs that are due in the background."""
 

@@ -11,7 +11,8 @@ from ...errors import LimitReached, LoopwrightError
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey
 from ...events.effects import BreakerChanged, FactNoted, LimitHit, ToolStarted
-from ...events.run import REVISION, Question
+from ...events.run import REVISION, Question, RunStarted
+from ...events.run_settings import RunSettings
 from ...gates.base import Permit
 from ...hooks.held_deltas import HeldDeltas
 from ...journals.base import Claim, RunHeader
@@ -59,6 +60,8 @@ class Session:
     tags: Mapping[str, str] = MappingProxyType({})
     thread = ""
     principal: Principal | None = None
+    settings: RunSettings | None = None
+    """The settings that the run read when it began."""
     """Who started the run, if the application said so."""
     approvals: ApprovalRule | None = None
     """Whose approvals its calls need, beside what gates want."""
@@ -92,12 +95,7 @@ class Session:
         self.journal_id: str = getattr(services.journal, "id", "")
         self.sampling, self.after = Sampling(), services.after
         if started is not None:
-            self.delimiter = started.boundary or self.delimiter
-            self.saga, self.journal_id = started.saga, started.journal_id
-            self.revision, self.after = started.revision, started.after
-            self.sampling = Sampling.from_options(started.sampling)
-            self.name(started.tags, started.thread)
-            self.principal, self.approvals = started.principal, started.approvals
+            self._restore(started)
         spent = replay.totals
         self.budget = Budget(
             services.limits, spent.llm_calls, spent.tool_calls, spent.usage
@@ -111,6 +109,16 @@ class Session:
         self.completed: dict[str, tuple[int, Observation, Tool]] = {}
         """What a saga would have to undo: by key, with the number of the entry that holds it."""
         self.drifted = False
+
+    def _restore(self, started: RunStarted) -> None:
+        """Give a resumed run what its first entry says of it."""
+        self.delimiter = started.boundary or self.delimiter
+        self.saga, self.journal_id = started.saga, started.journal_id
+        self.revision, self.after = started.revision, started.after
+        self.sampling = Sampling.from_options(started.sampling)
+        self.name(started.tags, started.thread)
+        self.principal, self.approvals = started.principal, started.approvals
+        self.settings = started.settings
 
     def _build_collaborators(self, claim: Claim) -> None:
         services, replay = self.services, self.replay
@@ -151,10 +159,12 @@ class Session:
         principal: Principal | None,
         approvals: ApprovalRule | None,
         sampling: Sampling,
+        settings: RunSettings | None,
         *,
         saga: bool,
     ) -> None:
         """Give a new run what its first entry will say of it."""
+        self.settings = settings
         self.name(header.tags, header.thread)
         self.principal, self.approvals = principal, approvals
         self.intake.senders.starter = principal

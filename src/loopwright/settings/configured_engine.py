@@ -1,0 +1,137 @@
+"""An engine with the prompts, options and limits of settings in the place of those of the code."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from .._internal import dataclasses
+from .._internal.options import Options
+from ..errors import ConfigError
+from ..events.run_settings import RunSettings
+from ..limits import Limits
+from ..messages import Json, JsonObject
+from ..prompts import PromptSet
+from .names import SettingName
+
+
+class _Redactor(Protocol):
+    def redact_value(self, value: Json | JsonObject) -> Json: ...
+
+
+def read_settings(services: Any) -> RunSettings | None:
+    """Return the settings as they are now, for a run that begins; `None` for a runtime without any."""
+    if services.settings is None:
+        return None
+    found: RunSettings = services.settings.read()
+    redactor: _Redactor = services.redactor
+    values: Any = redactor.redact_value(found.values)
+    return RunSettings(found.version, values)
+
+
+def configure(engine: Any, settings: RunSettings | None) -> Any:
+    """Return an engine with the settings of its name, and over those the ones of its agent.
+
+    Raises `ConfigError` for an engine or an agent that is turned off, and for a value that the code takes no more.
+    """
+    if settings is None or not settings.values:
+        return engine
+    changes = _Changes(engine, settings.version)
+    own = list(_select(settings, engine.name, engine.runtime.agent_name))
+    for full, value in own:
+        changes.add(full, SettingName.parse(full), value)
+    return changes.build() if own else engine
+
+
+def _select(
+    settings: RunSettings, engine: str, agent: str
+) -> Iterator[tuple[str, Json]]:
+    """Iterate over the settings of an engine, then those of an agent."""
+    for kind, owner in (("engine", engine), ("agent", agent)):
+        prefix = f"{kind}.{owner}."
+        for full, value in settings.values.items():
+            if owner and full.startswith(prefix):
+                yield full, value
+
+
+class _Changes:
+    """What settings change of an engine."""
+
+    def __init__(self, engine: Any, version: int) -> None:
+        self._engine, self._version = engine, version
+        self._options: dict[str, Any] = {}
+        self._limits: dict[str, Any] = {}
+        self._instructions = engine.runtime.instructions
+
+    def add(self, full: str, name: SettingName, value: Any) -> None:
+        """Add a setting; raise `ConfigError` for one that turns the engine off, or that does not fit."""
+        match name.part:
+            case "enabled":
+                self._check_enabled(full, name, value)
+            case "limits":
+                self._limits[name.field] = value
+            case "instructions":
+                self._instructions = value or self._instructions
+            case "prompts":
+                self._override(full, name.field, value)
+            case "option":
+                self._options[name.field] = value
+
+    def _check_enabled(self, full: str, name: SettingName, value: Any) -> None:
+        if value is False:
+            raise ConfigError(
+                f"{full}: version {self._version} of the settings turns the {name.kind} {name.owner!r} off; "
+                "turn it on, or take another"
+            )
+
+    def _override(self, full: str, prompt: str, text: str) -> None:
+        """Put a text in the place of a prompt; an empty one stands for the engine's own."""
+        for field in dataclasses.fields(self._engine):
+            known = self._options.get(field.name, getattr(self._engine, field.name))
+            if isinstance(known, PromptSet) and prompt in known:
+                if text:
+                    self._options[field.name] = known.override(**{prompt: text})
+                return
+        raise ConfigError(
+            f"{full}: {self._engine.name} has no prompt {prompt!r}; remove the setting"
+        )
+
+    def build(self) -> Any:
+        """Return the engine as it is with the changes."""
+        services = self._engine.runtime
+        limits = restrict_limits(services.limits, self._limits)
+        before = services.limits, services.instructions
+        if (limits, self._instructions) != before:
+            services = services.with_agent(
+                services.agent_name, self._instructions, tools=None, limits=limits
+            )
+        return rebind(self._engine, services, self._options, self._version)
+
+
+def restrict_limits(code: Limits, limits: dict[str, Any]) -> Limits:
+    """Return the limits of the code, lowered by those of the settings; no setting lifts or raises one."""
+    known = {name: value for name, value in limits.items() if value is not None}
+    lower: dict[str, Any] = {}
+    for name, value in known.items():
+        own = getattr(code, name, None)
+        lower[name] = value if own is None else min(own, value)
+    return Limits(**{**vars(code), **lower}) if lower else code
+
+
+def rebind(
+    engine: Any, services: Any, options: dict[str, Any] | None = None, version: int = 0
+) -> Any:
+    """Return an engine with other options on other services, and so the engines in it that have the same as it."""
+    own = engine.runtime
+    nested: dict[str, Any] = {}
+    for field in dataclasses.fields(engine):
+        value: Any = getattr(engine, field.name)
+        if isinstance(value, Options) and getattr(value, "runtime", None) is own:
+            nested[field.name] = rebind(value, services)
+    changes = {**nested, **(options or {})}
+    try:
+        return dataclasses.replace(engine, runtime=services, **changes)
+    except (ConfigError, TypeError) as error:
+        if not options:
+            raise
+        raise ConfigError(
+            f"settings of version {version} do not fit the engine {engine.name!r}: {error}"
+        ) from error

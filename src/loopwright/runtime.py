@@ -152,7 +152,7 @@ class Runtime(Services):
             context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
             on_unknown=on_unknown, prices=Prices(prices), knowledge=known[1], app_version=check_version(app_version),
             redactor=build_redactor(redactor, provider, *named.values(), known[0]), classifier=classifier)  # fmt: skip
-        vars(self).update(build_own_parts(self, owned, after, hooks, settings), command_signer=commands)  # fmt: skip # a frozen class
+        build_own_parts(self, owned, after, hooks, settings=settings, command_signer=commands)  # fmt: skip
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""

@@ -13,33 +13,29 @@ from ..journals.memory import MemoryJournal
 from ..plugins import build_provider, load_hook
 from ..providers.base import Provider
 from ..security.redaction import Redactor
-from ..settings.base import Settings
 from .registry import Agents
 
 T = TypeVar("T")
 
 
 def build_own_parts(
-    runtime: Any,
-    owned: Provider | None,
-    after: object,
-    hooks: object,
-    settings: Settings | None,
-) -> dict[str, object]:
-    """Return what a runtime has besides services: the provider to close, its agents, follow-ups and settings."""
+    runtime: Any, owned: Provider | None, after: object, hooks: object, **more: object
+) -> None:
+    """Give a runtime what it has besides services: the provider to close, its agents, its follow-ups, and `more`."""
     known, background = FollowUps(), Background(runtime.resume)
     planned = plan_follow_ups(known, "", after, runtime)
-    return {
-        "_owned_provider": owned,
-        "agents": Agents(),
-        "follow_ups": known,
-        "after": planned,
-        "start_due": background.start,
-        "hooks": plan_hooks(hooks, load_hook, objects=True),
-        "load_hook": load_hook,
-        "settings": settings,
-        "_background": background,
-    }
+    # The class is frozen, and these are not given to its constructor.
+    vars(runtime).update(
+        _owned_provider=owned,
+        agents=Agents(),
+        follow_ups=known,
+        after=planned,
+        start_due=background.start,
+        hooks=plan_hooks(hooks, load_hook, objects=True),
+        load_hook=load_hook,
+        _background=background,
+        **more,
+    )
 
 
 def choose_storage(

@@ -39,7 +39,20 @@ def _describe(detail: ErrorDetails, owner: str, positional: tuple[str, ...]) -> 
 
 
 class Validated(ABCMeta):
-    """Metaclass whose classes raise `ConfigError` with the field's name instead of pydantic's error."""
+    """Metaclass of frozen pydantic dataclasses that raise `ConfigError` with the field's name instead of its error."""
+
+    def __init__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any
+    ) -> None:
+        super().__init__(name, bases, namespace)
+        # The validator is built at first use, since an import should not pay for validators that it may never need.
+        # Not in `__init_subclass__`: what stands for it until then is built as soon as `ABCMeta` looks at it.
+        if bases:
+            config = ConfigDict(
+                arbitrary_types_allowed=True, extra="forbid", defer_build=True
+            )
+            owner: type[Any] = cls
+            dataclass(frozen=True, kw_only=True, config=config)(owner)
 
     # A type checker that saw `__call__` would no longer check the fields.
     if not TYPE_CHECKING:
@@ -76,11 +89,3 @@ def _list_shared(cls: type[Any]) -> set[str]:
 )
 class Options(metaclass=Validated):
     """Base of classes that are configured by typed fields, such as limits and engines."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        # The validator is built at first use, since an import should not pay for validators that it may never need.
-        config = ConfigDict(
-            arbitrary_types_allowed=True, extra="forbid", defer_build=True
-        )
-        dataclass(frozen=True, kw_only=True, config=config)(cls)

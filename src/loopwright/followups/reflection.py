@@ -1,6 +1,6 @@
 """Reflect on a run that has ended: what a model says of its answer, and what a hostile second look says."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from .._internal import dataclasses
 from ..errors import AskFailed
@@ -30,6 +30,8 @@ How sure are you (confidence), and how good is the answer after all (quality), f
 
 class Reflection(BaseModel):
     """What a model says of a piece of work."""
+
+    model_config = ConfigDict(defer_build=True)
 
     confidence: float = Field(ge=0, le=1)
     quality: float = Field(ge=0, le=1)

@@ -1,10 +1,11 @@
 """The requests that a journal holds: what each model call sent to the runtime's provider."""
 
 import asyncio
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from ..errors import ConfigError, JournalError
 from ..events.effects import (
@@ -28,10 +29,15 @@ from ..providers.provider_tools import ProviderTool
 from .recorded_conversations import ReadableJournal, read_given
 from .recorded_messages import RecordedMessages, delimiter_of
 
-_MESSAGE = TypeAdapter(Message)
-_OFFERS = TypeAdapter(tuple[ProviderTool, ...])
+_OFFERS = TypeAdapter(tuple[ProviderTool, ...], config=ConfigDict(defer_build=True))
 _ENDS = (ModelReplied, ModelFailed)
 _OF_A_CALL = (ModelRequested, RequestChanged, AttemptFailed, *_ENDS)
+
+
+@functools.cache
+def adapt_message() -> TypeAdapter[Message]:
+    """Return what reads a stored message; to build it takes milliseconds."""
+    return TypeAdapter(Message)
 
 
 class RequestReader(ReadableJournal):
@@ -147,7 +153,7 @@ class _Requests:
         if code.startswith("@"):
             return self._find_given(int(code[1:]))
         if code.startswith("$"):
-            return _MESSAGE.validate_python(self._find_content(code))
+            return adapt_message().validate_python(self._find_content(code))
         return self._recorded.find(code)
 
     def _find_given(self, place: int) -> Message:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from .._internal import dataclasses
@@ -134,7 +134,9 @@ class PublicKey:
         return self.valid_from <= at and not has_ended
 
 
-_FILE: TypeAdapter[dict[str, list[PublicKey]]] = TypeAdapter(dict[str, list[PublicKey]])
+_FILE: TypeAdapter[dict[str, list[PublicKey]]] = TypeAdapter(
+    dict[str, list[PublicKey]], config=ConfigDict(defer_build=True)
+)
 
 
 class KeyFile:

@@ -1,5 +1,6 @@
 """The texts by which people answer a question, and the values that they stand for."""
 
+import functools
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
@@ -120,7 +121,7 @@ class AnswerType(Generic[T]):
     def __init__(
         self, into: type[T], name: str, schema: JsonObject, choices: Iterable[T] = ()
     ) -> None:
-        self.name, self.adapter = name, TypeAdapter[T](into)
+        self.name, self._into = name, into
         values = [self._check_choice(one) for one in _list_choices(choices)]
         values = values or find_enumerated(schema)
         self._values = {format_choice(value): value for value in values}
@@ -130,6 +131,11 @@ class AnswerType(Generic[T]):
                 f"choices: must be different texts that are not blank, got {list(self._values)!r:.200}"
             )
         self.schema: JsonObject = {} if values else schema
+
+    @functools.cached_property
+    def adapter(self) -> TypeAdapter[T]:
+        """Return what reads the type; to build it takes milliseconds."""
+        return TypeAdapter[T](self._into)
 
     def _check_choice(self, choice: T) -> Json:
         try:

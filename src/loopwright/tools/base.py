@@ -309,7 +309,7 @@ def _list_strategies(given: Any) -> tuple[Any, ...]:
 
 class _Arguments(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True
+        extra="forbid", arbitrary_types_allowed=True, defer_build=True
     )
 
 

@@ -4,7 +4,7 @@ import abc
 import random
 from typing import ClassVar, Protocol, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from .._internal import dataclasses
 from ..errors import ConfigError
@@ -30,6 +30,8 @@ REPAIR_PROMPT = (
 
 class MendedCall(BaseModel):
     """What a model proposes in place of a call that failed."""
+
+    model_config = ConfigDict(defer_build=True)
 
     arguments: dict[str, Json] | None = Field(
         description="the arguments to try, or null if there is no point"

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import AskFailed
 from ...events.effect_key import patch_key
@@ -32,6 +32,8 @@ others will be refused. Tools:
 
 class ToolPlan(BaseModel):
     """The tools that a task needs."""
+
+    model_config = ConfigDict(defer_build=True)
 
     calls: list[str] = Field(description="the names of the tools, one for each call")
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from ...errors import ConfigError
 from ...journals.base import Command
@@ -17,7 +17,9 @@ from .side_effects import OWN, record_value, recorded_effect
 T = TypeVar("T")
 KINDS = (STEER, ADD_CONTEXT, OVERRIDE)
 NAME = "received"
-COMMANDS: TypeAdapter[tuple[Command, ...]] = TypeAdapter(tuple[Command, ...])
+COMMANDS: TypeAdapter[tuple[Command, ...]] = TypeAdapter(
+    tuple[Command, ...], config=ConfigDict(defer_build=True)
+)
 
 
 async def receive(cycle: Cycle, kinds: Collection[str]) -> tuple[Command, ...]:

@@ -3,10 +3,9 @@
 import hashlib
 from collections.abc import Mapping
 
-from pydantic import TypeAdapter
-
 from ..._internal import dataclasses
 from ...events.request_records import ViewRecord
+from ...journals.recorded_requests import adapt_message
 from ...messages import (
     Conversation,
     Json,
@@ -18,7 +17,6 @@ from ..durability.requests import RecordedRequests
 
 MAX_KEPT = 4
 """How many views of a scope are kept: an engine may ask by turns about some conversations."""
-_MESSAGE = TypeAdapter(Message)
 
 
 def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
@@ -113,6 +111,6 @@ def build_view(record: ViewRecord, contents: Mapping[str, Json]) -> View:
     notes = (contents[code] for code in record.notes)
     return View(
         record.length, record.spans, masked=record.masked, shortened=record.shortened,
-        notes=tuple(map(_MESSAGE.validate_python, notes)),
+        notes=tuple(map(adapt_message().validate_python, notes)),
         summary_key=record.summary_key, summarized=record.summarized,
     )  # fmt: skip

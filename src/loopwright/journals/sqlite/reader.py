@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ...errors import JournalError
 from ...events.entry import Entry
@@ -42,7 +42,7 @@ _INFO_TYPES: tuple[Any, ...] = (
 )  # fmt: skip
 _TAGS = 15
 """The position of the tags in a row."""
-_TAG_READER = TypeAdapter(dict[str, str])
+_TAG_READER = TypeAdapter(dict[str, str], config=ConfigDict(defer_build=True))
 _ENTRY_TYPES = frozenset(
     (str, int, str, str, at, int, int, body, str)
     for at, body in itertools.product((float, int), (bytes, str))

@@ -2,7 +2,7 @@
 
 import math
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..._internal import dataclasses
 from ...errors import AskFailed
@@ -41,6 +41,8 @@ HEADING = "[Summary of {count} earlier messages, as data]"
 
 class Summary(BaseModel):
     """What a summary of earlier turns says."""
+
+    model_config = ConfigDict(defer_build=True)
 
     goal: str = Field(default="", description="what the conversation is to achieve")
     constraints: list[str] = Field(

@@ -797,10 +797,34 @@ def test_what_a_task_quotes_is_not_what_it_asks_for() -> None:
     )
 
 
+KINDS = {  # how ovos-agentic-loop says when each of its seven loops is right, in its table and in its list
+    "chain-of-thought": ("No tools, pure reasoning / arithmetic / logic", "Reasoning without tools (math, logic)"),
+    "react": ("Single-turn tool use, general assistant", "General tool-using Q&A"),
+    "plan-execute": ("Multi-step task with distinct, sequenced sub-goals", "Multi-step tasks requiring a plan"),
+    "reflexion": ("Correctness matters; agent may fail on first attempt", "Tasks requiring self-critique and retry"),
+    "self-ask": ("Multi-hop knowledge question (chain of facts)", "Compositional questions needing sub-questions"),
+    "critic": ("Answer contains verifiable factual claims", "Factual tasks requiring claim verification"),
+    "tree-of-thoughts": (
+        "Multiple solution strategies exist; want best one", "Exploration-heavy problems (beam search)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_a_kind_of_task_gets_the_engine_that_is_for_it_with_tools_or_without(
+    engine: str,
+) -> None:
+    found = [
+        recommend_engine(kind, tools).engine
+        for kind in KINDS[engine]
+        for tools in (SEARCH, HOME, NONE)
+    ]
+
+    assert found == [engine] * 6
+
+
 def test_every_engine_of_the_table_is_installed_and_has_a_reason() -> None:
-    assert {signal.engine for signal in SIGNALS} == available_engines().keys() - {
-        "react"
-    }
+    assert {signal.engine for signal in SIGNALS} == set(available_engines())
     assert all(signal.reason and signal.weight > 0 for signal in SIGNALS)
 
 

@@ -39,7 +39,41 @@ class Signal:
     needs: Literal["", "tools", "search", "no tools"] = ""
 
 
+# A task may be described by its kind, as in the table of ovos-agentic-loop, in place of what is to be done.
+KINDS = (
+    Signal(
+        "chain-of-thought", 9, "it is described as reasoning without tools",
+        r"\b(no|without) tools\b|\bpure (reasoning|logic)\b|\breasoning (alone|only)\b",
+    ),
+    Signal(
+        "react", 9, "it is described as the use of tools, one call after another",
+        r"\bsingle-turn tool use\b|\bgeneral (purpose )?assistant\b|\btool-using\b",
+    ),
+    Signal(
+        "plan-execute", 9, "it is described as steps with goals of their own",
+        r"\bmulti-?step (tasks?|workflows?|requests?)\b|\bsub-?goals\b|\brequir\w+ a plan\b",
+    ),
+    Signal(
+        "reflexion", 9, "it is described as one whose first attempt may fail",
+        r"\bcorrectness matters\b|\b(fail|wrong)\b[^.;\n]{0,20}\bfirst (attempt|try)\b|\bself-(critique|correct\w*)\b",
+    ),
+    Signal(
+        "self-ask", 9, "it is described as a chain of facts",
+        r"\bmulti-?hop\b|\bchain of facts\b|\bcompositional questions?\b|\bsub-?questions\b",
+    ),
+    Signal(
+        "critic", 9, "it is described as an answer whose claims can be verified",
+        r"\bverifiable\b[^.;\n]{0,20}\bclaims\b|\bclaim verification\b|\bfact-check pass\b",
+    ),
+    Signal(
+        "tree-of-thoughts", 9, "it is described as a choice between several ways to solve it",
+        r"\b(multiple|several|competing|many)\b[^.;\n]{0,20}\b(solution )?(strategies|approaches)\b"
+        r"|\bexploration-heavy\b|\bbeam search\b",
+    ),
+)  # fmt: skip
+
 SIGNALS = (
+    *KINDS,
     Signal(
         "tree-of-thoughts", 4, "a puzzle: many moves have to be tried, compared and undone",
         r"\bgame of 24|crossword|sudoku|puzzle|riddle|anagram|\bqueens\b|\bcross (a|the) river|magic square|\bmaze\b"

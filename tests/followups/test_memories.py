@@ -16,8 +16,9 @@ from loopwright import (
 )
 from loopwright.followups import Memories
 from loopwright.followups.extraction import find_entities, find_preferences, find_topic
+from loopwright.followups.memory_file import MAX_LINES, write_preferences
 from loopwright.followups.transcript import drop_quotations
-from loopwright.knowledge import MemoryKnowledge, Remembered
+from loopwright.knowledge import MemoryKnowledge, Relation, Remembered
 from loopwright.messages import Message
 from loopwright.testing import ScriptedProvider, call, crashed
 from loopwright.toolboxes.skills import skills
@@ -117,6 +118,95 @@ async def test_only_what_people_said_is_a_preference() -> None:
         "I prefer metric units.",
         "My name is Ada.",
     ]
+
+
+async def test_memories_have_categories_tags_and_relations() -> None:
+    task = "I prefer trains. I never eat meat. Call me Ada. Is Oslo near Bergen?"
+    items = await remember(task, call("fetch", url="x"), "Bergen is far.")
+
+    assert {
+        item.text: item.category for item in items if item.kind == "preference"
+    } == {
+        "I prefer trains.": "travel",
+        "I never eat meat.": "food",
+        "Call me Ada.": "name",
+    }
+    [episode] = [item for item in items if item.kind == "episode"]
+    assert (episode.category, episode.tags) == ("react", ("completed", "fetch"))
+    [bergen] = [item for item in items if item.topic == "bergen"]
+    assert Relation("came up with", "Oslo") in bergen.relations
+    assert all(one.target != "Bergen" for one in bergen.relations)
+
+
+async def write_file(folder: Path, *said: str, user: str = "ada") -> str:
+    """The MEMORY.md of a user after runs in which this was said."""
+    store, memories = MemoryKnowledge(), Memories(memory_folder=str(folder))
+    for number, text in enumerate(said):
+        runtime = make("Yes.", store=store, memories=memories)
+        tags = {"user": user}
+        await ReActEngine(runtime).run(text, run_id=f"r{number}", tags=tags)
+        await runtime.drain()
+        assert await runtime.due() == []
+    [text] = read_files(folder)
+    return text
+
+
+def read_files(folder: Path) -> list[str]:
+    """The text of each file in a folder that is not hidden."""
+    paths = sorted(folder.rglob("[!.]*"))
+    return [path.read_text() for path in paths if path.is_file()]
+
+
+async def test_preferences_are_also_written_to_a_memory_file_of_the_scope(
+    tmp_path: Path,
+) -> None:
+    text = await write_file(
+        tmp_path, "Call me Ada. I prefer tea.", "I prefer tea! Call me Countess."
+    )
+
+    assert text == (
+        "# Memory\n\n## Preferences\n\n- I prefer tea.\n- Call me Countess.\n"
+    )
+    assert (tmp_path / "ada" / "MEMORY.md").exists()
+    other = tmp_path / "other"
+    other.mkdir()
+    await write_file(other, "I prefer tea.", user="../../etc/ada")  # it stays inside
+
+
+async def test_what_people_wrote_into_the_memory_file_stays(tmp_path: Path) -> None:
+    mine = "# About Ada\n\nShe is kind.\n\n## Preferences\n\n- I like figs.\n\n## Pets\n\n- a cat\n"  # fmt: skip
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada" / "MEMORY.md").write_text(mine)
+
+    text = await write_file(tmp_path, "I prefer tea.", "Is it far?")
+
+    assert text == mine.replace("- I like figs.\n", "- I like figs.\n- I prefer tea.\n")
+
+
+async def test_confidential_preferences_and_a_missing_folder_write_no_file(
+    tmp_path: Path,
+) -> None:
+    store, memories = MemoryKnowledge(), Memories(memory_folder=str(tmp_path))
+    runtime = make(call("fetch", url="x"), "Yes.", store=store, memories=memories)
+    await ReActEngine(runtime).run("I prefer tea.", run_id="r", tags=TAGS)
+    await runtime.drain()
+    gone = Memories(memory_folder=str(tmp_path / "gone"))
+    failing = make("Yes.", store=MemoryKnowledge(), memories=gone)
+    await ReActEngine(failing).run("I prefer tea.", run_id="s", tags=TAGS)
+    await failing.drain()
+    [due] = await failing.due()
+
+    assert read_files(tmp_path) == []  # what it read is secret
+    assert due.info.status == "failed"
+
+
+def test_the_oldest_preferences_of_a_full_memory_file_go_first(tmp_path: Path) -> None:
+    for number in range(MAX_LINES + 2):
+        write_preferences(str(tmp_path), "ada", [f"I like number {number}."])
+
+    lines = (tmp_path / "ada" / "MEMORY.md").read_text().splitlines()[4:]
+    assert (len(lines), lines[0]) == (MAX_LINES, "- I like number 2.")
+    assert write_preferences(str(tmp_path), "ada", ["I like number 5."]) == 0
 
 
 async def test_what_a_person_says_on_the_way_counts_and_added_context_does_not() -> (

@@ -34,6 +34,17 @@ TOPICS = (
     (re.compile(r"^(?:please )?call me |^my name is ", re.IGNORECASE), "name"),
 )  # fmt: skip
 """Preferences of which there is one at a time: a later one supersedes it."""
+CATEGORIES = {
+    "food": r"eat|drink|tea|coffee|meat|fish|vegan|vegetarian|allergic|cook|cuisine|restaurants?|food|meal|breakfast|dinner",
+    "travel": r"fly|flights?|trains?|hotels?|window|aisle|seats?|travel|drive|airports?|town|city|country",
+    "language": r"german|english|french|spanish|italian|dutch|language|translate",
+    "units": r"metric|imperial|celsius|fahrenheit|feet|miles|kilomet(?:re|er)s|units",
+    "style": r"answers?|reply|replies|tone|brief|short|long|formal|bullet|tables?|emoji|spelling|font|colou?r",
+    "money": r"pay|cash|card|price|cheap|budget|euros?|dollars?|invoice",
+    "time": r"morning|evening|noon|weekends?|monday|tuesday|wednesday|thursday|friday|saturday|sunday|calendar|o'clock",
+    "name": r"call me|my name",
+}
+"""Words of the area that a preference belongs to; the first area that has one counts."""
 VERBS = frozenset(
     WORD.findall(
         """add answer ask book buy call check compare compute cook create delete describe draw email explain find fix follow
@@ -69,6 +80,14 @@ def find_topic(preference: str) -> str:
         match = pattern.search(preference)
         if match is not None:
             return topic.format(*match.groups()).casefold()
+    return ""
+
+
+def find_category(preference: str) -> str:
+    """Return the area that a preference belongs to; empty where no word says one."""
+    for category, words in CATEGORIES.items():
+        if re.search(rf"\b(?:{words})\b", preference, re.IGNORECASE):
+            return category
     return ""
 
 

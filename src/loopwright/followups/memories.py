@@ -8,11 +8,19 @@ from pydantic import Field
 
 from ..errors import ConfigError
 from ..events.run import Status
-from ..knowledge.base import Knowledge, Remembered
+from ..knowledge.base import MAX_MARKS, MAX_NAME, Knowledge, Relation, Remembered
+from ..labels import CONFIDENTIAL
 from ..run import Run
 from .base import EndedRun, FollowUp
-from .extraction import find_entities, find_preferences, find_topic, shorten
+from .extraction import (
+    find_category,
+    find_entities,
+    find_preferences,
+    find_topic,
+    shorten,
+)
 from .learned_skills import write_skill
+from .memory_file import write_preferences
 from .reflection import Reflected, reflect
 from .transcript import read_calls, read_people
 
@@ -33,6 +41,8 @@ class Memories(FollowUp):
         adversarial: what a model finds that assumes the answer to be wrong, which costs another one.
         skills_from: the least number of calls of a run that is written as a skill, of two different tools; 0 for none.
         skills_folder: where skills are written as SKILL.md, for the toolbox `skills`; empty for nowhere.
+        memory_folder: where preferences are also written, to SCOPE/MEMORY.md, for people to read and edit; those of a run
+            that read something confidential are not; empty for nowhere.
     """
 
     name: ClassVar[str] = "memories"
@@ -45,6 +55,7 @@ class Memories(FollowUp):
     adversarial: bool = False
     skills_from: int = Field(default=2, ge=0)
     skills_folder: str = ""
+    memory_folder: str = ""
 
     async def follow(self, run: Run, ended: EndedRun) -> str:
         """Store each kind of memory in an effect of its own."""
@@ -59,6 +70,7 @@ class Memories(FollowUp):
         items = _make_lessons(lessons)
         stored["reflection"] = await store_items(run, ended, "reflection", items)
         stored["skill"] = await self._learn(run, ended)
+        stored["line of MEMORY.md"] = await self._write_file(run, ended, people)
         found = [f"{count} {kind}" for kind, count in stored.items() if count]
         return f"stored: {', '.join(found) or 'nothing'}"
 
@@ -74,6 +86,20 @@ class Memories(FollowUp):
         if self.preferences:
             found.append(("preference", _make_preferences(people)))
         return found
+
+    async def _write_file(
+        self, run: Run, ended: EndedRun, people: Sequence[str]
+    ) -> int:
+        """Write preferences to the file of the scope; return how many lines are new."""
+        lines = find_preferences(people) if self.preferences else []
+        is_confidential = ended.label in CONFIDENTIAL
+        if not self.memory_folder or not lines or is_confidential:
+            return 0
+
+        async def write() -> int:
+            return write_preferences(self.memory_folder, ended.scope, lines)
+
+        return await run.effect("memories:file", write, into=int)
 
     async def _learn(self, run: Run, ended: EndedRun) -> int:
         """Write the calls of the run as a skill, if it completed; return how many were written."""
@@ -143,22 +169,31 @@ def _make_episode(ended: EndedRun) -> Remembered:
     calls = min(result.tool_calls, 4)
     failed = 0.2 if result.status != "completed" else 0.0
     score = round(0.6 + 0.05 * calls + failed, 2)
-    return Remembered(shorten(text, MAX_EPISODE), kind="episode", score=score)
+    tools = dict.fromkeys(call.tool for call in read_calls(ended.entries))
+    tags = tuple(name for name in (result.status, *tools) if len(name) <= MAX_NAME)
+    return Remembered(
+        shorten(text, MAX_EPISODE), kind="episode", score=score, category=ended.started.engine, tags=tags[:MAX_MARKS]
+    )  # fmt: skip
 
 
 def _make_entities(ended: EndedRun, people: Sequence[str]) -> list[Remembered]:
+    """Return the names that came up, each with those that came up with it."""
     asked = shorten(ended.task, MAX_TASK)
+    names = find_entities([*people, ended.result.answer or ""])
     return [
-        Remembered(f"{name}: came up in {asked!r}", kind="entity", topic=name.casefold())
-        for name in find_entities([*people, ended.result.answer or ""])
+        Remembered(
+            f"{name}: came up in {asked!r}", kind="entity", topic=name.casefold(),
+            relations=tuple(Relation("came up with", other) for other in names if other != name),
+        )
+        for name in names
     ]  # fmt: skip
 
 
 def _make_preferences(people: Sequence[str]) -> list[Remembered]:
     return [
-        Remembered(text, kind="preference", topic=find_topic(text))
+        Remembered(text, kind="preference", topic=find_topic(text), category=find_category(text))
         for text in find_preferences(people)
-    ]
+    ]  # fmt: skip
 
 
 def _make_lessons(lessons: Sequence[Reflected | None]) -> list[Remembered]:

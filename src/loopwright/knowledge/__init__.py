@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .base import Embedder as Embedder
     from .base import Forget as Forget
     from .base import Knowledge as Knowledge
+    from .base import Relation as Relation
     from .base import Remembered as Remembered
     from .base import check_scope as check_scope
     from .base import check_search as check_search
@@ -25,6 +26,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Embedder",
                 "Forget",
                 "Knowledge",
+                "Relation",
                 "Remembered",
                 "check_scope",
                 "check_search",

@@ -13,8 +13,37 @@ MAX_ITEMS = 100
 """The most items that a search returns."""
 
 
+MAX_MARKS = 32
+"""The most tags and relations of an item, each."""
+MAX_NAME = 500
+"""Characters of a category, a tag, and the parts of a relation."""
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME
+
+
+@dataclasses.dataclass(frozen=True)
+class Relation:
+    """How an item stands to something else: `Relation("lives in", "Bergen")`.
+
+    Args:
+        kind: the relation.
+        target: a name, or the id of another item.
+    """
+
+    kind: str
+    target: str
+
+    def __post_init__(self) -> None:
+        if not (_is_name(self.kind) and _is_name(self.target)):
+            raise ConfigError(
+                f"relation: kind and target must have 1 to {MAX_NAME} characters, got {(self.kind, self.target)!r:.80}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +63,9 @@ class Remembered:
         valid_to: wall time in seconds until when it held; `None` for what holds.
         scope: whose knowledge it is: a text such as a tenant's name. "acme/berlin" is a part of "acme".
         id: what the store calls it.
+        category: the area that it belongs to, such as "food"; searches can keep to one.
+        tags: words to find it by; searches can ask for some. They do not make it another item.
+        relations: how it stands to other things.
     """
 
     text: str
@@ -48,9 +80,12 @@ class Remembered:
     valid_to: float | None = None
     scope: str = ""
     id: str = ""
+    category: str = ""
+    tags: tuple[str, ...] = ()
+    relations: tuple[Relation, ...] = ()
 
     def __post_init__(self) -> None:
-        problem = self._find_problem()
+        problem = self._find_problem() or self._find_mark_problem()
         if problem:
             raise ConfigError(problem)
 
@@ -62,6 +97,15 @@ class Remembered:
             return f"label: must be one of {', '.join(LABELS)}, got {self.label!r}"
         if not 0 <= self.score <= 1:
             return f"score: must be a number from 0 to 1, got {self.score!r}"
+        return ""
+
+    def _find_mark_problem(self) -> str:
+        if self.category and not _is_name(self.category):
+            return f"category: must be a text of at most {MAX_NAME} characters, got {self.category!r:.80}"
+        if len(self.tags) > MAX_MARKS or not all(map(_is_name, self.tags)):
+            return f"tags: must be at most {MAX_MARKS} texts of 1 to {MAX_NAME} characters, got {self.tags!r:.80}"
+        if len(self.relations) > MAX_MARKS:
+            return f"relations: must be at most {MAX_MARKS}, got {len(self.relations)}"
         return ""
 
 
@@ -106,6 +150,8 @@ class Knowledge(Protocol):
         limit: int = 5,
         threshold: float = 0.3,
         scope: str = "",
+        category: str = "",
+        tags: Collection[str] = (),
     ) -> Sequence[Remembered]:
         """Return at most `limit` items that hold and match, the best first, with `score` at least `threshold`.
 
@@ -115,13 +161,16 @@ class Knowledge(Protocol):
             limit: the most items, 1 to `MAX_ITEMS`.
             threshold: the least score, from 0 to 1.
             scope: the scope to look in, with those inside it; a shared store has what has no scope in every one.
+            category: the category of the items; empty for all.
+            tags: tags that an item has all of.
         """
         ...
 
     async def store(self, item: Remembered, *, key: str) -> str:
         """Store an item and return its id; what was stored under the same `key` before is not stored again.
 
-        An item that is there already is not stored twice: it keeps the higher label, and is untrusted if either is. An
+        An item that is there already is not stored twice: it keeps the higher label, is untrusted if either is, and has the
+        tags and relations of both, the newest as far as there is room. An
         item supersedes the one of its scope, kind and topic. Returns an empty text for what was forgotten since.
         """
         ...

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from ..errors import ToolError
-from ..knowledge.base import Knowledge, Remembered
+from ..knowledge.base import Knowledge, Relation, Remembered
 from ..knowledge.bridge import (
     DirectoryRules,
     KnowledgeBridge,
@@ -90,6 +90,7 @@ def _build_store(store: Knowledge) -> Tool:
         item = Remembered(
             f"{subject} {predicate} {object}", topic=f"{subject}|{predicate}".casefold(), score=confidence,
             label=ctx.label, untrusted=ctx.untrusted, source_run=ctx.run_id, source_key=ctx.key, scope=_narrow(ctx, None),
+            relations=(Relation(predicate, object),),
         )  # fmt: skip
         id = await store.store(item, key=ctx.idempotency_key)
         return "Stored." if id else "It was forgotten since, and is not stored again."

@@ -200,7 +200,7 @@ async def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     connection.close()
 
     with pytest.raises(
-        KnowledgeError, match="has format 9, this version reads formats up to 2"
+        KnowledgeError, match="has format 9, this version reads formats up to 3"
     ):
         await SQLiteKnowledge(path).search("x", scope="acme")
 

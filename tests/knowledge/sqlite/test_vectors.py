@@ -256,22 +256,27 @@ async def test_a_file_keeps_to_one_embedder(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_file_of_format_1_is_read_and_gets_the_new_tables(
-    tmp_path: Path,
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_an_older_format_is_read_and_gets_what_is_new(
+    tmp_path: Path, version: int
 ) -> None:
     path = tmp_path / "k.db"
     store = SQLiteKnowledge(path)
     await store.store(fact("a lantern"), key="1")
     await store.close()
     with sqlite3.connect(path) as connection:
-        for table in ("facts", "vectors", "codes"):
+        connection.execute("ALTER TABLE items DROP COLUMN marks")  # format 3 has it
+        for table in ("facts", "vectors", "codes")[: 3 * (version == 1)]:
             connection.execute(f"DROP TABLE {table}")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
 
     older = SQLiteKnowledge(path)
     assert await found(older, "lantern") == ["a lantern"]
-    assert await older.forget(scope="acme") == 1
+    await older.store(fact("a lamp", category="light", tags=("old",)), key="2")
+    [lamp] = await older.search("lamp", scope="acme", tags=("old",))
+    assert lamp.category == "light"
+    assert await older.forget(scope="acme") == 2
     await older.close()
 
 

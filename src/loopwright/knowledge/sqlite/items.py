@@ -2,25 +2,54 @@
 
 import dataclasses
 import hashlib
+import json
 import secrets
 import sqlite3
 from typing import Any
 
 from ...labels import Label, highest
-from ..base import Forget, Remembered
+from ..base import MAX_MARKS, Forget, Relation, Remembered
 
-COLUMNS = "id, text, kind, topic, score, label, untrusted, source_run, source_key, valid_from, valid_to, scope"
+COLUMNS = "id, text, kind, topic, score, label, untrusted, source_run, source_key, valid_from, valid_to, scope, marks"
 MAX_LEVELS = 100
 """Levels of the index of words after which it is built anew; below 128, they are byte 4 of its structure record."""
-INSERT = f"INSERT INTO items ({COLUMNS}, digest) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - constants
+INSERT = f"INSERT INTO items ({COLUMNS}, digest) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - constants
 
 
 def read_item(row: tuple[Any, ...]) -> Remembered:
     """Return the item of a row of `COLUMNS`."""
-    (id, text, kind, topic, score, label, untrusted, run, key, start, end, scope) = row
+    (id, text, kind, topic, score, label, untrusted, run, key, start, end, scope, marks) = row  # fmt: skip
     return Remembered(
-        text, kind, topic, score, label, bool(untrusted), run, key, start, end, scope, id
+        text, kind, topic, score, label, bool(untrusted), run, key, start, end, scope, id, *read_marks(marks)
     )  # fmt: skip
+
+
+def write_marks(item: Remembered) -> str:
+    """Return category, tags and relations of an item as they are stored."""
+    marks = {
+        "category": item.category,
+        "tags": list(dict.fromkeys(item.tags)),
+        "relations": [[one.kind, one.target] for one in dict.fromkeys(item.relations)],
+    }
+    return json.dumps({name: mark for name, mark in marks.items() if mark})
+
+
+def read_marks(stored: str) -> tuple[str, tuple[str, ...], tuple[Relation, ...]]:
+    """Return category, tags and relations."""
+    marks = json.loads(stored)
+    relations = (Relation(kind, target) for kind, target in marks.get("relations", ()))
+    return marks.get("category", ""), tuple(marks.get("tags", ())), tuple(relations)
+
+
+def _merge_marks(before: str, item: Remembered) -> str:
+    """Return the marks of an item that is stored again: those of both, of too many the newest."""
+    category, tags, relations = read_marks(before)
+    merged = dataclasses.replace(
+        item, category=item.category or category,
+        tags=tuple(dict.fromkeys((*item.tags, *tags)))[:MAX_MARKS],
+        relations=tuple(dict.fromkeys((*item.relations, *relations)))[:MAX_MARKS],
+    )  # fmt: skip
+    return write_marks(merged)
 
 
 def scope_tokens(scope: str) -> str:
@@ -77,16 +106,22 @@ class Items:
     def _find_same(self, item: Remembered) -> str:
         """Return the id of the same item, now as sensitive and untrusted as both; empty if there is none."""
         found = self._cursor.execute(
-            "SELECT id, label, untrusted FROM items WHERE digest = ? AND valid_to IS NULL",
+            "SELECT id, label, untrusted, marks FROM items WHERE digest = ? AND valid_to IS NULL",
             (_digest(item),),
         ).fetchone()
         if found is None:
             return ""
-        id, before, untrusted = found
+        id, before, untrusted, marks = found
         label: Label = highest((before, item.label))
         self._cursor.execute(
-            "UPDATE items SET label = ?, untrusted = ?, score = max(score, ?) WHERE id = ?",
-            (label, untrusted or item.untrusted, item.score, id),
+            "UPDATE items SET label = ?, untrusted = ?, score = max(score, ?), marks = ? WHERE id = ?",
+            (
+                label,
+                untrusted or item.untrusted,
+                item.score,
+                _merge_marks(marks, item),
+                id,
+            ),
         )
         return str(id)
 
@@ -98,7 +133,7 @@ class Items:
             INSERT,
             (
                 item.id, item.text, item.kind, item.topic, item.score, item.label, item.untrusted, item.source_run,
-                item.source_key, start, item.valid_to, item.scope, _digest(item),
+                item.source_key, start, item.valid_to, item.scope, write_marks(item), _digest(item),
             ),
         )  # fmt: skip
         number = self._cursor.lastrowid or 0

@@ -2,7 +2,7 @@
 
 import math
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..._internal import dataclasses
@@ -31,6 +31,8 @@ class Query:
     limit: int
     threshold: float
     scopes: tuple[str, ...]
+    category: str = ""
+    tags: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +119,10 @@ class WordSearch:
     ) -> list[tuple[int, Remembered]]:
         text = " OR ".join(f'"{word}"' for word in words)
         scopes = " OR ".join(map(scope_token, query.scopes))
-        kinds, values = _kinds_condition(query.kinds)
+        wanted, values = conditions_of(query)
         rows = self._cursor.execute(
             f"""SELECT items.number, {NUMBERED} FROM words JOIN items ON items.number = words.rowid
-            WHERE words MATCH ? {kinds} ORDER BY bm25(words, 1.0, 0.0) LIMIT ?""",  # noqa: S608 - constants
+            WHERE words MATCH ? {wanted} ORDER BY bm25(words, 1.0, 0.0) LIMIT ?""",  # noqa: S608 - constants
             (f"(scopes : ({scopes})) AND (text : ({text}))", *values, MAX_CANDIDATES),
         )
         return [(row[0], read_item(row[1:])) for row in rows]
@@ -142,6 +144,8 @@ class WordSearch:
 
     def _add_neighbours(self, found: dict[int, Found], query: Query) -> None:
         """Add the turns beside those that were found."""
+        if query.category or query.tags:
+            return
         turns = [one for one in found.values() if one.item.kind == TURN]
         for turn in turns:
             for number, item in self._neighbours(turn):
@@ -163,8 +167,18 @@ class WordSearch:
         return near
 
 
-def _kinds_condition(kinds: Collection[str]) -> tuple[str, list[Any]]:
-    if not kinds:
-        return "", []
-    marks = ", ".join("?" * len(kinds))
-    return f"AND items.kind IN ({marks})", sorted(kinds)
+def conditions_of(query: Query) -> tuple[str, list[Any]]:
+    """Return the SQL conditions of kinds, category and tags, each behind an AND, and their values."""
+    conditions, values = list[str](), list[Any]()
+    if query.kinds:
+        conditions.append(f"AND items.kind IN ({', '.join('?' * len(query.kinds))})")
+        values += sorted(query.kinds)
+    if query.category:
+        conditions.append("AND json_extract(items.marks, '$.category') = ?")
+        values.append(query.category)
+    for tag in sorted(query.tags):
+        conditions.append(
+            "AND EXISTS (SELECT 1 FROM json_each(items.marks, '$.tags') WHERE value = ?)"
+        )
+        values.append(tag)
+    return " ".join(conditions), values

@@ -78,12 +78,16 @@ class SQLiteKnowledge:
         limit: int = 5,
         threshold: float = 0.3,
         scope: str = "",
+        category: str = "",
+        tags: Collection[str] = (),
     ) -> Sequence[Remembered]:
         """Return at most `limit` items that match, the best first; see `Knowledge`."""
         check_search(limit, threshold)
         scope = check_scope(scope, shared=self._shared)
         scopes = (scope, "") if self._shared and scope else (scope,)
-        asked = Query(str(query), frozenset(kinds), limit, threshold, scopes)
+        asked = Query(
+            str(query), frozenset(kinds), limit, threshold, scopes, category, frozenset(tags)
+        )  # fmt: skip
         vector = await self._embed(asked.text) if asked.text.strip() else None
         return await asyncio.to_thread(
             self._read, lambda cursor: self._find(cursor, asked, vector)

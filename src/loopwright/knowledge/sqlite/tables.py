@@ -7,7 +7,7 @@ from ...storage.formats import Format
 from ...storage.kind import FileKind
 
 APPLICATION_ID = 0x4C6F704B  # "LopK"
-VERSION = 2
+VERSION = 3
 _ADDED = (
     # What the file is made with, such as the embedder of its vectors.
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -16,13 +16,16 @@ _ADDED = (
     "CREATE TABLE codes (number INTEGER PRIMARY KEY, code BLOB NOT NULL)",
 )
 """The tables that format 2 added."""
+_MARKED = ("ALTER TABLE items ADD COLUMN marks TEXT NOT NULL DEFAULT '{}'",)
+"""The column that format 3 added."""
 TABLES = (
+    # `marks` are category, tags and relations, as JSON.
     # `digest` names scope, kind, topic and text, so that an item which holds is there once.
     """CREATE TABLE items (
         number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL, kind TEXT NOT NULL,
         topic TEXT NOT NULL, score REAL NOT NULL, label TEXT NOT NULL, untrusted INTEGER NOT NULL,
         source_run TEXT NOT NULL, source_key TEXT NOT NULL, valid_from REAL NOT NULL, valid_to REAL,
-        scope TEXT NOT NULL, digest BLOB NOT NULL)""",
+        scope TEXT NOT NULL, digest BLOB NOT NULL, marks TEXT NOT NULL DEFAULT '{}')""",
     "CREATE UNIQUE INDEX items_by_digest ON items (digest) WHERE valid_to IS NULL",
     "CREATE INDEX items_by_topic ON items (scope, kind, topic) WHERE topic != ''",
     "CREATE INDEX items_by_run ON items (source_run, number) WHERE source_run != ''",
@@ -37,7 +40,7 @@ TABLES = (
 )
 
 
-FORMAT = Format(APPLICATION_ID, VERSION, TABLES, steps={1: _ADDED})
+FORMAT = Format(APPLICATION_ID, VERSION, TABLES, steps={1: _ADDED, 2: _MARKED})
 KNOWLEDGE = FileKind(
     "knowledge", "SQLiteKnowledge", KnowledgeError, "MemoryKnowledge()", "knowledge.db"
 )

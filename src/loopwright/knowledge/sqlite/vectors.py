@@ -11,7 +11,7 @@ from ..._internal import dataclasses
 from ...errors import ConfigError, KnowledgeError
 from ..base import Embedder
 from .items import COLUMNS, read_item
-from .search import MAX_CANDIDATES, Found, Query
+from .search import MAX_CANDIDATES, Found, Query, conditions_of
 
 BITS = 512
 """Of a code: on which side of so many random planes a vector is (Charikar, 2002), whatever its length."""
@@ -124,7 +124,8 @@ class Vectors:
                 break
             _mark_gone(blocks, set(numbers) - scores.keys())
         best = sorted(scores.items(), key=lambda one: -one[1])[:MAX_CANDIDATES]
-        return _read_found(cursor, {number: score for number, score in best if score})
+        scores = {number: score for number, score in best if score}
+        return _read_found(cursor, scores, query)
 
     def _load(self, cursor: sqlite3.Cursor) -> None:
         """Read the codes that came since the last search."""
@@ -234,12 +235,15 @@ def _mark_gone(blocks: Sequence[_Block], numbers: Collection[int]) -> None:
         block.gone |= numpy.isin(block.numbers, list(numbers))
 
 
-def _read_found(cursor: sqlite3.Cursor, scores: dict[int, float]) -> list[Found]:
+def _read_found(
+    cursor: sqlite3.Cursor, scores: dict[int, float], query: Query
+) -> list[Found]:
     """Return the items of these numbers, the best first; how sure an item is counts in its score."""
-    marks = ", ".join("?" * len(scores))
+    places = ", ".join("?" * len(scores))
+    wanted, values = conditions_of(query)
     rows = cursor.execute(
-        f"SELECT number, {COLUMNS} FROM items WHERE valid_to IS NULL AND number IN ({marks})",  # noqa: S608 - constants
-        tuple(scores),
+        f"SELECT number, {COLUMNS} FROM items WHERE valid_to IS NULL AND number IN ({places}) {wanted}",  # noqa: S608 - constants
+        (*scores, *values),
     )
     items = [(row[0], read_item(row[1:])) for row in rows]
     found = [Found(number, item, item.score * scores[number]) for number, item in items]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import ConfigError
-from ...knowledge.base import Forget, Knowledge, Remembered
+from ...knowledge.base import Forget, Knowledge, Relation, Remembered
 from ..assertions import assert_equal, assert_true, expect_error
 
 SCOPE = "acme"
@@ -103,6 +103,48 @@ class KnowledgeContract:
         assert_equal(found.id, id, "the id")
         assert_true(0 < found.score <= 1, f"the score is {found.score}")
         assert_true(found.valid_from is not None, "it has no time since when it holds")
+
+    @with_store
+    async def test_category_and_tags_narrow_a_search_and_come_back_with_relations(
+        self, store: Knowledge
+    ) -> None:
+        """An item has its marks; a search can ask for a category, and for tags that an item has all of."""
+        lives = (Relation("lives in", "Bergen"), Relation("knows", "Ada"))
+        one = fact("A violin of Ada.", category="music", tags=("old", "loud"), relations=lives)  # fmt: skip
+        await store.store(one, key="1")
+        await store.store(
+            fact("A violin case.", category="bags", tags=("old",)), key="2"
+        )
+        await store.store(fact("A violin bow."), key="3")
+        [found] = await store.search("violin", scope=SCOPE, category="music", threshold=0.0)  # fmt: skip
+
+        assert_equal(found.category, "music", "the category")
+        assert_equal(
+            (found.tags, found.relations), (("old", "loud"), lives), "the marks"
+        )
+        for tags, expected in (
+            ((), 3), (("old",), 2), (("old", "loud"), 1), (("new",), 0), (("ol",), 0)
+        ):  # fmt: skip
+            count = len(await texts(store, "violin", tags=tags))
+            assert_equal(count, expected, f"items with the tags {tags}")
+
+    @with_store
+    async def test_the_same_item_twice_has_the_tags_and_relations_of_both(
+        self, store: Knowledge
+    ) -> None:
+        """It is one item, and what either said of it is there."""
+        at, of = Relation("stands in", "hall"), Relation("belongs to", "Ada")
+        await store.store(
+            fact("The lantern.", tags=("a", "b"), relations=(at,)), key="1"
+        )
+        await store.store(
+            fact("The lantern.", category="light", tags=("b", "c"), relations=(of, at)), key="2"
+        )  # fmt: skip
+        [found] = await store.search("lantern", scope=SCOPE)
+
+        assert_equal(sorted(found.tags), ["a", "b", "c"], "the tags")
+        assert_equal(set(found.relations), {at, of}, "the relations")
+        assert_equal(found.category, "light", "the category")
 
     @with_store
     async def test_a_key_stores_once(self, store: Knowledge) -> None:

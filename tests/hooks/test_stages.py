@@ -88,6 +88,7 @@ async def test_a_remark_at_a_stage_is_read_as_data_and_replayed_without_the_hook
     assert "hunter22" not in told.content
     assert ran(runtime) == [("2", "pre_output")]
     entries = runtime.journal.read("r")
+    assert "hunter22" not in str(entries)
     for keep in range(1, len(entries)):
         calls.clear()
         lines = ["Blue.", "Grey."][sum(one.kind == "model_replied" for one in entries[:keep]) :]  # fmt: skip

@@ -512,8 +512,6 @@ def _takes_a_turn(request: Request) -> Line:
     calls = [made for message in request.conversation for made in message.calls]
     if not calls:
         return [call("send", what="card"), call("fail", what="sea")]
-    if len(calls) == 2:
-        return call("put", what="cup")
     answers = [one for one in request.conversation if one.content == "grey"]
     return "blue" if answers else "grey"
 
@@ -523,8 +521,10 @@ async def _says_which(question: str) -> str:
 
 
 def _plans_a_turn(request: Request) -> Line:
+    if "Work on this one step" in said(request):
+        return call("look", what="sea")
     if "Plan how" in said(request):
-        return '1. look("sky")\n2. send("card")\n3. put("$1")\njoin()'
+        return '1. look("sky")\n2. put("$1")\n3. find out what the sea is like\njoin()'
     return "blue"
 
 
@@ -534,12 +534,12 @@ def _turn(runtime: Runtime) -> LoopEngine:
 
 OTHER_PROGRAMS: dict[str, Program] = {
     "turn": Program(
-        _turn, _takes_a_turn, "blue", "Delete the card, and say what is blue.", (send, fail, put), _yes,
+        _turn, _takes_a_turn, "blue", "Delete the card, and say what is blue.", (send, fail), _yes,
         hooks=(Noting(),), user=_says_which,
     ),
     "turn-plan": Program(
-        _named("turn"), _plans_a_turn, "blue", "first look at the sky, then send the card, and finally put the cup",
-        (look, send, put), gate=AskAboutPlans(), approver=_yes,
+        _named("turn"), _plans_a_turn, "blue", "first look at the sky, then move the cup, and finally send me a note",
+        (look, put), gate=AskAboutPlans(), approver=_yes,
     ),
     "hooked": Program(
         _named("react"), _watched, "blue 3", tools=(put, look), hooks=(Watching(),)

@@ -22,6 +22,7 @@ PROMPTS = PromptSet(
     rounds_left="{left} rounds are left, this one included. In the last one there are no tools.",
     last_round="This is the last round, and there are no tools in it. Give the final answer now, from what you know.",
     thought_alone="OK. Continue.",
+    empty_answer="That reply was empty. Answer, or call a tool.",
     ask_first="""\
 Before anything is done, the user has to be asked ({reason}). Write the one question whose answer you need, in the \
 language of the user. Name what would be done or what is open. Reply with the question alone.""",
@@ -184,7 +185,10 @@ class TurnEngine(LoopEngine):
                 conversation = await self._act(run, conversation, proposal)
                 continue
             remarks = await self._review(run, conversation, proposal, has_reviewed)
-            has_reviewed = True
+            is_blank = not proposal.answer.strip()
+            has_reviewed = has_reviewed or not is_blank
+            if left == 1 and is_blank:
+                break
             if not remarks or left == 1:
                 run.keep(conversation.add(*proposal.delivered))
                 await run.stage("post_output", proposal.answer)
@@ -230,6 +234,9 @@ class TurnEngine(LoopEngine):
         """Return what is to be said about an answer, by hooks and by the model itself; nothing where it may stand."""
         answer = proposal.answer or ""
         remarks = await run.stage("post_reason", answer, proposal)
+        if not answer.strip():
+            text = self.prompts.fill("empty_answer")
+            return (*remarks, Message("user", text, origin="runtime"))
         if not has_reviewed:
             remarks += await self._look_back(run, conversation, answer)
         return remarks + await run.stage("pre_output", answer)

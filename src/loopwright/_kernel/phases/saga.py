@@ -199,7 +199,6 @@ def restore_outcome(begun: UndoBegun) -> RunOutcome:
 
 def needs_compensation(session: Session, outcome: RunOutcome) -> bool:
     """Whether a run ends in a way that undoes its calls."""
-    is_saga = session.saga or session.replay.recoveries.undo is not None
-    if not is_saga or outcome.is_paused or outcome.status == "completed":
+    if not session.saga or outcome.is_paused or outcome.status == "completed":
         return False
     return not isinstance(outcome.error, (JournalError, Suspended))

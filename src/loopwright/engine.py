@@ -51,7 +51,7 @@ from .events.run_settings import RunSettings
 from .handle import RunHandle
 from .hooks.base import PlannedHook
 from .hooks.plan import plan_hooks
-from .journals.base import Claim, RunHeader, check_run_id
+from .journals.base import Claim, NewRun, RunHeader, check_run_id
 from .journals.listing import check_thread
 from .journals.owner import new_owner
 from .labels import Label, highest
@@ -393,6 +393,19 @@ class LoopEngine(Options):
         }  # fmt: skip
         name, about = name or self.name, description or about
         return Tool(name, about, schema, answer, effect, engine=self, source="engine")
+
+    def plan(
+        self,
+        task: Task,
+        *,
+        output: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> NewRun:
+        """Return a new run of which nothing is stored, `released`: any process may resume it once a journal has it."""
+        settings = read_settings(self.runtime)
+        engine: LoopEngine = configure(self, settings)
+        _, session = engine._begin(task, _output_type(output), settings, **options)
+        return session.writer.release()
 
     def recorded_options(self) -> tuple[dict[str, Json], tuple[str, ...]]:
         """The options as JSON, nested engines too, and the names of those that are code or live objects."""

@@ -1,12 +1,10 @@
 """Runtime: the composition root of the services, engines by name, and resume by run id."""
 
 import asyncio
-import math
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, overload
 
-from ._internal.log import logger
 from ._internal.sync import LOOP_THREAD
 from ._kernel.control.run_control import RunControl
 from ._kernel.control.run_watch import RunWatch
@@ -29,10 +27,12 @@ from .agents.runtime_parts import (
     choose_storage,
     resolve_provider,
 )
+from .agents.schedules import Definition, Schedules, name_agent
 from .agents.thread_list import ThreadInfo, list_threads
+from .agents.wakes import Wakes
 from .clock import MAX_SECONDS, Clock
 from .engine import LoopEngine, ResumeOptions
-from .errors import ConfigError, LoopwrightError, format_error
+from .errors import ConfigError
 from .events.entry import Entry
 from .events.followups import FOLLOW_UP
 from .events.lifecycle import read_start
@@ -43,7 +43,7 @@ from .followups.registry import FollowUps, plan_follow_ups
 from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
 from .handle import RunHandle
 from .hooks.plan import plan_hooks
-from .journals.base import Journal, RunInfo
+from .journals.base import Journal
 from .journals.capabilities import list_page
 from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
 from .knowledge.base import Knowledge
@@ -56,6 +56,7 @@ from .providers.context.choice import Context, choose_policy
 from .providers.prices import Price, Prices
 from .resilience.circuit_breaker import CircuitBreakers
 from .result import Model, Result
+from .schedules.base import Missed, Overlap, Schedule
 from .security.redaction import Redactor
 from .security.signed_commands import CommandSigner
 from .settings.base import Settings
@@ -307,44 +308,55 @@ class Runtime(Services):
         These are runs that were released, and suspended or waiting ones with a `wake_at` that has passed: for one that
         comes up to `until` (wall clock, seconds) this waits, and for what this process does in the background: follow-ups,
         and runs whose watchers went away. A run that cannot be resumed is logged and left as it is.
-        Orphans are for a worker, or for `resume`.
+        Schedules of this process fire meanwhile. Orphans are for a worker, or for `resume`.
         """
         if until is not None and not 0 <= until <= MAX_SECONDS:
             raise ConfigError(
                 f"until: must be a wall time in seconds, at most {MAX_SECONDS:g}, got {until!r}"
             )
         results: list[Result] = await self.unwatched.drain()
-        failed: set[str] = set()
-        while True:
-            await self._background.join()
-            times, now = await self._read_wake_times(failed), self.clock.wall()
-            due = [run_id for run_id, time in times.items() if time <= now]
-            woken = await asyncio.gather(*map(self._wake, due))
-            results += filter(None, woken)
-            failed |= {
-                name for name, result in zip(due, woken, strict=True) if not result
-            }
-            pause = min(times.values(), default=math.inf) - now
-            if not due and now + pause > (until or now):
-                return results
-            await self.clock.sleep(max(pause, 0.0))
+        wakes = Wakes(
+            self, self.schedules, resume=self.resume, can_do=self.follow_ups.can_do, join=self._background.join
+        )  # fmt: skip
+        return results + await wakes.drain(until)
 
-    async def _read_wake_times(self, failed: set[str]) -> dict[str, float]:
-        """Return when each run continues without a person, but for those that failed to."""
-        infos = await asyncio.to_thread(lambda: self.journal.runs(unfinished=True))
-        waking = [info for info in infos if info.run_id not in failed and _wakes(info)]
-        return {
-            info.run_id: info.wake_at for info in waking if self.follow_ups.can_do(info)
-        }
+    async def schedule(
+        self,
+        name: str,
+        agent: str | Agent[Any],
+        task: str,
+        *,
+        cron: str,
+        zone: str = "UTC",
+        missed: Missed = "once",
+        overlap: Overlap = "skip",
+        by: str = "",
+    ) -> Schedule:
+        """Have an agent work on a task at the times of a cron line, each once over all workers of the journal.
 
-    async def _wake(self, run_id: str) -> Result | None:
-        """Resume a run; return `None`, and log why, if it cannot be resumed."""
-        try:
-            return await self.resume(run_id)
-        except LoopwrightError as error:
-            problem = format_error(error)
-            logger().warning("run_not_resumed", run_id=run_id, error=problem)
-            return None
+        The runs are named `NAME.gGENERATION@INSTANT`, and have the tag `schedule`. One that is there already is changed,
+        so that an application may call this whenever it starts. Raises `ConfigError` for what cannot be scheduled.
+
+        Args:
+            name: letters, digits, "_" and "-".
+            agent: an agent of this runtime, or the name of an engine. Only workers that have it fire the schedule.
+            task: what it is asked.
+            cron: five fields ("0 9 * * 1-5"), needs CronSim (extra `schedule`). A line that never fires is refused.
+            zone: the time zone of the line ("Europe/Berlin").
+            missed: times without a worker: "once" for one run that makes up for all, "skip", or "all" for one each, at
+                most 100.
+            overlap: a time at which the last run is still at work: "skip" it, or "queue" one run.
+            by: who asks for it.
+        """
+        given = name_agent(agent, self.agents), task, cron, zone, missed, overlap
+        return await self.schedules.add(name, Definition(*given, self.app_version), by=by)  # fmt: skip
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the journal, to list, pause, run and delete them."""
+        return Schedules(
+            self.journal, self.clock, self.redactor, agents=self.agents, build_engine=self.engine
+        )  # fmt: skip
 
     async def runs(
         self,
@@ -449,10 +461,3 @@ class Runtime(Services):
         close = getattr(self._owned_provider, "aclose", None)
         if close is not None:
             await close()
-
-
-def _wakes(info: RunInfo) -> bool:
-    """Return whether a run continues without a person, now or at a time."""
-    if info.status == "released":
-        return True
-    return info.status in ("suspended", "waiting") and info.wake_at > 0

@@ -33,6 +33,7 @@ from .journals.claims import LeaseWatch, find_ending, get_watch, is_orphaned
 from .plugins import available_engines
 from .result import Result
 from .runtime import Runtime
+from .schedules.plan import GRACE
 
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
 ISOLATION_PATIENCE = 60.0
@@ -93,7 +94,8 @@ class Worker:
     with other code; this one, and those of the same version, do not take it again.
 
     A worker whose runtime has an `app_version` takes the runs of that version and of those that it `accepts`; one
-    without takes every run.
+    without takes every run. The same holds for schedules (`Runtime.schedule`), which a worker fires whose runtime has
+    their agent.
 
     Args:
         runtime: must have a lease, so that a worker that hangs loses its runs.
@@ -141,6 +143,7 @@ class Worker:
         self._memories: dict[str, _Memory] = {}
         self._unfinished = UnfinishedRuns(runtime.journal, runtime.clock)
         self._watch = get_watch(runtime.journal, runtime.clock)
+        self._schedules = runtime.schedules
         self._lone: str | None = None
         """The run that this worker works on alone."""
         self._rests = True
@@ -182,6 +185,9 @@ class Worker:
         free = self._max_concurrency - len(self._tasks)
         if free > 0:
             try:
+                await self._schedules.fire_due(
+                    self._versions, grace=max(GRACE, 2 * self._poll)
+                )
                 found = await self._find_runs()
             except JournalError as error:
                 logger().warning("journal_unreadable", error=format_error(error))

@@ -183,6 +183,13 @@ SHOWN = {
         "preference: I always take window seats.",
         "1. Call `find_trains` with town={town}.",
     ],
+    "schedule.py": [
+        "mail.g1@2023-11-14T23:00Z  completed",
+        "mail.g1@2023-11-15T00:00Z  completed",
+        "mail.g1@2023-11-15T03:00Z  completed",
+        "mail.g1@2023-11-15T04:00Z  completed",
+        "missed and made up for: 2",
+    ],
     "threads.py": [
         "at once: That was message 1. That was message 2.",
         "waiting: Which card?",

@@ -22,6 +22,7 @@ PACKAGES = {
     "parsing",
     "providers",
     "resilience",
+    "schedules",
     "security",
     "settings",
     "storage",

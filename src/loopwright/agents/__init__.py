@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .handoff import Handoff as Handoff
     from .next_turn import Busy as Busy
     from .registry import Agents as Agents
+    from .schedules import Schedules as Schedules
     from .settings_editor import SettingsEditor as SettingsEditor
     from .thread import Thread as Thread
     from .thread import TurnOptions as TurnOptions
@@ -28,6 +29,7 @@ if not TYPE_CHECKING:
             ".agent": ("Agent", "InstructionContext", "Instructions"),
             ".handoff": ("Filter", "Handoff"),
             ".registry": ("Agents",),
+            ".schedules": ("Schedules",),
             ".settings_editor": ("SettingsEditor",),
             ".thread": ("Thread", "TurnOptions"),
             ".next_turn": ("Busy",),

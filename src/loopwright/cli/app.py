@@ -42,6 +42,7 @@ from .options import (
 from .plugins import list_engines, list_plugins, show_engine
 from .replay_check import check_replays
 from .run import Task, copy_to_fork, resume_run, start_run
+from .schedules import commands as schedule_commands
 from .settings import commands as settings_commands
 from .upkeep import Tags, Thread, parse_tags, tag_tenant
 from .upkeep import commands as upkeep_commands
@@ -338,6 +339,7 @@ app.registered_commands += commands.registered_commands
 app.registered_commands += upkeep_commands.registered_commands
 app.registered_commands += audit_commands.registered_commands
 app.registered_commands += console_commands.registered_commands
+app.add_typer(schedule_commands, name="schedule")
 app.add_typer(settings_commands, name="settings")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 from ..events.entry import Entry
+from ..schedules.base import ScheduleStore
 from .base import Claim, Journal, NewRun, RunInfo
 from .listing import RunFilter, take_page
 
@@ -100,6 +101,16 @@ class FollowUpJournal(Protocol):
 
         All of it becomes durable in one transaction, or nothing. A run is left out if its id is taken or was deleted.
         """
+        ...
+
+
+@runtime_checkable
+class ScheduleJournal(Protocol):
+    """A journal that keeps schedules."""
+
+    @property
+    def schedules(self) -> ScheduleStore[NewRun]:
+        """What keeps them."""
         ...
 
 

@@ -1,6 +1,8 @@
 """MemoryJournal: a journal that exists as long as the process."""
 
+import contextlib
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +11,7 @@ from ..clock import Clock, ClockReading, SystemClock
 from ..errors import ConfigError, Fenced, UnknownRun
 from ..events.entry import Entry
 from ..messages import JsonObject
+from ..schedules.base import Schedule
 from .base import (
     RESUMABLE,
     Claim,
@@ -51,6 +54,27 @@ class _Record:
     root: str = ""
 
 
+class MemorySchedules:
+    """Keeps schedules in memory; see `ScheduleStore`."""
+
+    def __init__(self, journal: "MemoryJournal") -> None:
+        self._journal = journal
+        self._known: dict[str, Schedule] = {}
+
+    def read(self) -> list[Schedule]:
+        """Return all schedules by name, those that were deleted too."""
+        return [self._known[name] for name in sorted(self._known)]
+
+    async def store(self, schedule: Schedule, due: NewRun | None = None) -> bool:
+        """Store the next revision of a schedule, with the run that is due."""
+        known = self._known.get(schedule.name)
+        if schedule.revision != (known.revision if known else 0) + 1:
+            return False
+        self._known[schedule.name] = schedule
+        _insert_due(self._journal, () if due is None else (due,))
+        return True
+
+
 class MemoryJournal(RequestReader):
     """Keeps runs in the memory of the process; forgets the oldest finished ones beyond `keep_runs`.
 
@@ -72,6 +96,8 @@ class MemoryJournal(RequestReader):
         """The runs that continue each other, by the first of them."""
         self._ended: dict[str, None] = {}
         """The threads of which all runs have ended, in the order in which they did."""
+        self.schedules = MemorySchedules(weakref.proxy(self))
+        """The schedules of the journal, for `Runtime.schedules`."""
         self._inbox_lock = threading.Lock()
         self._sent = self._appended = self._renewed = 0
 
@@ -154,10 +180,7 @@ class MemoryJournal(RequestReader):
     ) -> None:
         """Store the last entries of a run, and the runs that are due after it."""
         self.append(claim, entries, status=status)
-        for new in due:
-            if new.header.run_id not in self._runs:
-                begun = self.create(dataclasses.replace(new.header, follows_entry=None))
-                self.append(begun, new.entries, status="released")
+        _insert_due(self, due)
 
     def _begin(self, claim: Claim, header: RunHeader) -> None:
         """Add the run of a claim."""
@@ -346,6 +369,14 @@ class MemoryJournal(RequestReader):
         if record.info.fence != claim.fence:
             raise Fenced(f"run {claim.run_id!r} was taken over by {record.info.owner}")
         return record
+
+
+def _insert_due(journal: MemoryJournal, due: Sequence[NewRun]) -> None:
+    """Store runs that are due, unless their ids are taken."""
+    for new in due:
+        with contextlib.suppress(ConfigError):
+            begun = journal.create(dataclasses.replace(new.header, follows_entry=None))
+            journal.append(begun, new.entries, status="released")
 
 
 def _check_first_turn(thread: str, runs: Mapping[str, _Record]) -> None:

@@ -147,6 +147,14 @@ class JournalWriter:
         self.is_closed = True
         return entry
 
+    def release(self) -> NewRun:
+        """Return a run of which nothing is stored yet as one for any process, with the entries that it has so far."""
+        header = self._header
+        if header is None:
+            raise JournalError(f"run {self.claim.run_id!r} is not new: resume it")
+        self.close(RunSuspended("released", released=True))
+        return NewRun(header, tuple(self._unsent))
+
     def add_due(self, build: Callable[[Entry], Sequence[NewRun]]) -> None:
         """Store the runs that `build` makes of the run's last entry in the transaction of that entry."""
         self._build_due = build

@@ -175,7 +175,7 @@ class Append(Job):
             cursor.execute(_RELEASE, (self._status, self._wake_at, claim.run_id))
         elif self._status is not None:
             cursor.execute(_SET_STATUS, (self._status, claim.run_id))
-        _insert_due(cursor, self._due, rows)
+        insert_due(cursor, self._due, rows)
 
     def _is_made(self, cursor: sqlite3.Cursor) -> bool:
         """Return whether the chain holds the last entry, with its hash, or a run without entries its owner.
@@ -229,7 +229,7 @@ def _insert_run(
     insert_tags(cursor, header.run_id, header.tags)
 
 
-def _insert_due(cursor: sqlite3.Cursor, due: Sequence[NewRun], rows: list[Row]) -> None:
+def insert_due(cursor: sqlite3.Cursor, due: Sequence[NewRun], rows: list[Row]) -> None:
     """Insert the runs that are due after a run, unless their ids are taken."""
     for new in due:
         # A run that a person had retried ends twice.

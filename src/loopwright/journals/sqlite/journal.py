@@ -34,6 +34,7 @@ from .reader import (
     read_range,
     verify_run,
 )
+from .schedules import SQLiteSchedules
 from .upkeep import Upkeep, build_unknown_run
 from .writer import Writer
 
@@ -94,6 +95,8 @@ class SQLiteJournal(RequestReader):
         self._upkeep = Upkeep(
             self._file, self._inbox, self._writer, self._clock, self.lease_watch
         )
+        self.schedules = SQLiteSchedules(self._file, self._writer)
+        """The schedules of the journal, for `Runtime.schedules`."""
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.

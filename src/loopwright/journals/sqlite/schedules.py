@@ -1,0 +1,67 @@
+"""The schedules of a SQLite journal, in its file."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from ...errors import JournalError
+from ...schedules.base import Schedule
+from ..base import NewRun
+from .file import JournalFile
+from .jobs import Job, Row, Waiter, insert_due
+from .writer import Writer
+
+_ALL = "SELECT body FROM schedules ORDER BY name"
+_FIND = "SELECT revision, body FROM schedules WHERE name = ?"
+_STORE = "INSERT OR REPLACE INTO schedules (name, revision, body) VALUES (?, ?, ?)"
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'schedules'"
+
+
+class SQLiteSchedules:
+    """Keeps schedules; see `ScheduleStore`."""
+
+    def __init__(self, file: JournalFile, writer: Writer) -> None:
+        self._file, self._writer = file, writer
+
+    def read(self) -> list[Schedule]:
+        """Return all schedules by name, those that were deleted too."""
+        with self._file.reading() as connection:
+            # A file that no writer opened since this table exists lacks it.
+            if connection is None or connection.execute(_HAS_TABLE).fetchone() is None:
+                return []
+            rows = connection.execute(_ALL).fetchall()
+        try:
+            return [Schedule.decode(body) for (body,) in rows]
+        except (ValueError, TypeError) as error:
+            raise JournalError(
+                f"journal {str(self._file.path)!r}: a schedule was changed: {error}"
+            ) from error
+
+    async def store(self, schedule: Schedule, due: NewRun | None = None) -> bool:
+        """Store the next revision of a schedule, with the run that is due; durable on return."""
+        waiter = Waiter()
+        job = StoreSchedule(schedule, () if due is None else (due,), waiter)
+        await self._writer.complete(job, waiter)
+        return job.is_stored
+
+
+class StoreSchedule(Job):
+    """Store the next revision of a schedule, and the runs that are due, unless another process was faster."""
+
+    def __init__(
+        self, schedule: Schedule, due: Sequence[NewRun], waiter: Waiter
+    ) -> None:
+        super().__init__(waiter)
+        self._schedule, self._due = schedule, due
+        self.is_stored = False
+
+    def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
+        """Compare the revision, and store the schedule with its runs in the open transaction."""
+        schedule, body = self._schedule, self._schedule.encode()
+        found = cursor.execute(_FIND, (schedule.name,)).fetchone() or (0, "")
+        if self.is_repeated and found == (schedule.revision, body):
+            self.is_stored = True
+            return
+        self.is_stored = found[0] == schedule.revision - 1
+        if self.is_stored:
+            cursor.execute(_STORE, (schedule.name, schedule.revision, body))
+            insert_due(cursor, self._due, rows)

@@ -45,7 +45,15 @@ types: $(VENV)/.installed-dev  ## what two type checkers say of wrong code, of t
 # The browser of the system; CHROMIUM= names another. Root has it installed, where apt-get can.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
-browser: $(VENV)/.installed-dev  ## the console in a real Chromium; CHROMIUM=/path names one
+# The client of AG-UI, from npm: what a front end of that protocol uses.
+.PHONY: ag-ui-client
+ag-ui-client: $(VENV)/.installed-dev
+	@command -v npm >/dev/null || { echo "make browser: no npm found: the test with AG-UI's own client is skipped"; exit 0; }; \
+	npm install --silent --no-audit --no-fund --prefix build/ag-ui-client '@ag-ui/client@^1.0.0' >/dev/null 2>&1 \
+	|| { echo "make browser: @ag-ui/client could not be installed: its test is skipped"; exit 0; }; \
+	LOOPWRIGHT_AG_UI_CLIENT="$(CURDIR)/build/ag-ui-client" $(PYTHON) -m pytest -q -m browser tests/console/ag_ui
+
+browser: $(VENV)/.installed-dev ag-ui-client  ## the console in a real Chromium; CHROMIUM=/path names one
 	@found="$(CHROMIUM)"; \
 	if test -z "$$found" && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 		{ timeout 300 apt-get -qq update; timeout 600 apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1; \

@@ -43,6 +43,7 @@ WITHOUT: dict[
     "local": "import sys; from loopwright.providers import LocalProvider; LocalProvider(sys.executable)",
     "otel": "from loopwright.observers import OpenTelemetryObserver; OpenTelemetryObserver()",
     "capabilities": "from loopwright.security.signed_permits import CapabilitySigner; CapabilitySigner(b'x' * 32)",
+    "ag-ui": "import loopwright.console.ag_ui.service",
     "any-llm": "from loopwright.providers import AnyLLMProvider; AnyLLMProvider('cohere', 'm')",
     "bedrock": "from loopwright.providers import BedrockProvider; BedrockProvider('m', region='eu-west-1')",
     "cedar": "from loopwright.gates import CedarGate; CedarGate('permit(principal, action, resource);')",
@@ -437,10 +438,7 @@ def test_the_wheel_works_with_nothing_but_its_own_dependencies(
         "answer": "3",
         "verified": True,
         "again": "3",
-        "engines": [
-            "chain", "chain-of-thought", "critic", "director-critic", "map-reduce", "plan-execute", "react",
-            "reflexion", "self-ask", "tree-of-thoughts", "turn",
-        ],
+        "engines": sorted(PROJECT["entry-points"]["loopwright.engines"]),
         "lost": "suspended",
     }  # fmt: skip
 

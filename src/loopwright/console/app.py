@@ -2,21 +2,31 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
+import pkgutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from importlib.resources import files
 from typing import Any, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
-from ..errors import ConfigError, JournalError, LoopwrightError, RunBusy, UnknownRun
+from ..errors import (
+    ConfigError,
+    JournalError,
+    LoopwrightError,
+    RunBusy,
+    ThreadBusy,
+    UnknownRun,
+)
 from ..journals.base import Journal
 from ..journals.listing import RunFilter
 from ..principals import Sender
 from ..runtime import Runtime
 from ..security.signed_commands import CommandSigner
+from .actions import NO_RUNTIME
 from .commands import Commands
-from .guard import MIN_TOKEN, FindUser, Guard, RefusedRequest, new_token
+from .guard import AG_UI, MIN_TOKEN, FindUser, Guard, RefusedRequest, new_token
 from .service import ConsoleService
 from .streams import Streams
 
@@ -32,6 +42,8 @@ except ModuleNotFoundError as missing:  # pragma: no cover - tried without the e
     ) from None
 
 Handler: TypeAlias = Callable[[Request, str], Awaitable[Response]]
+AG_UI_SERVICE = "loopwright.console.ag_ui.service:AgUi"
+"""Imported at its first request, since it needs an extra of its own."""
 MAX_PAGE = 500
 """The maximum number of runs or entries of one answer."""
 KEEP_ALIVE = 15.0
@@ -46,6 +58,7 @@ STATUSES: Mapping[type[Exception], int] = {
     UnknownRun: 404,
     RunBusy: 409,
     ConfigError: 409,
+    ThreadBusy: 409,
     JournalError: 503,
 }
 
@@ -82,7 +95,7 @@ class Console:
             )
         runtime = source if isinstance(source, Runtime) else None
         journal = source.journal if isinstance(source, Runtime) else source
-        self._user = user
+        self._user, self._runtime = user, runtime
         self._service = ConsoleService(journal, runtime)
         self._streams = Streams(self._service)
         self._commands = Commands(self._service, runtime, signer)
@@ -115,6 +128,13 @@ class Console:
         return [
             Route("/", _send_page),
             Route("/static/{name}", _send_file),
+            Route(AG_UI, self._answer(self._run_ag_ui), methods=["POST"]),
+            Route(AG_UI + "/{run:path}/events", self._answer(self._follow_ag_ui)),
+            Route(
+                AG_UI + "/{run:path}/stop",
+                self._answer(self._stop_ag_ui),
+                methods=["POST"],
+            ),
             *(Route(f"/api/{name}", self._answer(do)) for name, do in reads.items()),
             *(
                 Route(f"/api/{name}", self._answer(do), methods=["POST"])
@@ -197,15 +217,42 @@ class Console:
 
     async def _stream_run(self, request: Request, user: str) -> Response:
         run_id = _run(request)
-        given = request.headers.get("last-event-id") or request.query_params.get(
-            "after", "0"
-        )
-        after = _parse_number("after", given, None)
+        after = _read_after(request)
         await self._read(self._service.records.read, run_id, 0, 1)  # 404 at once
         return _to_events(self._streams.follow_run(run_id, after, user, KEEP_ALIVE))
 
     async def _stream_news(self, request: Request, user: str) -> Response:
         return _to_events(self._streams.follow_all(KEEP_ALIVE))
+
+    # --- front ends of AG-UI ---
+
+    async def _run_ag_ui(self, request: Request, user: str) -> Response:
+        _check_json(request)
+        agent = request.query_params.get("agent", "")
+        sender: Sender = request.state.sender
+        stream = await self._ag_ui.run(await request.body(), agent, sender)
+        return self._send_ag_ui(stream)
+
+    async def _follow_ag_ui(self, request: Request, user: str) -> Response:
+        run_id, after = request.path_params["run"], _read_after(request)
+        sender: Sender = request.state.sender
+        return self._send_ag_ui(await self._ag_ui.come_back(run_id, after, sender))
+
+    async def _stop_ag_ui(self, request: Request, user: str) -> Response:
+        run_id = request.path_params["run"]
+        await self._ag_ui.stop(run_id, request.state.sender)
+        return _to_json({"run": run_id})
+
+    def _send_ag_ui(self, stream: Any) -> Response:
+        return _stream(_format_ag_ui(self._ag_ui.streams.follow(stream, KEEP_ALIVE)))
+
+    @functools.cached_property
+    def _ag_ui(self) -> Any:
+        """What answers them; raises `ConfigError` without a runtime, or without the extra."""
+        if self._runtime is None:
+            raise ConfigError(NO_RUNTIME)
+        build = pkgutil.resolve_name(AG_UI_SERVICE)
+        return build(self._runtime, self._service, has_users=callable(self._user))
 
     # --- what a person does ---
 
@@ -248,6 +295,14 @@ def _run(request: Request) -> str:
     return run_id
 
 
+def _read_after(request: Request) -> int:
+    """Return the number of the last entry that a watcher has seen."""
+    given = request.headers.get("last-event-id") or request.query_params.get(
+        "after", "0"
+    )
+    return _parse_number("after", given, None)
+
+
 def _read_number(
     request: Request, name: str, default: int, largest: int | None = MAX_PAGE
 ) -> int:
@@ -279,11 +334,15 @@ def _read_filter(request: Request) -> RunFilter:
     )
 
 
-async def _read_body(request: Request) -> dict[str, Any]:
-    """Return the JSON object of a request's body."""
+def _check_json(request: Request) -> None:
     content_type = request.headers.get("content-type", "")
     if not content_type.startswith("application/json"):
         raise RefusedRequest(415, "content-type: must be application/json")
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request's body."""
+    _check_json(request)
     try:
         body = from_json(await request.body(), allow_inf_nan=False)
     except ValueError as error:
@@ -307,10 +366,24 @@ def _to_events(items: AsyncIterator[Any]) -> Response:
             async for seq, kind, value in opened:
                 yield _format_event(seq, kind, value)
 
+    return _stream(write())
+
+
+async def _format_ag_ui(items: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """Write events of AG-UI, which say their type themselves."""
+    async with contextlib.aclosing(cast("Any", items)) as opened:
+        async for seq, event in opened:
+            if event is None:
+                yield b": alive\n\n"
+                continue
+            number = b"" if seq is None else b"id: %d\n" % seq
+            data = event.model_dump_json(by_alias=True, exclude_none=True).encode()
+            yield b"%sdata: %s\n\n" % (number, data)
+
+
+def _stream(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(
-        write(),
-        media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no"},
+        events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
     )
 
 

@@ -20,6 +20,10 @@ FindUser: TypeAlias = Callable[[Any], Sender | Awaitable[Sender | None] | None]
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_BODY = 256 * 1024
 """The maximum size of a request's body in bytes."""
+MAX_CONVERSATION = 8 * 1024 * 1024
+"""That of a request of AG-UI, which has all of a conversation, with its images."""
+AG_UI = "/ag-ui"
+"""Begins the paths that front ends of AG-UI use."""
 MIN_TOKEN = 32
 """The minimum number of characters of a token that is given."""
 POLICY = (
@@ -70,14 +74,16 @@ class Guard:
         guarded = _add_headers(send, scope)
         try:
             headers = {name.lower(): value for name, value in scope["headers"]}
-            self._check(scope, headers)
-            _check_length(headers)
+            path = self._check(scope, headers)
+            limit = MAX_CONVERSATION if path.startswith(AG_UI) else MAX_BODY
+            _check_length(headers, limit)
         except RefusedRequest as refused:
             await _refuse(guarded, refused)
             return
-        await self._app(scope, _bound(receive), guarded)
+        await self._app(scope, _bound(receive, limit), guarded)
 
-    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
+        """Refuse what comes from another site or by another name; return the path."""
         host = headers.get(b"host", b"").decode("latin-1")
         if _find_name(host) not in self._hosts:
             raise RefusedRequest(
@@ -88,11 +94,14 @@ class Guard:
         _check_origin(headers, host)
         path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
         if path.startswith("/api/"):
+            if b"x-loopwright-console" not in headers:
+                raise RefusedRequest(403, "the header X-Loopwright-Console is missing")
             self._check_token(headers)
+        elif path.startswith(AG_UI):
+            self._check_token(headers)
+        return path
 
     def _check_token(self, headers: dict[bytes, bytes]) -> None:
-        if b"x-loopwright-console" not in headers:
-            raise RefusedRequest(403, "the header X-Loopwright-Console is missing")
         if self._token is None:
             return
         given = headers.get(b"authorization")
@@ -126,13 +135,13 @@ def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
         raise RefusedRequest(403, "the request comes from another site")
 
 
-def _check_length(headers: dict[bytes, bytes]) -> None:
+def _check_length(headers: dict[bytes, bytes], limit: int) -> None:
     length = headers.get(b"content-length", b"0")
-    if not length.isdigit() or int(length) > MAX_BODY:
-        raise RefusedRequest(413, f"the body must have at most {MAX_BODY} bytes")
+    if not length.isdigit() or int(length) > limit:
+        raise RefusedRequest(413, f"the body must have at most {limit} bytes")
 
 
-def _bound(receive: Receive) -> Receive:
+def _bound(receive: Receive, limit: int) -> Receive:
     """Bound what is read of a body whose length was not told."""
     read = 0
 
@@ -140,8 +149,8 @@ def _bound(receive: Receive) -> Receive:
         nonlocal read
         message = await receive()
         read += len(message.get("body", b""))
-        if read > MAX_BODY:
-            raise RefusedRequest(413, f"the body must have at most {MAX_BODY} bytes")
+        if read > limit:
+            raise RefusedRequest(413, f"the body must have at most {limit} bytes")
         return message
 
     return bounded

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .base import ToolContext as ToolContext
     from .base import ToolSource as ToolSource
     from .base import ask_user as ask_user
+    from .base import client_tool as client_tool
     from .base import tool as tool
     from .profile import ToolProfile as ToolProfile
     from .recovery import CachedResult as CachedResult
@@ -69,6 +70,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ToolContext",
                 "ToolSource",
                 "ask_user",
+                "client_tool",
                 "tool",
             ),
             ".profile": ("ToolProfile",),

@@ -439,3 +439,28 @@ ask_user = Tool(
     asks_user=True,
 )
 """The tool by which a model asks the user of the run, as an engine does with `Run.ask_user`."""
+
+
+def client_tool(
+    name: str,
+    description: str,
+    schema: JsonObject,
+    *,
+    effect: Effect = "write",
+    label: Label = "normal",
+) -> Tool:
+    """Return a tool that the program of the user carries out: a front end that draws a chart or reads a form.
+
+    Its calls are gated like any. Then the run waits until the result is sent: by AG-UI as a message of the front end, or
+    by `control.answer(result, question=key)`. What it returns is not trusted.
+
+    Args:
+        name: as the model calls it.
+        description: what the model is told of it.
+        schema: the JSON schema of its arguments, an object.
+        effect: what it does to the world, as in `tool`.
+        label: how sensitive its results are.
+    """
+    return Tool(
+        name, description, schema, _refuse_outside_run, effect, label=label, asks_user=True
+    )  # fmt: skip

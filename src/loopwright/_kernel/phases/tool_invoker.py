@@ -10,9 +10,9 @@ from ...events.effect_key import EffectKey
 from ...events.effects import LimitHit, ToolFinished, ToolStarted
 from ...events.run import Question
 from ...gates.base import Permit
-from ...messages import JsonObject, Observation, ObservationStatus
+from ...messages import JsonObject, Observation, ObservationStatus, ToolCall
 from ...result import RunOutcome
-from ...tools.base import Tool
+from ...tools.base import Tool, ask_user
 from .ask_user import await_answer
 from .permits import check_permit
 from .tool_call import ToolCalls, ToolOutcome
@@ -187,7 +187,15 @@ class UserInvoker:
         if session.replay.effects.outcome(permit.key) is not None:
             return self._calls.end(permit, tool, "ok", "")
         await session.replay_end.reach(permit.key)
-        question = str(call.arguments.get("question", ""))
-        asked = Question(permit.key, question, call.name, {}, call.id, "question")
+        asked = Question(
+            permit.key, _write_question(call), call.name, {}, call.id, "question"
+        )
         _, answer = await await_answer(session, asked)
         return self._calls.end(permit, tool, "ok", answer)
+
+
+def _write_question(call: ToolCall) -> str:
+    """Return what the user is asked: of a tool that a front end carries out, its result."""
+    if call.name == ask_user.name:
+        return str(call.arguments.get("question", ""))
+    return f"{call.name} is called: what does it return?"

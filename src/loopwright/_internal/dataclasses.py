@@ -169,9 +169,11 @@ def replace(one: T, /, **changes: Any) -> T:
         given: Any = one
         return cast("T", standard.replace(given, **changes))
     made: Any = object.__new__(kind)
-    values = made.__dict__
-    for name in names:
-        values[name] = getattr(one, name)
+    values, given = made.__dict__, one.__dict__
+    if len(given) == len(names):
+        values.update(given)
+    else:  # it holds computed properties, too
+        values.update({name: given[name] for name in names})
     values.update(changes)
     return cast("T", made)
 

@@ -42,7 +42,7 @@ class Validated(ABCMeta):
     """Metaclass of frozen pydantic dataclasses that raise `ConfigError` with the field's name instead of its error."""
 
     def __init__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **_: Any
     ) -> None:
         super().__init__(name, bases, namespace)
         # The validator is built at first use, since an import should not pay for validators that it may never need.

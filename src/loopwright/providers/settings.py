@@ -99,11 +99,15 @@ class Sampling:
     @property
     def options(self) -> dict[str, Json]:
         """The settings that are set, by name."""
-        values: dict[str, Any] = {**vars(self), "stop": list(self.stop)}
-        del values["required"]
-        return {
-            name: value for name, value in values.items() if value not in (None, [])
+        given: dict[str, Json] = {
+            name: value for name, value in vars(self).items() if value is not None
         }
+        del given["required"]
+        if self.stop:
+            given["stop"] = list(self.stop)
+        else:
+            del given["stop"]
+        return given
 
 
 class EndpointOptions(TypedDict, total=False):

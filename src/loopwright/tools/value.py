@@ -16,6 +16,8 @@ from ..labels import Label, find_provenance
 from ..resilience.timeouts import CodeOutcome, capture
 
 MAX_PARTS = 10_000  # of a result that are looked at for attachments
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""The types of results that hold nothing else, and no label."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ def as_text(value: Any, limit: int | None = None) -> str:
 
 def _separate(value: Any, limit: int | None) -> ToolValue:
     """Return a result with its attachments apart: it is one, or a list, dict, dataclass or model that has some."""
+    if type(value) in PLAIN:
+        return ToolValue(as_text(value))
     label, untrusted = find_provenance(value)
     parts = _read_parts(value, limit)
     if label == "public" and not untrusted:

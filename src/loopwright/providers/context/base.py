@@ -54,7 +54,10 @@ class View:
         """The number of messages that are not sent."""
         if self.replacement is not None:
             return max(self.length - len(self.replacement), 0)
-        return self.length - sum(stop - start for start, stop in self.spans)
+        left = self.length
+        for start, stop in self.spans:
+            left -= stop - start
+        return left
 
     @property
     def is_whole(self) -> bool:

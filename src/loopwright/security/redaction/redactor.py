@@ -114,6 +114,8 @@ class Redactor:
         A value without secrets is returned as the same object. Nesting that Python cannot follow
         becomes the placeholder, and so does a number that Python does not write out.
         """
+        if not value:
+            return cast("Json", value)
         texts: list[str] = []
         try:
             if self._collect_texts(value, texts) and not self.find("\n".join(texts), 0):

@@ -46,6 +46,7 @@ from .errors import (
 from .gates.base import Cleared
 from .hooks.base import EngineStage
 from .journals.base import Command
+from .knowledge.bridge import scope_of
 from .labels import Label, LabelledText
 from .messages import (
     Conversation,
@@ -72,7 +73,6 @@ class Strategy(Engine, Protocol):
 
     async def solve(self, run: "Run") -> str:
         """Run the strategy; return the answer."""
-        ...
 
 
 class Run:
@@ -91,6 +91,11 @@ class Run:
     def run_id(self) -> str:
         """The run's name in the journal."""
         return self._session.run_id
+
+    @property
+    def scope(self) -> str:
+        """Whose knowledge it uses; see `scope_of`."""
+        return scope_of(self._session.tags, self._session.thread)
 
     @property
     def conversation(self) -> Conversation:
@@ -268,11 +273,9 @@ class Run:
         return services.provider if name is None else services.named_provider(name)
 
     async def gather(
-        self,
-        *works: Callable[["Run"], Awaitable[T]],
-        max_concurrency: int | None = None,
+        self, *works: Callable[["Run"], Awaitable[T]], max_concurrency: int | None = None,
         names: Sequence[str] | None = None,
-    ) -> list[T]:
+    ) -> list[T]:  # fmt: skip
         """Do several works at once, each with a branch `Run` of its own; return their results, in order.
 
         `max_concurrency` is how many may be under way at a time, started in order; `None` is all of them. With `names`, one
@@ -282,8 +285,7 @@ class Run:
         hold up its siblings; if one of them raises, its question is cancelled. Branches share nothing but what they
         return.
         """
-        bound = [*map(_bind, works)]
-        return await gather(self._cycle, bound, max_concurrency, names)
+        return await gather(self._cycle, [*map(_bind, works)], max_concurrency, names)
 
     def as_completed(
         self,

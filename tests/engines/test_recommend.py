@@ -24,6 +24,27 @@ WEATHER = (spec("weather", "Current weather in a city."),)
 NONE: tuple[ToolSpec, ...] = ()
 
 LABELLED: dict[str, list[tuple[str, tuple[ToolSpec, ...]]]] = {
+    "goal-cycle": [
+        ("Goal: a list of every meetup on Rust this autumn, with dates.", SEARCH),
+        ("My goal is to find a cheaper supplier of filament.", SEARCH),
+        ("Work towards a complete picture of what our rivals charge.", SEARCH),
+        ("Reach the goal of ten interviews; ask me if you need a contact.", HOME),
+        (
+            "Collect what the press says about us and adjust the plan as you learn.",
+            SEARCH,
+        ),
+        (
+            "Research heat pumps for me, and ask me whenever something is unclear.",
+            SEARCH,
+        ),
+        ("Objective: know who maintains each of our dependencies.", SEARCH),
+        ("Sort out my calendar. Ask me before you decline anything.", HOME),
+        (
+            "Find out why the sales dropped, and rate each result before you use it.",
+            CODE,
+        ),
+        ("Look for a flat near the river, and keep trying until one fits.", SEARCH),
+    ],
     "react": [
         ("What's the weather in Lisbon right now?", WEATHER),
         ("Send an email to Ana saying that I'll be late.", HOME),

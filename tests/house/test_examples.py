@@ -39,6 +39,15 @@ SHOWN = {
         "Answer: Your desk lamp is in Leipzig and due on Thursday. To fetch it yourself: "
         "the office there is open until 20:00.",
     ],
+    "goal_cycle.py": [
+        "Skill        [error] there is no page tower.example/old-page",
+        "Next         adjust, by model: the page is gone",
+        "Plan         3. fetch, 4. sum_up",
+        "Next         continue, by person: a person ordered the last step",
+        "Next         summary, by rule: every step is made, the last one well",
+        "completed: 10 model calls, 5 tool calls",
+        "Answer: 674 of the 1,665 steps are open to visitors.",
+    ],
     "plan_execute.py": [
         "  5. Say which of $1, $3 and $4 is the lowest.   after 1, 3, 4",
         "  step 4 failed: no rate for GBP given: look it up with exchange_rate",
@@ -365,6 +374,7 @@ CHAPTERS = {
     "Map-Reduce": "MapReduceEngine",
     "Thread": "ThreadEngine",
     "Turn": "TurnEngine",
+    "Goal-Cycle": "GoalCycleEngine",
 }
 chapters = pytest.mark.parametrize("chapter", CHAPTERS)
 
@@ -424,9 +434,11 @@ def test_the_options_of_a_chapter_exist_with_these_defaults(chapter: str) -> Non
 
 def shown(default: object) -> str:
     """A default as the page writes it; an option with bounds holds it inside pydantic's field."""
-    value = getattr(default, "default", default)
+    value: object = getattr(default, "default", default)
     if value is PydanticUndefined:
         return "required"
+    if isinstance(value, tuple) and len(value) == 1:
+        [value] = value
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -22,6 +22,7 @@ from programs import PROGRAMS, look
 PURPOSES = {
     "chain-of-thought": {"think", "extract"},
     "critic": {"draft", "critique", "revise"},
+    "goal-cycle": {"goal", "input", "evaluate", "decide", "memory", "answer"},
     "plan-execute": {"plan", "step", "join", "answer"},
     "react": set[str](),
     "reflexion": {"judge", "reflect", "tests"},
@@ -52,6 +53,16 @@ def by_phrase(lines: dict[str, str], otherwise: str) -> Callable[[Request], Any]
 
 
 MORE: list[tuple[Callable[[Runtime], LoopEngine], Callable[[Request], Any]]] = [
+    (
+        lambda parts: parts.engine("goal-cycle", compress_every=1, compress_above=1),
+        by_phrase({
+            "Plan how": '{"steps": [{"skill": "look"}]}', "Prepare": '{"input": "sky", "working_memory": "grey"}',
+            "A step": '{"quality": "partial"}', "Decide how": '{"action": "adjust", "new_plan": [{"skill": "look"}]}',
+        }, '{"answer": "blue"}'),
+    ),
+    (lambda parts: parts.engine("goal-cycle"), by_phrase({
+        "Plan how": '{"steps": [{"skill": "look"}]}', "Prepare": '{"input": "sky"}', "A step": '{"quality": "good"}',
+    }, '{"answer": "blue"}')),
     (lambda parts: parts.engine("self-ask", max_follow_ups=1), by_phrase({}, "Follow up: Which colour?")),
     (PlanExecuteEngine, by_phrase({"Plan how": "Plan: say\n#E1 = LLM[Which colour?]"}, "blue")),
     (lambda parts: ReflexionEngine(parts, evaluator=SelfTests()), by_phrase({"assert": "assert x() == 1"}, "x = 1")),

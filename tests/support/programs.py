@@ -1,11 +1,13 @@
 """Runs that use all that an engine can do, each with a model that is a function of the request, for crash tests."""
 
 import asyncio
+import json
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -532,6 +534,66 @@ def _turn(runtime: Runtime) -> LoopEngine:
     return runtime.engine("turn", reflect=True, max_rounds=5, hooks=_HOOKS)
 
 
+# --- the goal cycle: a plan that is rejected, steps that are good, failed, partial, a new plan, a question, a repetition ---
+
+
+def _remembers_goals() -> KnowledgeBridge | None:
+    """A store of its own beside the log of what really happened."""
+    path = os.environ.get(WITNESS)
+    if path is None:
+        return None
+    store = SQLiteKnowledge(f"{path}.goals", shared=True)
+    return KnowledgeBridge(store, required=True, timeout=60.0, tools=False)
+
+
+def _cycles(request: Request) -> Line:
+    text = said(request)
+    roles: dict[str, Callable[[str], dict[str, Any]]] = {
+        "Plan how to reach": _plans_a_goal,
+        "That plan cannot be used": lambda text: _steps("send", "fail"),
+        "Prepare the input": _prepares,
+        "A step towards": _evaluates,
+        "Decide how": _decides,
+        "Shorten this": lambda text: {"compressed": "The card is sent."},
+        "The steps towards": lambda text: {"answer": "blue"},
+    }
+    return next(json.dumps(say(text)) for mark, say in roles.items() if mark in text)
+
+
+def _steps(*skills: str) -> dict[str, Any]:
+    return {"steps": [{"skill": skill, "input_description": skill} for skill in skills]}
+
+
+def _plans_a_goal(text: str) -> dict[str, Any]:
+    return _steps("put") if "[Answer of the user] yes" in text else _steps("fly")
+
+
+def _prepares(text: str) -> dict[str, Any]:
+    skill = text.partition("Its skill: ")[2].partition(":")[0]
+    memory = "The card is to be sent. " * 30
+    return {"input": {"what": f"{skill} it"}, "working_memory": memory}
+
+
+def _evaluates(text: str) -> dict[str, Any]:
+    score = 4 if "send it sent" in text else 3
+    return {"quality": "good", "relevance": score, "usability": score}
+
+
+def _decides(text: str) -> dict[str, Any]:
+    if text.count("put, partial") == 2:
+        return {"action": "continue"}
+    if "put, partial" in text:
+        return {"action": "done", "confidence": "30%", "working_memory": "perhaps"}
+    if "look, partial" in text:
+        return {"action": "ask_user", "question": "Shall I put it there?"}
+    new = _steps("look")["steps"]
+    return {"action": "adjust", "confidence": 0.9, "new_plan": new}
+
+
+async def _agrees(question: str) -> str:
+    return "yes"
+
+
 OTHER_PROGRAMS: dict[str, Program] = {
     "turn": Program(
         _turn, _takes_a_turn, "blue", "Delete the card, and say what is blue.", (send, fail), _yes,
@@ -540,6 +602,10 @@ OTHER_PROGRAMS: dict[str, Program] = {
     "turn-plan": Program(
         _named("turn"), _plans_a_turn, "blue", "first look at the sky, then move the cup, and finally send me a note",
         (look, put), gate=AskAboutPlans(), approver=_yes,
+    ),
+    "goal-cycle": Program(
+        lambda runtime: runtime.engine("goal-cycle", compress_every=2),
+        _cycles, "blue", tools=(send, fail, look, put), knowledge=_remembers_goals, user=_agrees,
     ),
     "hooked": Program(
         _named("react"), _watched, "blue 3", tools=(put, look), hooks=(Watching(),)

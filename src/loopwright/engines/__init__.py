@@ -1,4 +1,4 @@
-"""The seven published strategies, with their evaluators and stores."""
+"""The published strategies, with their evaluators and stores."""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evaluators import Heuristics as Heuristics
     from .evaluators import ModelJudge as ModelJudge
     from .evaluators import SelfTests as SelfTests
+    from .goal_cycle import GoalCycleEngine as GoalCycleEngine
     from .map_reduce import MapReduceEngine as MapReduceEngine
     from .plan_execute import PlanExecuteEngine as PlanExecuteEngine
     from .pre_hydration import Hydrated as Hydrated
@@ -64,6 +65,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ModelJudge",
                 "SelfTests",
             ),
+            ".goal_cycle": ("GoalCycleEngine",),
             ".map_reduce": ("MapReduceEngine",),
             ".plan_execute": ("PlanExecuteEngine",),
             ".pre_hydration": ("Hydrated", "PreHydration"),

@@ -128,6 +128,14 @@ SIGNALS = (
         r"|\b(campaign|market|organi[sz]e)\b",
     ),
     Signal(
+        "goal-cycle", 6, "a goal to be reached over steps that are judged one by one, while a person may step in",
+        r"\b(my|our|the|this|your) (goal|objective|aim) (is|of)\b|\b(goal|objective)\s*:"
+        r"|\b(reach|achieve|pursue) (the|this|my|our|a) goal|\bwork towards\b"
+        r"|\bask me (if|when|whenever|before|in case|should)\b|\b(adjust|change|revise|rethink) (the|your) (plan|course)\b"
+        r"|\b(judge|evaluate|rate|score) (each|every) (step|result|output)\b|\bkeep (going|working|trying|at it)\b",
+        needs="tools",
+    ),
+    Signal(
         "self-ask", 4, "a question inside a question: each fact leads to the next one to be looked up",
         r"\bthe (\w+ ){1,3}?(that|who|which|whose|where)\b|\b(when|where|while) the\b|\bthe (same|year)\b"
         r"|\b(\w's|the( first)?) (\w+ )?(inventor|author|director|founder|mother|father|wife|husband|teacher|team|coach"

@@ -33,9 +33,9 @@ Status: TypeAlias = Literal[
     "completed", "stuck", "limit", "aborted", "waiting", "suspended", "failed"
 ]
 StopReason: TypeAlias = Literal[
-    "answered", "repeated_action", "repeated_error", "denied", "max_iterations", "max_llm_calls", "max_tool_calls",
-    "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error", "context_overflow",
-    "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
+    "answered", "repeated_action", "repeated_error", "no_progress", "denied", "max_iterations", "max_llm_calls",
+    "max_tool_calls", "max_tokens", "max_cost", "timeout", "aborted", "approval", "question", "provider_error",
+    "context_overflow", "invalid_output", "unreadable", "unknown_outcome", "journal_error", "engine_error",
     "provider_unavailable", "sleeping",
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 from loopwright import (
     Action,
     Allow,
+    Ask,
     Conversation,
     Deny,
     Limits,
@@ -15,6 +16,7 @@ from loopwright import (
     PolicyState,
     Request,
     Runtime,
+    Suspend,
     Tool,
     ToolContext,
     ToolError,
@@ -309,6 +311,16 @@ async def test_another_goal_is_a_fact_and_thanks_never_is() -> None:
     assert thanks.fact("GoalDrifted") is None
 
 
+async def test_what_hooks_and_engines_said_is_no_earlier_goal() -> None:
+    remark = Message("user", "Plan a trip to Oslo for two people", origin="hook")
+    goal = Message("user", "Fix the login bug in auth.py and run the tests")
+    talk = [goal, Message("assistant", "I did."), remark, Message("assistant", "Yes.")]
+    same = Message("user", "Fix the login bug in auth.py and run the tests twice")
+    result = await run(build("Yes."), Conversation([*talk, same]))
+
+    assert result.fact("GoalDrifted") is None
+
+
 @pytest.mark.parametrize(
     ("task", "advice"),
     [
@@ -404,6 +416,39 @@ async def test_a_step_that_fails_undoes_the_plan_also_when_resumed_anywhere() ->
         assert resumed.status == "failed"
         assert booked == (["flight"] if undone else [])
         booked.clear()
+
+
+async def test_a_plan_waits_for_its_approval_also_after_the_process_has_ended(
+    tmp_path: Any,
+) -> None:
+    class Judge(InstantGate):
+        version = "judge"
+
+        def decide(self, action: Action, state: PolicyState) -> Any:
+            return Ask("Such a plan?") if action.tool == "approve_plan" else Allow()
+
+    def make(*script: str) -> Runtime:
+        journal = SQLiteJournal(tmp_path / "runs.db")
+        return build(*script, tools=[booking(booked)], gate=Judge(), journal=journal, approver=Suspend())  # fmt: skip
+
+    booked: list[str] = []
+    waiting = await run(make(PLAN), TRIP)
+    assert (waiting.status, waiting.tool_calls, booked) == ("waiting", 0, [])
+    again = make("All is booked.")
+    await again.control("r").approve(waiting.pending[0].key)
+    result = await again.resume("r")
+
+    assert (result.answer, sorted(booked)) == ("All is booked.", ["flight", "hotel"])
+
+
+async def test_a_plan_at_a_limit_is_undone_and_its_best_answer_kept() -> None:
+    booked: list[str] = []
+    limits = Limits(max_tool_calls=1)
+    runtime = build(PLAN, "The flight is booked.", tools=[booking(booked)], limits=limits)  # fmt: skip
+    result = await run(runtime, TRIP)
+
+    assert (result.status, result.stop_reason) == ("limit", "max_tool_calls")
+    assert (result.answer, booked) == ("The flight is booked.", [])
 
 
 async def test_a_plan_that_cannot_be_read_leaves_the_turn_to_its_rounds() -> None:

@@ -319,7 +319,8 @@ async def test_agents_and_engines_have_hooks_by_name(
     def load(name: str) -> Any:
         return names[name]
 
-    monkeypatch.setattr("loopwright.runtime.load_hook", load)
+    for module in ("runtime", "agents.runtime_parts"):
+        monkeypatch.setattr(f"loopwright.{module}.load_hook", load)
     runtime = build("-", "-", hooks=["dot"])
     agent = runtime.agent(
         "painter", engine=runtime.engine("react", hooks=[{"hook": "suffix", "text": "?"}])

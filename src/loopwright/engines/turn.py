@@ -40,6 +40,8 @@ patterns help next time, and what is it in one sentence (summary)?""",
     reviewed="Looking back at that answer, this is wrong with it:\n{issues}\nCorrect it, and answer again.",
 )
 DEFAULT_HOOKS = ("completion-check", "loop-detection", "promise")
+PEOPLE = ("caller", "operator")
+"""The origins of messages that people wrote, and no hook or engine."""
 MAX_QUOTED = 200
 """Characters of an earlier goal that a fact holds."""
 
@@ -120,7 +122,7 @@ class TurnEngine(LoopEngine):
     def _assess(self, run: Run) -> Assessment:
         """Return the assessment of the task, noted as a fact with the drift from the goal before it."""
         messages = run.conversation.messages
-        earlier = [one.content for one in messages[:-1] if one.role == "user"]
+        earlier = [one.content for one in messages[:-1] if one.role == "user" and one.origin in PEOPLE]  # fmt: skip
         has_context = any(one.role == "assistant" or one.attachments for one in messages)  # fmt: skip
         found = assess(run.task, run.tools, context=has_context, escalate=self.escalate)
         run.note(found)
@@ -153,13 +155,13 @@ class TurnEngine(LoopEngine):
         result = await run.delegate(planner, conversation)
         if isinstance(result.error, Unreadable):
             return None
-        if result.error is not None:
-            raise result.error
         failed = _find_failed_step(result)
-        if failed is None:
+        if result.error is None and failed is None:
             return result.answer
         if result.answer is not None:
             run.offer(result.answer)
+        if result.error is not None:
+            raise result.error
         raise EngineError(f"a step of the plan has failed, so it is undone: {failed}")
 
     def _advise(self, assessment: Assessment | None) -> str:

@@ -136,7 +136,7 @@ print([m for m in ("loud_module", "loopwright.engines.react", "loopwright.provid
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert said.stdout.splitlines() == ["True True 8", "[]"]
+    assert said.stdout.splitlines() == ["True True 9", "[]"]
     assert not mark.exists()
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 GROUPS = (
-    "engines", "providers", "toolboxes", "gates", "journals", "knowledge", "followups", "hooks"
+    "engines", "providers", "toolboxes", "gates", "journals", "knowledge", "followups", "hooks", "webhooks"
 )  # fmt: skip
 OURS = "loopwright"
 SWITCH = "LOOPWRIGHT_PLUGINS"

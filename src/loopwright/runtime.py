@@ -414,7 +414,12 @@ class Runtime(Services):
             return self.agents.find(started.agent, run_id).rebuild(started)
         if started.engine == FOLLOW_UP:
             of, work = started.options["of"], self.follow_ups.find(started.options)
-            return FollowUpEngine(self, of=str(of), work=work)
+            own = (
+                self.with_tools(self.tools.with_tools(*work.tools))
+                if work.tools
+                else self
+            )
+            return FollowUpEngine(own, of=str(of), work=work)
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "

@@ -192,6 +192,11 @@ SHOWN = {
         "preference: I always take window seats.",
         "1. Call `find_trains` with town={town}.",
     ],
+    "delivery.py": [
+        "the caller has: It rains in Bergen.",
+        "received: It rains in Bergen.",
+        "delivered to 1, 2 attempts, 1 key",
+    ],
     "schedule.py": [
         "mail.g1@2023-11-14T23:00Z  completed",
         "mail.g1@2023-11-15T00:00Z  completed",

@@ -124,6 +124,7 @@ def test_a_package_is_imported_in_one_file_only() -> None:
                 "gates/opa",
                 "providers/http/proxies",
                 "providers/http/transport",
+                "toolboxes/json_service",
                 "toolboxes/ssrf_guard",
                 "toolboxes/web",
             )

@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from .base import EndedRun as EndedRun
     from .base import FollowUp as FollowUp
     from .critique import Critique as Critique
+    from .delivery import Callback as Callback
+    from .delivery import Deliver as Deliver
+    from .delivery import KnowledgeNote as KnowledgeNote
+    from .delivery import Webhook as Webhook
     from .memories import AnswerGist as AnswerGist
     from .memories import Memories as Memories
     from .registry import FollowUps as FollowUps
@@ -18,6 +22,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         {
             ".base": ("EndedRun", "FollowUp"),
             ".critique": ("Critique",),
+            ".delivery": ("Callback", "Deliver", "KnowledgeNote", "Webhook"),
             ".memories": ("AnswerGist", "Memories"),
             ".registry": ("FollowUps",),
         },

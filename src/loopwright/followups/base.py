@@ -19,6 +19,7 @@ from ..messages import Json
 from ..result import Result
 from ..run import Run
 from ..security.redaction import Redactor
+from ..tools.base import Tool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +86,16 @@ class FollowUp(Options):
     statuses: ClassVar[tuple[Status, ...]] = ("completed",)
     needs_knowledge: ClassVar[bool] = False
 
+    @property
+    def due_after(self) -> tuple[Status, ...]:
+        """The endings after which it is due, `statuses` unless an option says otherwise."""
+        return self.statuses
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Tools that the follow-up's own run has beside those of the runtime."""
+        return ()
+
     @abstractmethod
     async def follow(self, run: Run, ended: EndedRun) -> str:
         """Do the work through `run`, which is the follow-up's own, and return a line that says what was done."""
@@ -104,4 +115,4 @@ class FollowUp(Options):
                 options[field.name] = plain
             else:  # what cannot be recorded cannot be rebuilt
                 opaque.append(field.name)
-        return PlannedFollowUp(self.name, options, self.statuses, tuple(opaque))
+        return PlannedFollowUp(self.name, options, self.due_after, tuple(opaque))

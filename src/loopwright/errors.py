@@ -279,6 +279,13 @@ class ContextTooLong(ProviderError):
     """
 
 
+class ClearanceRefused(ProviderError):
+    """Raised when a provider may not see a request, since the run has read something above its clearance.
+
+    Nothing was sent. Let another provider see it, in a `FallbackProvider`, or lower the run with `declassify`.
+    """
+
+
 class CircuitOpen(ProviderError):
     """Raised when a circuit breaker rejects a call, which was therefore not made.
 

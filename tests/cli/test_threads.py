@@ -95,3 +95,15 @@ def test_a_run_takes_the_commands_that_are_signed_by_a_key(
     monkeypatch.setenv("LOOPWRIGHT_SIGNING_KEY", "desk:nowhere")
     wrong = invoke("approve", "r", "0#0")
     assert (wrong.exit_code, "must be KEY_ID:FILE" in wrong.stderr) == (2, True)
+
+
+def test_a_value_is_endorsed_for_a_run(invoke: Invoke) -> None:
+    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
+    assert invoke("run", "Go.", *wipe, "--run-id", "r", "--wait").exit_code == 5
+    assert invoke("endorse", "r", "bob@example.com").exit_code == 2
+    given = ("bob@example.com", "--reason", "he called", "--by", "Ada")
+    assert invoke("endorse", "r", *given).exit_code == 0
+    assert invoke("resume", "r", *wipe, "--wait", "-q").exit_code == 5
+    shown = invoke("show", "r").stdout
+    assert "endorse" in shown
+    assert "he called" in shown

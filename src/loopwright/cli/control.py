@@ -350,3 +350,34 @@ def declassify(
             lambda control: control.declassify(known, reason, trusted=trusted),
         ),
     )
+
+
+@commands.command()
+def endorse(
+    context: typer.Context,
+    run: Run,
+    value: Annotated[
+        str,
+        typer.Argument(metavar="VALUE", help="The whole value, such as an address."),
+    ],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
+    ],
+    by: By = "",
+    principal: OwnPrincipal = None,
+    journal: Journal = None,
+) -> None:
+    """Declare that a value is to be trusted from here on, wherever it came from: policies see it as typed by the caller.
+
+    \b
+    Example: loopwright endorse run-1f2e3d4c bob@example.com --reason 'he called'
+    Exit status: as for `loopwright steer`.
+    """
+    end(
+        context,
+        lambda: send_command(
+            run,
+            journal,
+            lambda control: control.endorse(value, reason, by=_sender(by, principal)),
+        ),
+    )

@@ -23,6 +23,8 @@ from .run_facts import Author, PastCall, RunFacts
 
 PERMIT_SECONDS = 60.0
 """Lifetime of a permit, in active seconds of the run."""
+PHRASE = 5
+"""Words from which a text is more than a name or an address."""
 RESPOND = "run:respond"
 """The action of giving an answer: its arguments are `answer`, `status` and `stop_reason` of the run that ends."""
 
@@ -60,6 +62,18 @@ class Action:
     def provenance(self) -> CallProvenance:
         """Where each argument comes from, computed when a gate looks: `action.provenance["to"].trusted`."""
         return CallProvenance(self.arguments, self.tracer)
+
+    @functools.cached_property
+    def copied(self) -> list[str]:
+        """Return the arguments with a phrase out of a longer text from outside, of a call that names no destination.
+
+        What such a call writes is all that it does, and that text may have dictated it.
+        """
+        provenance = self.provenance
+        named = (provenance[name] for name in self.destinations if name in provenance)
+        if any(destination.leaves for destination in named):
+            return []
+        return provenance.find_excerpts(PHRASE)
 
     @property
     def filled(self) -> JsonObject:
@@ -111,6 +125,10 @@ class PolicyState:
     def history(self) -> tuple[PastCall, ...]:
         """The calls that were decided about before, in order."""
         return self.facts().history
+
+    def is_in_plan(self, tool: str) -> bool:
+        """Return whether the plan has the tool, however often it was called."""
+        return tool in (self.facts().plan or ())
 
     def is_planned(self, tool: str) -> bool:
         """Return whether this call is a step of the plan: of a tool with a step that is not used yet."""

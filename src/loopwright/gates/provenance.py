@@ -24,12 +24,14 @@ class ValueSource:
         name: the tool whose result it is; "caller", or what else wrote it.
         key: the place of the result in the run; empty for what the run was given.
         label: how sensitive the text is.
+        whole: whether the value is a whole value or line of a result, not only a part of a longer text.
     """
 
     kind: Provenance
     name: str
     key: str = ""
     label: Label = "public"
+    whole: bool = dataclasses.field(default=False, compare=False)
 
     def __str__(self) -> str:
         if self.name == self.kind:
@@ -55,6 +57,11 @@ class ValueProvenance:
     def kind(self) -> Provenance:
         """Return the best of what its sources make of it."""
         return best_of(source.kind for source in self.sources)
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether it stands in a text from outside and is only a part of a longer one there."""
+        return self.kind == "text" and not any(one.whole for one in self.sources)
 
     @property
     def trusted(self) -> bool:
@@ -158,6 +165,22 @@ class CallProvenance(Mapping[str, ArgumentProvenance]):
             return "derived"
         best = self._tracer.best
         return worst_of(best(value, own).kind for _, value, own in leaves)
+
+    def find_excerpts(self, min_words: int) -> list[str]:
+        """Return the arguments with a text of so many words that is only a part of a longer one from outside."""
+        return [
+            name
+            for name, value in self._arguments.items()
+            if any(
+                self._is_excerpt(leaf, own, min_words)
+                for _, leaf, own in list_leaves(value, name) or ()
+            )
+        ]
+
+    def _is_excerpt(self, leaf: Json, name: str, min_words: int) -> bool:
+        if not isinstance(leaf, str) or len(leaf.split()) < min_words:
+            return False
+        return ValueProvenance("", self._tracer.all(leaf, name)).is_excerpt
 
     def _trace(self, name: str, value: Json) -> ArgumentProvenance:
         leaves = list_leaves(value, name)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
-from ..labels import is_at_least
+from ..labels import CONFIDENTIAL, Label, is_at_least
 from ..messages import (
     Conversation,
     Json,
@@ -205,7 +205,13 @@ class SupervisorGate:
             sampling=Sampling(temperature=0.0),
             schema=OutputSchema("Verdict", schema) if is_native else None,
             as_text=True,
+            label=_find_label(action),
         )
+
+
+def _find_label(action: Action) -> Label:
+    """Return how sensitive a call may be, since its arguments may hold what the run has read."""
+    return next((one for one in CONFIDENTIAL[::-1] if one in action.labels), "normal")
 
 
 def _format_call(action: Action) -> str:

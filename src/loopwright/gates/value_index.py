@@ -103,6 +103,7 @@ class ValueIndex:
         self._ordered: set[str] = set()
         self._whole: dict[str, list[ValueSource]] = {}
         self._ids: dict[str, list[ValueSource]] = {}
+        self._leaves: set[str] = set()
         self._texts: list[tuple[ValueSource, str]] = []
         self._normalized: list[str] = []
 
@@ -145,9 +146,10 @@ class ValueIndex:
         self._normalized += map(
             normalize, (text for _, text in self._texts[len(self._normalized) :])
         )
+        is_whole = leaf in self._leaves
         for (source, _), text in zip(self._texts, self._normalized, strict=True):
             if leaf in text:
-                yield source
+                yield dataclasses.replace(source, whole=True) if is_whole else source
 
     # --- adding ---
 
@@ -172,6 +174,8 @@ class ValueIndex:
         """Add the result of a tool, with what the tool declares about it; `source` is that of a part of it."""
         self.add_text(source.name, source.key, content, source.label)
         value = _parse(content)
+        parts = _list_entries(content) if value is None else _iterate_leaves(value)
+        self._leaves.update(map(_key_of, parts))
         looked_up = dataclasses.replace(source, kind="lookup")
         if declared is not None and declared.directory:
             entries = _list_entries(content) if value is None else _list_all(value)

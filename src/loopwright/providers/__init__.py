@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .base import admit_attempt as admit_attempt
     from .base import stream_deltas as stream_deltas
     from .bedrock.provider import BedrockProvider as BedrockProvider
+    from .clearance import ClearedProvider as ClearedProvider
     from .context.sliding_context import SlidingContext as SlidingContext
     from .dialects.text_tools import TextTools as TextTools
     from .fallback import FallbackProvider as FallbackProvider
@@ -58,6 +59,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "stream_deltas",
             ),
             ".bedrock.provider": ("BedrockProvider",),
+            ".clearance": ("ClearedProvider",),
             ".context.sliding_context": ("SlidingContext",),
             ".dialects.text_tools": ("TextTools",),
             ".fallback": ("FallbackProvider",),

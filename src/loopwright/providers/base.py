@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .._internal import dataclasses
 from ..errors import ProviderError
+from ..labels import Label
 from ..messages import (
     Completion,
     Conversation,
@@ -88,6 +89,7 @@ class Request:
         provider_tools: the tools that the provider may run by itself.
         max_provider_calls: how often it may run them all together, where its API has a field for that.
         redacted: whether a request that a journal gives back lacks something secret that was sent.
+        label: how sensitive what it holds is: what the run has read. Without one it counts as secret.
     """
 
     conversation: Conversation
@@ -102,6 +104,7 @@ class Request:
     provider_tools: tuple[ProviderTool, ...] = ()
     max_provider_calls: int | None = None
     redacted: bool = dataclasses.field(default=False, compare=False)
+    label: Label = dataclasses.field(default="secret", compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

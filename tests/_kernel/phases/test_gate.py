@@ -652,7 +652,7 @@ async def test_a_gate_that_changes_what_is_inside_its_arguments_changes_nothing_
 async def test_the_same_denial_three_times_ends_the_run_as_stuck_with_a_best_answer() -> (
     None
 ):
-    calls = [call("look", what=what) for what in "abc"]
+    calls = [call("look", what=what) for what in "aaa"]
     provider = ScriptedProvider([*calls, "My best answer."])
     runtime = Runtime(provider, tools=TOOLS, gate=DenyAll())
 
@@ -666,6 +666,17 @@ async def test_the_same_denial_three_times_ends_the_run_as_stuck_with_a_best_ans
     assert (RAN, result.llm_calls) == ([], 4)
     assert provider.requests[-1].tool_choice == "none"
     assert tool_messages(result) == ["no tool may run here"] * 2
+
+
+async def test_denials_of_calls_with_other_arguments_do_not_add_up() -> None:
+    calls = [call("look", what=what) for what in "ababa"]
+    provider = ScriptedProvider([*calls[:4], "I may not."])
+    runtime = Runtime(provider, tools=TOOLS, gate=DenyAll())
+    assert (await ReActEngine(runtime).run("Go.")).answer == "I may not."
+
+    provider = ScriptedProvider([*calls, "My best answer."])
+    runtime = Runtime(provider, tools=TOOLS, gate=DenyAll())
+    assert (await ReActEngine(runtime).run("Go.")).stop_reason == "denied"
 
 
 async def test_different_denials_do_not_add_up() -> None:

@@ -40,7 +40,8 @@ TRACER = ValueTracer(trace, lambda value, name: (trace(value, name),))
 
 def make_action(chance: random.Random) -> Action:
     names = chance.sample(["to", "cc", "body", "id"], chance.randrange(5))
-    values: list[Json] = [f"{kind} value" for kind in BEST_FIRST]
+    words = chance.choice(["value", "value of five words or so"])
+    values: list[Json] = [f"{kind} {words}" for kind in BEST_FIRST]
     leaves: list[Json] = [*values, None, "", [], [values[0], values[3]], values[:2]]
     arguments = {name: chance.choice(leaves) for name in names}
     effects: list[Effect] = ["read", "idempotent", "write", "destructive"]

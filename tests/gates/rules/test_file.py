@@ -201,7 +201,7 @@ BAD_TOML = {
     rule("at_most = 0\nevery = 60\nper = 'run'"): RULE + "at_most: Input should be greater than or equal to 1, got 0",
     rule("at_most = true\nevery = 60\nper = 'run'"): RULE + "at_most: Input should be a valid integer, got True",
     rule("at_most = 5\nevery = inf\nper = 'run'"): RULE + "every: Input should be a finite number, got inf",
-    rule("at_most = 5\nevery = 60\nper = 'day'"): RULE + "per: Input should be 'run', 'tool', 'all', 'tenant', 'tenant and tool' or 'principal'",
+    rule("at_most = 5\nevery = 60\nper = 'day'"): RULE + "per: Input should be 'run', 'tool', 'all'",
     rule("at_most = 5\nevery = 60\nper = 'run'", "deny"): RULE + "at_most: only for rules with then = allow or modify",
     rule("when = []"): RULE + "when: The list needs at least 1 item",
     rule("when = [5]"): RULE + "when.0: a table with the fields argument, missing, equals",

@@ -423,15 +423,15 @@ class Cycle:
 
     def _check_denials(self, decisions: list[Permit | Denial]) -> None:
         """Raise `Stuck` if a denial came too often, or is final."""
-        counted: set[tuple[str, str]] = set()  # once for all calls of one turn
+        counted: set[tuple[str, str, str]] = set()  # once for equal calls of one turn
         for denial in decisions:
             if not isinstance(denial, Denial):
                 continue
             name, monitor = denial.call.name, self.scope.monitor
-            identity = (name, denial.reason)
+            identity = name, denial.arguments_hash, denial.reason
             is_new = denial.status == "denied" and identity not in counted
             counted.add(identity)
-            if is_new and monitor.count_denial(denial.call, denial.reason):
+            if is_new and monitor.count_denial(*identity):
                 stuck = Stuck("denied", f"{name} was denied again: {denial.reason}")
                 raise self.scope.halt(stuck)
             if denial.final:

@@ -327,7 +327,7 @@ class Inference:
     ) -> FittedCall:
         question, keys = begun.question, [*begun.intents]
         provider, limits = self.provider_of(question), self._services.limits
-        sampling = question.sampling
+        sampling, label = question.sampling, self._session.sensitivity.label
         if len(keys) > 1:
             sampling = dataclasses.replace(sampling, n=len(keys))
         request = Request(
@@ -340,8 +340,8 @@ class Inference:
             timeout=limits.model_timeout,
             provider_tools=begun.offers,
             max_provider_calls=self._session.budget.tool_calls_left,
-            system=self._usage.instructed.text,
-        )
+            system=self._usage.instructed.text, label=label,
+        )  # fmt: skip
         policy = self._services.context
         is_early = self._session.revision < 3 and policy is DEFAULT_POLICY
         # What a policy asks itself is cut without asking.

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from ..._internal import dataclasses
 from ...events.effect_key import EffectKey
 from ...events.run import StopReason
-from ...messages import Observation, ToolCall
+from ...messages import Observation
 from .similarity import is_alike, without_middle
 
 REPEATS = 3
@@ -91,7 +91,7 @@ class ProgressMonitor:
         self._pair = _Loop()  # of the two calls that alternate in the trail
         self._unknown = _Loop()
         self._errors: dict[str, _Loop] = {}
-        self._denied: collections.Counter[_Identity] = collections.Counter()
+        self._denied: collections.Counter[tuple[str, str, str]] = collections.Counter()
         self._blocked: dict[str, EndReason] = {}
 
     def check_call(
@@ -120,10 +120,11 @@ class ProgressMonitor:
         """Return the stop reason of a call that ends the run; empty for any other."""
         return self._blocked.get(key, "")
 
-    def count_denial(self, call: ToolCall, reason: str) -> bool:
-        """Count a denial; return whether the same one has now come too often."""
-        self._denied[call.name, reason] += 1
-        return self._denied[call.name, reason] >= REPEATS
+    def count_denial(self, tool: str, arguments_hash: str, reason: str) -> bool:
+        """Count a denial; return whether the same call has now been denied too often for the same reason."""
+        identity = tool, arguments_hash, reason
+        self._denied[identity] += 1
+        return self._denied[identity] >= REPEATS
 
     def observe(
         self,

@@ -43,12 +43,15 @@ FACTS: Mapping[str, CedarType] = {
     "several": SetOf(Text()),
     "outbound": Flag(),
     "planned": Flag(),
+    "in_plan": Flag(),
+    "copied": SetOf(Text()),
     "author": Text(),
     "source": Text(),
     "trusted": SetOf(Text()),
     "typed": SetOf(Text()),
     "stray": SetOf(Text()),
     "untyped": SetOf(Text()),
+    "untrusted": SetOf(Text()),
     "provenance": SetOf(Text()),
 }
 TYPED: Mapping[str, Record] = {
@@ -223,17 +226,21 @@ def _describe_flow(action: Action, state: PolicyState) -> dict[str, Cedar]:
     trusted = {name for name, kind in kinds.items() if kind in TRUSTED}
     typed = {name for name, kind in kinds.items() if kind == "caller"}
     untyped = kinds.keys() - typed if provenance.says_something else {""}
+    untrusted = kinds.keys() - trusted if provenance.says_something else {""}
     named = {f"{name}: {kind}" for name, kind in kinds.items()}
     groups = {
         "trusted": trusted,
         "typed": typed,
         "stray": {*action.destinations} - trusted,
         "untyped": untyped,
+        "untrusted": untrusted,
         "provenance": named,
     }
     return {
         "outbound": action.outbound,
         "planned": state.is_planned(action.tool),
+        "in_plan": state.is_in_plan(action.tool),
+        "copied": cast("list[Cedar]", sorted(action.copied)),
         "author": state.author,
         "source": action.source,
         **{name: cast("list[Cedar]", sorted(group)) for name, group in groups.items()},

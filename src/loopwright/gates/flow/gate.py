@@ -13,7 +13,9 @@ class FlowGate(InstantGate):
 
     - A read that is not outbound is free.
     - A call of the plan (its tool, at most as often) runs if each of its destinations is trusted: typed
-      by the caller, or standing whole in a directory or an address field of a result.
+      by the caller, or standing whole in a directory or an address field of a result. One that names no
+      destination may not carry a phrase out of a longer text from outside: what it writes is all that it does.
+    - A further call of a tool that the plan has, unless it destroys, runs if all of its arguments are trusted.
     - Any other call runs only if every one of its arguments was typed by the caller.
     - It asks about everything else; without an approver that denies.
 
@@ -38,7 +40,7 @@ class FlowGate(InstantGate):
         """Whether the run is to ask its model for a plan before its engine begins."""
         self._plan = None if isinstance(plan, bool) else _list_tools(plan)
         setting = canonical_json(self.plans if self._plan is None else [*self._plan])
-        self.version = f"flow-1:{setting.decode()}"
+        self.version = f"flow-2:{setting.decode()}"
 
     def decide(self, action: Action, state: PolicyState) -> Decision:
         """Allow a call that cannot be the work of a text from outside, ask about any other."""
@@ -46,16 +48,29 @@ class FlowGate(InstantGate):
             return Allow()
         if self._is_planned(action, state):
             stray = find_untrusted(action, action.destinations)
-            if not stray:
+            copied = [] if stray else action.copied
+            if not stray and not copied:
                 return Allow()
             reason = f"no trusted source names {_quote(stray)}"
-        elif is_typed(action):
+            if copied:
+                reason = (
+                    f"it says nothing but {_quote(copied)} out of a text from outside"
+                )
+        elif is_typed(action) or self._is_repeated(action, state):
             return Allow()
         else:
             reason = (
                 "no plan that was made before the run read text from outside has it"
             )
         return Ask(f"{format_question(action)} ({reason})")
+
+    def _is_repeated(self, action: Action, state: PolicyState) -> bool:
+        """Whether a call does what the plan has once more, with nothing in it that an outsider could write."""
+        plan = state.plan if self._plan is None else self._plan
+        if action.effect == "destructive" or action.tool not in (plan or ()):
+            return False
+        provenance = action.provenance
+        return provenance.says_something and not find_untrusted(action, provenance)
 
     def _is_planned(self, action: Action, state: PolicyState) -> bool:
         if self._plan is None:

@@ -130,7 +130,7 @@ class RuleGate(InstantGate):
         )
         # Before the version, so that no decision of the old rules counts under the new version.
         self._rules = (compiled, otherwise)
-        self.plans = any(rule.planned is not None for rule in rules)
+        self.plans = any((rule.planned, rule.in_plan) != (None, None) for rule in rules)
         self.answers = any({ANSWER, RESPOND} & set(rule.tools or ()) for rule in rules)
         self.version = f"rules-2-{hashlib.sha256(content).hexdigest()[:16]}"
 

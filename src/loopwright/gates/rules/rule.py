@@ -31,7 +31,7 @@ ALL, DESTINATIONS = "*", "destinations"
 """What stands for all arguments of a call, and for those that decide where it goes."""
 LATER_FIELDS = (
     "outbound", "tool_sources", "authors", "planned", "provenance",
-    "tenants", "roles", "principals", "approvals",
+    "tenants", "roles", "principals", "approvals", "shared", "in_plan", "copied",
 )  # fmt: skip
 """Fields that the version of rules without them leaves out, so that it is as it was."""
 
@@ -66,6 +66,8 @@ class Rule(Options):
         authors: who wrote it: "model", "engine", "operator" (a person) or "code".
         planned: whether it is a step of the plan that was decided before the run read text from
             outside; for such a rule the model is asked for a plan before the engine begins.
+        in_plan: whether that plan has its tool, however often it was called.
+        copied: whether it names no destination and carries a phrase out of a longer text from outside.
         provenance: where arguments come from, by their names: each is one of these kinds ("caller",
             "lookup", "address", "text", "derived"). "destinations" stands for all that decide where
             the call goes; ``*`` for all, of which there must be one that says something.
@@ -98,6 +100,8 @@ class Rule(Options):
     tool_sources: Texts | None = None
     authors: Annotated[tuple[Author, ...], Field(min_length=1)] | None = None
     planned: StrictBool | None = None
+    in_plan: StrictBool | None = None
+    copied: StrictBool | None = None
     provenance: Annotated[dict[str, Kinds], Field(min_length=1)] | None = None
     tenants: Texts | None = None
     roles: Texts | None = None
@@ -231,6 +235,10 @@ def _compile_flow_filters(rule: Rule) -> Iterable[Filter]:
         yield lambda _, state: state.author in authors
     if rule.planned is not None:
         yield lambda action, state: state.is_planned(action.tool) is rule.planned
+    if rule.in_plan is not None:
+        yield lambda action, state: state.is_in_plan(action.tool) is rule.in_plan
+    if rule.copied is not None:
+        yield lambda action, _: bool(action.copied) is rule.copied
     for name, kinds in (rule.provenance or {}).items():
         yield _compile_provenance(name, kinds)
 

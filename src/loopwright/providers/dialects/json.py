@@ -64,6 +64,7 @@ class JsonDialect:
             plain.with_system(instructions),
             sampling=request.sampling,
             schema=OutputSchema("reply", schema),
+            label=request.label,
         )
 
     def _list_offered(self, request: Request) -> list[ToolSpec]:

@@ -149,6 +149,7 @@ class ReActDialect:
         return Request(
             plain.with_system(self._build_instructions(request)),
             sampling=dataclasses.replace(request.sampling, stop=stop),
+            label=request.label,
         )
 
     def _build_instructions(self, request: Request) -> str:

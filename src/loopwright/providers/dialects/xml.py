@@ -97,6 +97,7 @@ class XmlDialect:
         return Request(
             write_transcript(conversation).with_system(instructions),
             sampling=dataclasses.replace(request.sampling, stop=stop),
+            label=request.label,
         )
 
     def parse(self, text: str, tools: Sequence[Signature]) -> Parsed:

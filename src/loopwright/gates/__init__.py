@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .provenance import ValueProvenance as ValueProvenance
     from .provenance import ValueSource as ValueSource
     from .provenance import ValueTracer as ValueTracer
+    from .rate_limit import SharedRates as SharedRates
     from .rules.conditions import Condition as Condition
     from .rules.gate import RuleGate as RuleGate
     from .rules.rule import Rule as Rule
@@ -81,6 +82,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "ValueSource",
                 "ValueTracer",
             ),
+            ".rate_limit": ("SharedRates",),
             ".rules.conditions": ("Condition",),
             ".rules.gate": ("RuleGate",),
             ".rules.rule": ("Rule",),

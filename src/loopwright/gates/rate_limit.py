@@ -2,11 +2,23 @@
 
 import threading
 from collections import deque
+from typing import Protocol
 
 from ..clock import Clock
 
 MAX_TIMES = 100_000
 """Calls that a counter remembers; a full one allows no more until some of them have expired."""
+
+
+class SharedRates(Protocol):
+    """Counts calls for several processes, such as `SQLiteRates` beside a journal."""
+
+    def take(self, key: str, at_most: int, every: float) -> bool:
+        """Count one more call, and return whether it was counted: at most so many in `every` seconds.
+
+        An error denies the call.
+        """
+        ...
 
 
 class RateCounter:

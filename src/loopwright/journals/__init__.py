@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .owner import Owner as Owner
     from .recorded_requests import RequestReader as RequestReader
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
+    from .sqlite.rates import SQLiteRates as SQLiteRates
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -71,5 +72,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".owner": ("Owner",),
             ".recorded_requests": ("RequestReader",),
             ".sqlite.journal": ("SQLiteJournal",),
+            ".sqlite.rates": ("SQLiteRates",),
         },
     )

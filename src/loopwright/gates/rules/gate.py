@@ -23,7 +23,7 @@ from ..base import (
     Modify,
     PolicyState,
 )
-from ..rate_limit import RateCounter
+from ..rate_limit import RateCounter, SharedRates
 from .conditions import Truth
 from .file import Otherwise, read_rule_file
 from .roster import Roster
@@ -45,6 +45,7 @@ class RuleGate(InstantGate):
         clock: the clock for the limits of rules.
         tenants: all tenants that there are, if rules name some: another one is an error.
         roles: all roles that there are, likewise.
+        rates: counts calls for all processes, for rules that are `shared`: `SQLiteRates(path)` of a journal.
 
     Raises `ConfigError`. Threads and event loops may share a gate. Its `version` is a hash of the
     rules.
@@ -58,15 +59,22 @@ class RuleGate(InstantGate):
         clock: Clock | None = None,
         tenants: Iterable[str] = (),
         roles: Iterable[str] = (),
+        rates: SharedRates | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
+        self._clock, self._rates = clock or SystemClock(), rates
         self._path: Path | None = None
         rules = tuple(rules)
         Roster.of(tenants, roles).check(rules)
         self._use(rules, otherwise, {})
 
     @classmethod
-    def from_file(cls, path: str | Path, *, clock: Clock | None = None) -> "RuleGate":
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        rates: SharedRates | None = None,
+    ) -> "RuleGate":
         """Return a gate with the rules in a TOML or YAML file.
 
         Raises `ConfigError` naming file, rule and field.
@@ -74,7 +82,7 @@ class RuleGate(InstantGate):
         rules, otherwise, roster = read_rule_file(Path(path))
         gate = cls(
             rules, otherwise=otherwise, clock=clock,
-            tenants=roster.tenants, roles=roster.roles,
+            tenants=roster.tenants, roles=roster.roles, rates=rates,
         )  # fmt: skip
         gate._path = Path(path)
         return gate
@@ -122,6 +130,7 @@ class RuleGate(InstantGate):
         if otherwise not in get_args(Otherwise):
             raise ConfigError(f'otherwise: "deny", "ask" or "allow", got {otherwise!r}')
         check_names(rules)
+        _check_rates(rules, self._rates)
         described = list(map(_describe, rules))
         content = canonical_json({"rules": described, "otherwise": otherwise})
         compiled = tuple(
@@ -181,8 +190,35 @@ class RuleGate(InstantGate):
     ) -> bool:
         if rule.at_most is None or rule.every is None:
             return True
-        key = {"run": state.run_id, "tool": action.tool}.get(rule.per or "all", "")
+        key = _count_by(rule, action, state)
+        if rule.shared and self._rates is not None:
+            counted = canonical_json([rule.name, rule.per, key]).decode()
+            return self._rates.take(counted, rule.at_most, rule.every)
         return counter.take(key, self._clock, rule.at_most, rule.every)
+
+
+def _count_by(rule: Rule, action: Action, state: PolicyState) -> str:
+    """Return what calls are counted for."""
+    who = action.principal
+    tenant, name = ("", "") if who is None else (who.tenant, who.id)
+    keys = {
+        "run": state.run_id,
+        "tool": action.tool,
+        "tenant": tenant,
+        "tenant and tool": canonical_json([tenant, action.tool]).decode(),
+        "principal": canonical_json([tenant, name]).decode(),
+    }
+    return keys.get(rule.per or "all", "")
+
+
+def _check_rates(rules: Iterable[Rule], rates: SharedRates | None) -> None:
+    """Raise `ConfigError` for a rule that is shared where nothing counts for all processes."""
+    for rule in rules:
+        if rule.shared and rates is None:
+            raise ConfigError(
+                f"rule {rule.name!r}: shared: pass what counts for all processes, "
+                'RuleGate.from_file(path, rates=SQLiteRates("runs.db"))'
+            )
 
 
 def _describe(rule: Rule) -> dict[str, Json]:

@@ -19,7 +19,7 @@ from ..time_window import Hours
 from .conditions import Condition, Texts, Truth, all_hold, compile_condition
 
 Then: TypeAlias = Literal["allow", "deny", "ask", "modify"]
-Per: TypeAlias = Literal["run", "tool", "all"]
+Per: TypeAlias = Literal["run", "tool", "all", "tenant", "tenant and tool", "principal"]
 Filter: TypeAlias = Callable[[Action, PolicyState], bool]
 """Whether a rule covers a call, as far as one of its fields decides."""
 
@@ -41,6 +41,7 @@ KINDS_WITH_FIELD: Mapping[str, tuple[Then, ...]] = {
     "set": ("modify",),
     "at_most": ("allow", "modify"),
     "approvals": ("ask",),
+    "shared": ("allow", "modify"),
 }
 """Fields that only rules of some kinds have."""
 
@@ -80,7 +81,8 @@ class Rule(Options):
         set: values by JSON pointer, "/options/force": the values that "modify" sets.
         at_most: the number of calls that it allows in any `every` seconds; more are refused.
         every: seconds.
-        per: whether calls are counted for each run, for each tool, or all together.
+        per: whether calls are counted for each "run", "tool", "tenant", "tenant and tool" or "principal", or "all" together.
+        shared: whether all processes count together, by the gate's `rates`.
 
     An "allow" rule applies if all its conditions certainly hold; a "deny" or "ask" rule also if one
     cannot be decided (see `Condition`). A "modify" rule that cannot be decided refuses the call.
@@ -113,6 +115,7 @@ class Rule(Options):
     at_most: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
     every: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = None
     per: Per | None = None
+    shared: StrictBool | None = None
 
     def __post_init__(self) -> None:
         """Check what the types do not express."""
@@ -141,6 +144,8 @@ def _check_limit(rule: Rule) -> None:
             f'{lacking[0]}: a limit needs all of at_most = 5, every = 60, per = "run", '
             '"tool" or "all"'
         )
+    if rule.shared and rule.at_most is None:
+        raise ConfigError("shared: only for a rule with a limit; give it at_most = 5")
 
 
 def check_names(rules: Sequence[Rule]) -> None:

@@ -13,9 +13,11 @@ from ..journals.capabilities import FollowUpJournal
 from ..plugins import plugin, plugins
 from ..security.redaction import Redactor
 from .base import FollowUp
-from .memories import AnswerGist
 
 NAME = compile_late(r"[a-z][a-z0-9-]{0,39}")
+
+ANSWER_GIST = "answer-gist"
+"""What `KnowledgeBridge(auto_persist=True)` adds; by name, since most processes need none of its modules."""
 
 
 class FollowUps:
@@ -90,7 +92,7 @@ def plan_follow_ups(
     """Add follow-ups of an agent, or of all runs; raise `ConfigError` if they lack a journal or a store that they need."""
     bridge, own = services.knowledge, list[FollowUp]()
     if bridge is not None and bridge.auto_persist:
-        own.append(AnswerGist())
+        own.append(_load(ANSWER_GIST, {}))
     planned = known.add(agent, given, services.redactor, own)
     journal: object = services.journal
     if planned and not isinstance(journal, FollowUpJournal):

@@ -1,5 +1,6 @@
 """Turn: the pipeline of stages, rounds, structured errors, and how an assessment begins a turn."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -288,6 +289,47 @@ async def test_a_task_that_is_asked_about_first_waits_durably_for_the_user(
 
     assert result.answer == "Done: ['Only the old ones.']"
     assert result.llm_calls == 2
+
+
+async def test_in_a_thread_the_next_message_answers_the_question() -> None:
+    def model(request: Request) -> str:
+        if "has to be asked" in last(request):
+            return "Which ones?"
+        people = ("caller", "operator")
+        return ", ".join(one.content for one in request.conversation if one.origin in people)  # fmt: skip
+
+    runtime = Runtime(ScriptedProvider(model), tools=[look])
+    thread = runtime.agent("clerk", engine=runtime.engine("turn")).thread("ada")
+    asked = await thread.run("delete all files")
+    answered = await thread.run("Only the old ones.")
+    thanked = await thread.run("thanks")
+
+    assert (asked.status, asked.pending[0].text) == ("waiting", "Which ones?")
+    assert answered.answer == "delete all files, Only the old ones."
+    assert thanked.answer == "delete all files, Only the old ones., thanks"
+    assert [fact.name for fact in thanked.facts] == ["Assessment"]
+
+
+async def test_guidance_that_came_in_the_last_round_stays_in_the_conversation() -> None:
+    has_sent = asyncio.Event()
+
+    @tool(effect="read", trusted=True)
+    async def wait(what: str) -> str:
+        """Wait until a person has sent something."""
+        await has_sent.wait()
+        return "done"
+
+    runtime = build(call("wait", what="sky"), "Blue.", tools=[wait])
+    async with TurnEngine(runtime).start("Sky?") as handle:
+        async for entry in handle:
+            if entry.kind == "tool_started":
+                await handle.steer("Be brief.")
+                has_sent.set()
+        result = await handle.result()
+    sent = [one.content for one in result.conversation if one.role == "user"]
+
+    assert len(sent) == 2
+    assert "Be brief." in sent[1]
 
 
 async def test_what_was_said_before_answers_what_it_means() -> None:

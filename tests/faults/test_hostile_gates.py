@@ -34,7 +34,7 @@ from programs import LOOPS, PROGRAMS
 CASES = sized(15, 10_000)
 ENGINES = (
     "react", "plan-execute", "reflexion", "self-ask", "critic", "tree-of-thoughts", "chain-of-thought", "tiny",
-    "react-as-tool",
+    "react-as-tool", "turn",
 )  # fmt: skip
 LATE = 0.004  # seconds; the gate has half of that
 
@@ -221,6 +221,8 @@ def engine_of(name: str, gate: Hostile, ran: list[str]) -> LoopEngine:
             approver=gate.approve,
         )
         return PROGRAMS[name].engine(waiting)
+    if name == "turn":
+        return runtime(LOOPS).engine("turn")
     if name == "tiny":
         return Tiny(runtime(PROGRAMS[name].model))
     return PROGRAMS[name].engine(runtime(PROGRAMS[name].model))

@@ -40,7 +40,11 @@ from ._kernel.session.engine_options import record_options
 from ._kernel.session.sensitivity import Sensitivity
 from ._kernel.session.services import Services
 from ._kernel.session.session import Session
-from ._kernel.session.setup_record import note_setup_drift, record_setup
+from ._kernel.session.setup_record import (
+    note_setup_drift,
+    record_progress,
+    record_setup,
+)
 from ._kernel.session.task import check_principal, read_task, redact_tags
 from ._kernel.session.unwatched_runs import OnDisconnect, check_on_disconnect
 from .errors import ConfigError
@@ -448,7 +452,7 @@ class LoopEngine(Options):
             None if output is None else output.name, deps is not None, saga, __version__, created, session.delimiter,
             read.label, services.app_version, dict(header.tags), header.thread, header.agent, session.journal_id,
             sampling.options, REVISION, read.untrusted, follows, turn.commands, services.after, record_setup(services),
-            principal, approvals, settings)  # fmt: skip
+            principal, approvals, settings, record_progress(services))  # fmt: skip
         session.writer.begin(started, begin_whole(started, conversation, turn))
         return conversation, session
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -83,6 +83,21 @@ class Spent:
     tokens: int
     cost: float | None
     share: float
+
+
+class ProgressRules(Options):
+    """When a run makes no progress, and what happens then.
+
+    Args:
+        repeats: how often a call with its result, a denial, an unknown tool or an error of a tool comes before it is a loop.
+        similarity: from which similarity on, 0 to 1, two errors of a tool are the same: 1 - Levenshtein distance / length.
+        then: what happens at the call after a blocked one: the run is asked for its best "answer" and ends as stuck;
+            it ends at once ("abort"); or the gate's approver is asked whether the call is made all the same ("ask").
+    """
+
+    repeats: int = Field(default=3, ge=2, le=100)
+    similarity: float = Field(default=0.85, gt=0, le=1)
+    then: Literal["answer", "abort", "ask"] = "answer"
 
 
 @dataclasses.dataclass(eq=False)

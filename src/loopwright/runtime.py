@@ -11,9 +11,6 @@ from ._kernel.control.run_watch import RunWatch
 from ._kernel.session.instructions import Instructions
 from ._kernel.session.service_checks import (
     accepted_versions,
-    check_services,
-    check_settings,
-    check_version,
 )
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .agents.agent import Agent, AgentDefinition, define_agent
@@ -22,10 +19,7 @@ from .agents.recorded_engine import build_recorded
 from .agents.registry import Agents
 from .agents.runtime_parts import (
     build_own_parts,
-    build_redactor,
-    choose,
-    choose_storage,
-    resolve_provider,
+    build_services,
 )
 from .agents.schedules import Definition, Schedules, name_agent
 from .agents.thread_list import ThreadInfo, list_threads
@@ -40,7 +34,7 @@ from .followups.background import Background
 from .followups.base import FollowUp
 from .followups.engine import FollowUpEngine
 from .followups.registry import FollowUps, plan_follow_ups
-from .gates.base import Approver, DefaultGate, PolicyGate, Suspend
+from .gates.base import Approver, PolicyGate, Suspend
 from .handle import RunHandle
 from .hooks.plan import plan_hooks
 from .journals.base import Journal
@@ -49,19 +43,19 @@ from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
 from .knowledge.base import Knowledge
 from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
-from .limits import Limits
+from .limits import Limits, ProgressRules
 from .plugins import available_engines, load_engine_class, load_hook
 from .providers.base import Delta, Provider
-from .providers.context.choice import Context, choose_policy
-from .providers.prices import Price, Prices
+from .providers.context.choice import Context
+from .providers.prices import Price
 from .resilience.circuit_breaker import CircuitBreakers
 from .result import Model, Result
 from .schedules.base import Missed, Overlap, Schedule
 from .security.redaction import Redactor
 from .security.signed_commands import CommandSigner
 from .settings.base import Settings
-from .toolboxes.knowledge import build_registry
 from .tools.profile import ToolProfile
+from .tools.recovery import RecoveryStrategy
 from .tools.registry import Tools
 from .tools.resolution import Resolution
 
@@ -105,6 +99,9 @@ class Runtime(Services):
             (`Hook`), their names, or `{"hook": name, option: value}`.
         commands: signs the commands that this process sends, and refuses those to its runs that are not signed.
         settings: prompts, options and limits that are changed while the application runs, such as `SQLiteSettings(path)`.
+        default_recovery: what is done about a failed call of a tool without a `recovery` of its own, as far as it suits
+            the effect of that tool: `Retry()` for those that read.
+        progress: when a run makes no progress, and what happens then.
     """
 
     _owned_provider: Provider | None
@@ -141,19 +138,16 @@ class Runtime(Services):
         hooks: Iterable[HookName | Any] = (),
         commands: CommandSigner | None = None,
         settings: Settings | None = None,
+        default_recovery: RecoveryStrategy | Iterable[RecoveryStrategy] = (),
+        progress: ProgressRules | None = None,
     ) -> None:
-        check_settings(limits, approver, on_unknown, lease, providers, observers)
-        provider, owned, named = resolve_provider(provider, providers)
-        check_services(watching := tuple(observers), journal=journal, gate=gate, breakers=breakers, clock=clock, user=user,
-                       redactor=redactor, classifier=classifier, profile=profile, settings=settings)  # fmt: skip
-        (clock, journal), known = choose_storage(clock, journal), build_registry(tools, profile, knowledge)  # fmt: skip
-        super().__init__(
-            provider=provider, tools=known[0], journal=journal, gate=choose(gate, DefaultGate), approver=approver,
-            breakers=choose(breakers, lambda: CircuitBreakers(clock=clock)), limits=choose(limits, Limits), user=user,
-            context=choose_policy(context), observers=watching, providers=named, clock=clock, lease=lease,
-            on_unknown=on_unknown, prices=Prices(prices), knowledge=known[1], app_version=check_version(app_version),
-            redactor=build_redactor(redactor, provider, *named.values(), known[0]), classifier=classifier)  # fmt: skip
-        build_own_parts(self, owned, after, hooks, settings=settings, command_signer=commands)  # fmt: skip
+        services, owned = build_services(
+            provider, tools=tools, profile=profile, journal=journal, gate=gate, limits=limits, approver=approver,
+            breakers=breakers, context=context, observers=observers, providers=providers, clock=clock, on_unknown=on_unknown,
+            prices=prices, lease=lease, redactor=redactor, user=user, classifier=classifier, app_version=app_version,
+            knowledge=knowledge, settings=settings, default_recovery=default_recovery, progress=progress)  # fmt: skip
+        super().__init__(**services)
+        build_own_parts(self, owned, after, hooks, command_signer=commands)
 
     def engine(self, name: str, /, **options: Any) -> LoopEngine:
         """Build an engine by its entry-point name; raise `ConfigError` for an unknown name or option."""

@@ -10,6 +10,7 @@ from loopwright.compose import Composition, load
 from loopwright.gates import AllOf
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import FallbackProvider
+from loopwright.tools import Retry
 from loopwright.worker import Worker
 
 KEY = "tbk-93kd02jd83hd7w6s"
@@ -21,6 +22,8 @@ journal = "runs.db"
 toolboxes = ["desk"]
 gates = ["ask", "default"]
 app_version = "7"
+progress = { repeats = 4, then = "abort" }
+retry = { max_attempts = 3 }
 
 [limits]
 max_llm_calls = 40
@@ -102,6 +105,8 @@ def test_whole_file_builds_what_it_describes(compose: Compose) -> None:
     assert [tool.name for tool in runtime.tools] == ["look", "burn"]
     assert isinstance(runtime.gate, AllOf)
     assert (runtime.app_version, runtime.limits.max_llm_calls) == ("7", 40)
+    assert (runtime.progress.repeats, runtime.progress.then) == (4, "abort")
+    assert runtime.default_recovery == (Retry(max_attempts=3),)
     own = support.engine.runtime
     assert [tool.name for tool in own.tools] == ["look", "transfer_to_billing"]
     assert (own.limits.max_llm_calls, own.limits.max_iterations) == (40, 10)
@@ -199,6 +204,10 @@ BAD = [
     ("[runtime]\nprovider = 'main'\non_unknown = 'guess'", "runtime.on_unknown: Input should be 'tell', 'ask' or 'stop'"),
     ("[runtime]\nagent = 'b'\n[agents.a]", "runtime.agent: agent: the file has no 'b'"),
     ("[runtime]\nafter = ['nothing']", "runtime.after: followups: there is no 'nothing'"),
+    ("[runtime.progress]\nrepeat = 3", "runtime.progress.repeat: there is no such key; did you mean repeats?"),
+    ("[runtime.progress]\nthen = 'stop'", "runtime.progress.then: Input should be 'answer', 'abort' or 'ask'"),
+    ("[runtime.progress]\nrepeats = 1", "runtime.progress: ProgressRules: repeats: Input should be greater"),
+    ("[runtime.retry]\nmax_attempts = 0", "runtime.retry: "),
     ("a = ", "is not TOML: "),
 ]  # fmt: skip
 

@@ -3,19 +3,64 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from .._kernel.session.service_checks import check_providers
+from .._kernel.session.service_checks import (
+    check_providers,
+    check_services,
+    check_settings,
+    check_version,
+)
 from ..clock import Clock, SystemClock
 from ..followups.background import Background
 from ..followups.registry import FollowUps, plan_follow_ups
+from ..gates.base import DefaultGate
 from ..hooks.plan import plan_hooks
 from ..journals.base import Journal
 from ..journals.memory import MemoryJournal
+from ..limits import Limits, ProgressRules
 from ..plugins import build_provider, load_hook
 from ..providers.base import Provider
+from ..providers.context.choice import choose_policy
+from ..providers.prices import Prices
+from ..resilience.circuit_breaker import CircuitBreakers
 from ..security.redaction import Redactor
+from ..toolboxes.knowledge import build_registry
+from ..tools.base import list_default_recovery
 from .registry import Agents
 
 T = TypeVar("T")
+
+
+def build_services(
+    provider: Provider | str, **given: Any
+) -> tuple[dict[str, Any], Provider | None]:
+    """Return the services of a runtime by name, and the provider to close with it; raise `ConfigError`."""
+    fields = ("limits", "approver", "on_unknown", "lease", "providers", "observers", "progress")  # fmt: skip
+    observers = check_settings(*(given[field] for field in fields))
+    chosen, owned, named = resolve_provider(provider, given["providers"])
+    methods = ("journal", "gate", "breakers", "clock", "redactor", "user", "classifier", "profile", "settings")  # fmt: skip
+    check_services(observers, **{name: given[name] for name in methods})
+    clock, journal = choose_storage(given["clock"], given["journal"])
+    known, bridge = build_registry(given["tools"], given["profile"], given["knowledge"])
+    kept = ("approver", "lease", "user", "classifier", "on_unknown", "settings")
+    services = {name: given[name] for name in kept} | {
+        "provider": chosen,
+        "providers": named,
+        "tools": known,
+        "knowledge": bridge,
+        "observers": observers,
+        "clock": clock,
+        "journal": journal,
+        "gate": choose(given["gate"], DefaultGate),
+        "breakers": choose(given["breakers"], lambda: CircuitBreakers(clock=clock)),
+        "limits": choose(given["limits"], Limits),
+        "progress": choose(given["progress"], ProgressRules),
+        "context": choose_policy(given["context"]),
+        "prices": Prices(given["prices"]),
+        "app_version": check_version(given["app_version"]),
+        "redactor": build_redactor(given["redactor"], chosen, *named.values(), known),
+        "default_recovery": list_default_recovery(given["default_recovery"]),
+    }
+    return services, owned
 
 
 def build_own_parts(

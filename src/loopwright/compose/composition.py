@@ -15,12 +15,14 @@ from ..gates.base import Approver, Suspend
 from ..journals.base import Journal
 from ..knowledge.base import Knowledge
 from ..labels import Classifier
+from ..limits import ProgressRules
 from ..providers.base import Provider
 from ..providers.fallback import close_all
 from ..runtime import Runtime
 from ..security.redaction import Redactor
+from ..tools.recovery import Retry
 from .engines import EngineTables
-from .file import AgentTable, FileTables, read_file, suggest
+from .file import AgentTable, FileTables, RuntimeTable, read_file, suggest
 from .secrets import Environment, check_secrets
 from .services import (
     Providers,
@@ -153,9 +155,12 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
         "tools": choose_tools(list(names), toolboxes, "runtime.toolboxes"),
         "gate": build_gates(tables, environment),
         "limits": build_limits(tables.limits, {}, "limits"),
+        "default_recovery": _build_retry(given),
         "settings": open_settings(given.settings, environment),
         "redactor": Redactor().with_new_secrets(environment.secrets),
     }
+    with at("runtime.progress"):
+        options["progress"] = ProgressRules(**given.progress.model_dump())
     with at("runtime"):
         runtime = Runtime(
             provider, providers=providers.named, prices=providers.prices, knowledge=knowledge, context=given.context,
@@ -176,6 +181,14 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
             found.choose()
     _check_handoffs(tables)
     return found
+
+
+def _build_retry(given: RuntimeTable) -> tuple[Retry, ...]:
+    """Return the recovery of tools without any of their own."""
+    if given.retry is None:
+        return ()
+    with at("runtime.retry"):
+        return (Retry(**given.retry.model_dump()),)
 
 
 def _define_agent(

@@ -4,7 +4,7 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -23,6 +23,21 @@ class Table(BaseModel):
     """A table whose keys are known."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+
+class ProgressTable(Table):
+    """When a run makes no progress; see `ProgressRules`."""
+
+    repeats: int = 3
+    similarity: float = 0.85
+    then: Literal["answer", "abort", "ask"] = "answer"
+
+
+class RetryTable(Table):
+    """How often failed calls are repeated; see `Retry`."""
+
+    max_attempts: int = 2
+    base_delay: float = 0.5
 
 
 class RuntimeTable(Table):
@@ -44,6 +59,9 @@ class RuntimeTable(Table):
     on_unknown: OnUnknown = "tell"
     app_version: str = ""
     lease: float | None = None
+    progress: ProgressTable = Field(default_factory=ProgressTable)
+    retry: RetryTable | None = None
+    """The `default_recovery` of tools without a recovery of their own."""
     hooks: list[str | Values] = []
     after: list[str] = []
 
@@ -124,13 +142,19 @@ def _find_place(loc: tuple[int | str, ...], values: Any) -> tuple[str, int]:
 
 def _describe(detail: ErrorDetails, depth: int) -> str:
     if detail["type"] == "extra_forbidden":
-        kinds: dict[int, type[Table]] = {1: FileTables, 2: RuntimeTable, 3: AgentTable}
-        known = kinds[depth].model_fields
+        known = _find_table(detail["loc"], depth).model_fields
         return f"there is no such key; {suggest(str(detail['loc'][-1]), known)}"
     value = repr(detail.get("input"))
     if len(value) > MAX_SHOWN:
         value = f"{value[: MAX_SHOWN - 3]}..."
     return f"{detail['msg']}, got {value}"
+
+
+def _find_table(loc: tuple[int | str, ...], depth: int) -> type[Table]:
+    """Return the table in which a key is unknown, which has so many keys in its path."""
+    inner: dict[int | str, type[Table]] = {"progress": ProgressTable, "retry": RetryTable}  # fmt: skip
+    kinds: dict[int, type[Table]] = {1: FileTables, 2: RuntimeTable, 3: AgentTable}
+    return inner.get(loc[1], kinds[depth]) if depth == 3 else kinds[depth]
 
 
 def suggest(name: str, known: Any) -> str:

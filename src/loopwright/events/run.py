@@ -176,7 +176,8 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     begins with the messages that were sent to the turn before by `commands` of these numbers, and that it did not take.
     `after` are the follow-ups that are due when it has ended. `setup` names the tools, the context policy and the store of
     knowledge, and has a hash of the instructions: what differs when the run is resumed is drift. `principal` started
-    the run, `approvals` says whose approvals its calls need. `settings` are those that it read.
+    the run, `approvals` says whose approvals its calls need. `settings` are those that it read. `progress` has what differs
+    from the usual rules about loops without progress.
     """
 
     engine: Annotated[str, public(log="")]
@@ -208,6 +209,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     principal: Annotated[Principal | None, PUBLIC] = None
     approvals: ApprovalRule | None = None
     settings: RunSettings | None = None
+    progress: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def to_stored(self) -> Any:
         """Return it without what it and its messages do not say."""

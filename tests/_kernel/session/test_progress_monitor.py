@@ -22,7 +22,6 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright._kernel.session.progress_monitor import REPEATS
 from loopwright._kernel.session.similarity import (
     ALIKE,
     COMPARED,
@@ -31,6 +30,7 @@ from loopwright._kernel.session.similarity import (
 )
 from loopwright.errors import Stuck
 from loopwright.events import Entry, GateDecided, ModelRequested
+from loopwright.limits import ProgressRules
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from sample_tools import RAN
 
@@ -823,7 +823,9 @@ def test_what_symbiont_s_tracker_takes_for_the_same_error_is_the_same_here(
         errors.append(error)
         if expected:
             assert expected == ["stop" if same or len(errors) >= most else "continue"]
-    assert len(errors) < REPEATS, "so none of these has the monitor do anything yet"
+    assert len(errors) < ProgressRules().repeats, (
+        "so none of these has the monitor do anything yet"
+    )
 
 
 # --- a run that is resumed ---

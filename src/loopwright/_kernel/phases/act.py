@@ -4,7 +4,7 @@ from ...errors import Aborted, UnknownOutcome
 from ...events.effects import LimitHit, ToolFinished, ToolStarted
 from ...gates.base import Denial, Permit
 from ...messages import Observation
-from ...tools.base import Tool
+from ...tools.base import Tool, with_default_recovery
 from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
 from .permits import tool_of
@@ -33,6 +33,7 @@ class FunctionInvoker:
         Raises only what ends or suspends the run.
         """
         effects = self._session.replay.effects
+        tool = with_default_recovery(tool, self._calls.services.default_recovery)
         recorded = effects.outcome(decision.key)
         if isinstance(recorded, LimitHit):
             raise self._session.recorded_refusal(decision.key, recorded)

@@ -46,6 +46,7 @@ NOT_REFUSED = ("allow", "modify", "ask")
 POLICY_CHANGES = "the policy keeps changing"
 ARGUMENTS_CHANGE = "the policy keeps changing the arguments"
 TOO_MANY_CALLS = "At most {} calls are made in one turn; propose this one again if it is still wanted."
+ASK_AGAIN = "The run makes no progress: {} Shall the call be made all the same?"
 NOT_AN_ANSWER = "the policy replaced it by something that is not a text"
 CANNOT_CHANGE = (
     "the policy wants other arguments, which only a call of a tool could have"
@@ -102,7 +103,9 @@ class Clearance:
             state.key, call.name, gated.arguments_hash, unknown
         )
         if stop is not None:
-            return self._refuse(gated, stop.verdict, stop.reason)
+            if stop.verdict != "stuck" or self.session.progress.then != "ask":
+                return self._refuse(gated, stop.verdict, stop.reason)
+            gated = dataclasses.replace(gated, question=ASK_AGAIN.format(stop.reason))
         return await self._gate(gated, state)
 
     def _find_early_problem(self, key: str) -> str:
@@ -293,7 +296,7 @@ class Clearance:
         one that a gate changes is gated again before.
         """
         change: Modify | None = None
-        questions: list[tuple[Guard, Ask]] = []
+        questions = [(guard, Ask(gated.question)) for guard in self.guards[:1] if gated.question]  # fmt: skip
         for guard in self.guards:
             decision = await consult_gate(self.session, guard.gate, action, state)
             if isinstance(decision, Deny):

@@ -20,6 +20,8 @@ class GatedCall:
     is_own: bool
     """Whether it is not a tool's call, but something that the engine or the runtime does itself."""
     is_changed: bool = False
+    question: str = ""
+    """What a person is asked besides what gates ask; empty for nothing."""
     reasons: tuple[str, ...] = ()
     """Why gates or people changed its arguments."""
 

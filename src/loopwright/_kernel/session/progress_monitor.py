@@ -7,11 +7,10 @@ from typing import Literal, TypeAlias
 from ..._internal import dataclasses
 from ...events.effect_key import EffectKey
 from ...events.run import StopReason
+from ...limits import ProgressRules
 from ...messages import Observation
 from .similarity import is_alike, without_middle
 
-REPEATS = 3
-"""So many are a loop: of a call with its result, a denial, an unknown tool, or an error."""
 NO_PROGRESS = (
     "Calling it again will not help: try something else, or answer with what you know."
 )
@@ -79,11 +78,13 @@ class ProgressMonitor:
     - An error says nothing certain about a call with other arguments, and may pass. So after the nudge the tool has one
       more turn; only if it fails in the same way again, its next call is blocked, whatever the arguments.
     - A block ends nothing in the turn that it was made in: the model has not read it yet.
+    - The threes are `ProgressRules.repeats`.
     - Denials have a count of their own, and rejections by an open breaker do not count as errors. A `repeatable` tool
       is not watched at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: ProgressRules) -> None:
+        self._rules = rules
         self._results: dict[_Identity, _Loop] = {}
         self._trail: collections.deque[tuple[_Identity, bytes]] = collections.deque(
             maxlen=4
@@ -124,7 +125,7 @@ class ProgressMonitor:
         """Count a denial; return whether the same call has now been denied too often for the same reason."""
         identity = tool, arguments_hash, reason
         self._denied[identity] += 1
-        return self._denied[identity] >= REPEATS
+        return self._denied[identity] >= self._rules.repeats
 
     def observe(
         self,
@@ -163,10 +164,10 @@ class ProgressMonitor:
         self, identity: _Identity, unknown: str
     ) -> tuple[_Loop, str, StopReason] | None:
         """Return the loop that a call would continue, the text for the model, and the stop reason."""
-        if unknown and self._unknown.times >= REPEATS:
+        if unknown and self._unknown.times >= self._rules.repeats:
             return self._unknown, f"{unknown} {NO_TOOL}", "repeated_error"
         repeat = self._results.get(identity, _NO_LOOP)
-        if repeat.times >= REPEATS:
+        if repeat.times >= self._rules.repeats:
             return repeat, SAME_CALL, "repeated_action"
         pair = self._alternating
         continues = pair[:1] if not self._pair.blocked else pair
@@ -188,9 +189,9 @@ class ProgressMonitor:
 
     def _count_unknown(self, observation: Observation) -> str | None:
         self._unknown.times += 1
-        if self._unknown.times != REPEATS:
+        if self._unknown.times != self._rules.repeats:
             return None
-        return f"The last {REPEATS} calls named tools that do not exist. {observation.text} {EXACT_NAME}"
+        return f"The last {self._rules.repeats} calls named tools that do not exist. {observation.text} {EXACT_NAME}"
 
     def _count_repeat(self, identity: _Identity, result: bytes) -> str | None:
         seen = self._results.get(identity, _NO_LOOP)
@@ -198,10 +199,10 @@ class ProgressMonitor:
             self._results[identity] = _Loop(result, 1)
             return None
         seen.times += 1
-        if seen.times != REPEATS:
+        if seen.times != self._rules.repeats:
             return None
         return (
-            f"You have called {identity[0]} with the same arguments {REPEATS} times and got the same result each time. "
+            f"You have called {identity[0]} with the same arguments {seen.times} times and got the same result each time. "
             f"{NO_PROGRESS}"
         )
 
@@ -229,13 +230,13 @@ class ProgressMonitor:
         if status == "rejected" and not refused:
             return None
         text, errors = without_middle(observation.text), self._errors.get(tool)
-        if errors is None or not is_alike(str(errors.of), text):
+        if errors is None or not is_alike(str(errors.of), text, self._rules.similarity):
             self._errors[tool] = _Loop(text, 1)
             return None
         errors.of, errors.times = text, errors.times + 1
         if errors.nudged:
             errors.tried |= _turn_of(key) != errors.nudged
-        elif errors.times >= REPEATS:
+        elif errors.times >= self._rules.repeats:
             errors.nudged = _turn_of(key)
             return (
                 f"The last {errors.times} calls of {tool} failed with nearly the same error. "

@@ -139,7 +139,7 @@ class Scope:
         self, session: Session, path: str, usage: EngineUsage, delivered: int = 0
     ) -> None:
         self.session, self.path, self.engine_usage = session, path, usage
-        self.monitor = ProgressMonitor()
+        self.monitor = ProgressMonitor(session.progress)
         self.nudges: list[Message] = []
         self.delivered = delivered
         """The number of the last command whose text its models were given."""

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from ..._internal.regex import compile_late
 from ...errors import ConfigError
 from ...gates.base import Suspend
-from ...limits import Limits
+from ...limits import Limits, ProgressRules
 from ...providers.base import Provider
 
 _APP_VERSION = compile_late(r"[!-~]{0,128}")
@@ -26,8 +26,9 @@ def check_settings(
     lease: object,
     providers: object,
     observers: object,
-) -> None:
-    """Raise `ConfigError` for an invalid setting."""
+    progress: object = None,
+) -> tuple[Any, ...]:
+    """Return the observers; raise `ConfigError` for an invalid setting."""
     is_number = isinstance(lease, (int, float))
     if lease is not None and not (is_number and 0 < cast(float, lease) < math.inf):
         raise ConfigError(f"lease: must be seconds above 0, or None, got {lease!r}")
@@ -46,6 +47,9 @@ def check_settings(
         raise ConfigError(f"providers: must be a mapping, got {providers!r}")
     if not isinstance(observers, Iterable):
         raise ConfigError(f"observers: must be a list, got {observers!r}")
+    if progress is not None and not isinstance(progress, ProgressRules):
+        raise ConfigError(f"progress: must be ProgressRules(...), got {progress!r:.80}")
+    return tuple(observers)
 
 
 def check_version(version: object, field: str = "app_version") -> str:

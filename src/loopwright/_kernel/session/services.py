@@ -22,7 +22,7 @@ from ...hooks.base import PlannedHook
 from ...journals.base import Journal
 from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
-from ...limits import Limits
+from ...limits import Limits, ProgressRules
 from ...messages import Conversation
 from ...providers.base import Provider, Sampling
 from ...providers.context.base import ContextPolicy
@@ -34,6 +34,7 @@ from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...security.signed_commands import CommandSigner
 from ...settings.base import Settings
+from ...tools.recovery import RecoveryStrategy
 from ...tools.registry import ToolRegistry
 from ..control.journal_poller import JournalPoller
 from ..control.run_feeds import RunFeeds
@@ -106,6 +107,10 @@ class Services:
     """What stands in front of each request of that agent."""
     after: tuple[PlannedFollowUp, ...] = ()
     """The follow-ups of the runs that begin."""
+    default_recovery: tuple[RecoveryStrategy, ...] = ()
+    """The strategies for tools without any of their own."""
+    progress: ProgressRules = dataclasses.field(default_factory=ProgressRules)
+    """When a run makes no progress, and what happens then."""
     settings: Settings | None = None
     """What is changed while the application runs, read by each run as it begins."""
     start_due: Callable[[tuple[str, ...]], None] | None = None

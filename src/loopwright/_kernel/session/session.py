@@ -18,7 +18,7 @@ from ...hooks.held_deltas import HeldDeltas
 from ...journals.base import Claim, RunHeader
 from ...journals.owner import ACTIVE_TOKENS, Owner
 from ...journals.recorded_messages import delimiter_of
-from ...limits import Budget
+from ...limits import Budget, ProgressRules
 from ...messages import Conversation, Observation
 from ...principals import ApprovalRule, Principal
 from ...providers.base import OutputSchema, Sampling
@@ -94,6 +94,7 @@ class Session:
         self.saga, self.revision = False, REVISION
         self.journal_id: str = getattr(services.journal, "id", "")
         self.sampling, self.after = Sampling(), services.after
+        self.progress = services.progress
         if started is not None:
             self._restore(started)
         spent = replay.totals
@@ -119,6 +120,7 @@ class Session:
         self.name(started.tags, started.thread)
         self.principal, self.approvals = started.principal, started.approvals
         self.settings = started.settings
+        self.progress = ProgressRules(**started.progress)
 
     def _build_collaborators(self, claim: Claim) -> None:
         services, replay = self.services, self.replay

@@ -1,11 +1,12 @@
 """What of a run's services its first entry names, and what of that differs when the run is resumed."""
 
-from typing import cast
+from typing import Any, cast
 
 from ..._internal.digest import format_names, shorten_names
 from ...events.agents import InstructionsSet
 from ...events.effects import DriftNoticed
 from ...knowledge.bridge import name_store
+from ...limits import ProgressRules
 from ...messages import Json
 from ...prompts import identify_text
 from ...providers.context.choice import name_other_policy
@@ -25,6 +26,13 @@ def record_setup(services: Services) -> dict[str, Json]:
         ),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def record_progress(services: Services) -> dict[str, Any]:
+    """Return what differs from the usual rules about loops; models read what follows from them, so they are kept."""
+    usual = vars(ProgressRules())
+    given = vars(services.progress)
+    return {name: value for name, value in given.items() if value != usual.get(name)}
 
 
 def note_setup_drift(session: Session) -> None:

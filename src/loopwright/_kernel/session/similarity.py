@@ -1,7 +1,7 @@
 """Compare the texts of errors."""
 
 ALIKE = 0.85
-"""Errors of this similarity are one error (Symbiont's progress tracker has the same threshold)."""
+"""Errors of this similarity are one error, unless the rules say otherwise, as in Symbiont's progress tracker."""
 COMPARED = 300
 """The characters of an error's text that are compared: the first and the last 150."""
 
@@ -12,16 +12,16 @@ def similarity(a: str, b: str) -> float:
     return 1 - _distance(a, b) / longer if longer else 1.0
 
 
-def is_alike(a: str, b: str) -> bool:
-    """Return whether two error texts say the same; takes less than a millisecond."""
+def is_alike(a: str, b: str, threshold: float = ALIKE) -> bool:
+    """Return whether two error texts are so similar, from 0 to 1; takes less than a millisecond."""
     a, b = without_middle(a), without_middle(b)
     if a == b:
         return True
     longer = max(len(a), len(b))
     # With such a difference in length, no text can be similar enough.
-    if 1 - abs(len(a) - len(b)) / longer < ALIKE:
+    if 1 - abs(len(a) - len(b)) / longer < threshold:
         return False
-    return similarity(a, b) >= ALIKE
+    return similarity(a, b) >= threshold
 
 
 def without_middle(text: str) -> str:

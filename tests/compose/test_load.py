@@ -149,6 +149,19 @@ async def test_run_of_a_file_is_resumed_by_a_worker_of_the_same_file(
     assert __import__("scripted_compose").CLOSED == ["plain", "plain"]
 
 
+async def test_schedules_of_a_file_are_put_into_its_journal(compose: Compose) -> None:
+    table = '[schedules.report]\ntask = "look at sales"\ncron = "0 9 * * 1-5"\nzone = "Europe/Lisbon"\n'
+    text = f'[runtime]\njournal = "runs.db"\n{SMALL}[agents.clerk]\n{table}'
+    async with compose(text) as found:
+        await found.add_schedules()
+        await found.add_schedules()
+        (schedule,) = await found.runtime.schedules.list()
+
+    assert (schedule.name, schedule.agent, schedule.cron) == ("report", "clerk", "0 9 * * 1-5")  # fmt: skip
+    with pytest.raises(ConfigError, match=r"schedules.report: .*cron"):
+        await compose(text.replace("0 9 * * 1-5", "61 * * * *")).add_schedules()
+
+
 async def test_secret_of_a_variable_is_in_no_journal(
     compose: Compose, folder: Path
 ) -> None:
@@ -208,6 +221,9 @@ BAD = [
     ("[runtime.progress]\nthen = 'stop'", "runtime.progress.then: Input should be 'answer', 'abort' or 'ask'"),
     ("[runtime.progress]\nrepeats = 1", "runtime.progress: ProgressRules: repeats: Input should be greater"),
     ("[runtime.retry]\nmax_attempts = 0", "runtime.retry: "),
+    ("[schedules.s]\ntask = 'x'\n[agents.a]", "schedules.s.cron: is required"),
+    ("[schedules.s]\ntask = 'x'\ncron = '* * * * *'\nagent = 'b'\n[agents.a]", "schedules.s.agent: agent: the file"),
+    ("[schedules.s]\ntask = 'x'\ncrn = '* * * * *'\n[agents.a]", "schedules.s.crn: there is no such key; did you mean"),
     ("a = ", "is not TOML: "),
 ]  # fmt: skip
 

@@ -104,6 +104,8 @@ def serve(
 
         async def work() -> list[Result]:
             async with opened:
+                if isinstance(opened, Composition):
+                    await opened.add_schedules()
                 return await _until_stopped(worker, log, once=once)
 
         results = asyncio.run(run_and_close(journal, work))

@@ -22,7 +22,14 @@ from ..runtime import Runtime
 from ..security.redaction import Redactor
 from ..tools.recovery import Retry
 from .engines import EngineTables
-from .file import AgentTable, FileTables, RuntimeTable, read_file, suggest
+from .file import (
+    AgentTable,
+    FileTables,
+    RuntimeTable,
+    ScheduleTable,
+    read_file,
+    suggest,
+)
 from .secrets import Environment, check_secrets
 from .services import (
     Providers,
@@ -64,12 +71,16 @@ class Composition:
         agents: the agents by name.
         engines: the engines and pipelines by name.
         default: the name of the one that is meant where none is named; empty for none.
+        schedules: what is done at times, by name; `add_schedules` puts it into the journal.
     """
 
     runtime: Runtime
     agents: Mapping[str, Agent[Any]]
     engines: Mapping[str, LoopEngine]
     default: str = ""
+    schedules: Mapping[str, ScheduleTable] = dataclasses.field(
+        default_factory=dict[str, ScheduleTable]
+    )
     _providers: tuple[Provider, ...] = dataclasses.field(default=(), repr=False)
     _stores: tuple[Journal | Knowledge, ...] = dataclasses.field(default=(), repr=False)
 
@@ -87,6 +98,17 @@ class Composition:
         raise ConfigError(
             f"agent: name one of {', '.join(known) or 'none'}, or write it into the file as runtime.agent"
         )
+
+    async def add_schedules(self) -> None:
+        """Put the schedules of the file into the journal, as `Runtime.schedule` does; a worker of the file does so.
+
+        One that is there already is changed. One that is no longer in the file stays: delete it by its name.
+        """
+        for name, table in self.schedules.items():
+            agent = self.choose(table.agent).name
+            options = table.model_dump(exclude={"agent"})
+            with at(f"schedules.{name}"):
+                await self.runtime.schedule(name, agent, by="file", **options)
 
     async def __aenter__(self) -> Self:
         """Enter a context that closes what was opened for the file."""
@@ -141,30 +163,15 @@ def load(path: str | os.PathLike[str], **services: Unpack[CodeServices]) -> Comp
 
 
 def _compose(tables: FileTables, services: CodeServices) -> Composition:
-    given, environment = tables.runtime, Environment()
-    models = services.pop("providers", {})
-    providers = Providers(tables.providers, environment, models)
+    environment = Environment()
+    models = Providers(tables.providers, environment, services.pop("providers", {}))
     toolboxes = build_toolboxes(tables, environment)
-    provider = providers.choose(given.provider)
-    own = {"journal": open_journal(given.journal, environment)} if "journal" not in services else {}  # fmt: skip
-    knowledge = open_knowledge(given.knowledge, environment)
-    names = toolboxes if given.toolboxes is None else given.toolboxes
-    check_installed("followups", given.after, "runtime.after")
-    options: dict[str, Any] = {"lease": given.lease, **own, **services}
-    options |= {
-        "tools": choose_tools(list(names), toolboxes, "runtime.toolboxes"),
-        "gate": build_gates(tables, environment),
-        "limits": build_limits(tables.limits, {}, "limits"),
-        "default_recovery": _build_retry(given),
-        "settings": open_settings(given.settings, environment),
-        "redactor": Redactor().with_new_secrets(environment.secrets),
-    }
-    with at("runtime.progress"):
-        options["progress"] = ProgressRules(**given.progress.model_dump())
+    stores = _open_stores(tables.runtime, services, environment)
+    options = {**_read_options(tables, toolboxes, environment), **stores, **services}
+    provider = models.choose(tables.runtime.provider)
     with at("runtime"):
         runtime = Runtime(
-            provider, providers=providers.named, prices=providers.prices, knowledge=knowledge, context=given.context,
-            on_unknown=given.on_unknown, app_version=given.app_version, hooks=given.hooks, after=given.after, **options,
+            provider, providers=models.named, prices=models.prices, **options
         )  # fmt: skip
     kinds = EngineTables(tables)
     agents = {
@@ -172,15 +179,51 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
         for name, table in tables.agents.items()
     }
     engines = {name: kinds.build(runtime, name, name) for name in kinds}
-    stores = [one for one in (own.get("journal"), knowledge) if one is not None]
+    opened = tuple(one for one in stores.values() if one is not None)
     found = Composition(
-        runtime, agents, engines, _choose_default(tables), providers.opened, tuple(stores)
+        runtime, agents, engines, _choose_default(tables), tables.schedules, models.opened, opened
     )  # fmt: skip
     if found.default:
         with at("runtime.agent"):
             found.choose()
-    _check_handoffs(tables)
+    _check_names(tables, found)
     return found
+
+
+def _open_stores(
+    given: RuntimeTable, services: CodeServices, environment: Environment
+) -> dict[str, Any]:
+    """Return the journal of the file, unless code has one, and its knowledge."""
+    found: dict[str, Any] = {"knowledge": open_knowledge(given.knowledge, environment)}
+    if "journal" not in services:
+        found["journal"] = open_journal(given.journal, environment)
+    return found
+
+
+def _read_options(
+    tables: FileTables, toolboxes: Mapping[str, list[Any]], environment: Environment
+) -> dict[str, Any]:
+    """Return what the file says of the runtime, beside models and stores."""
+    given = tables.runtime
+    names = toolboxes if given.toolboxes is None else given.toolboxes
+    check_installed("followups", given.after, "runtime.after")
+    with at("runtime.progress"):
+        progress = ProgressRules(**given.progress.model_dump())
+    return {
+        "tools": choose_tools(list(names), toolboxes, "runtime.toolboxes"),
+        "gate": build_gates(tables, environment),
+        "limits": build_limits(tables.limits, {}, "limits"),
+        "default_recovery": _build_retry(given),
+        "progress": progress,
+        "settings": open_settings(given.settings, environment),
+        "context": given.context,
+        "on_unknown": given.on_unknown,
+        "app_version": given.app_version,
+        "lease": given.lease,
+        "hooks": given.hooks,
+        "after": given.after,
+        "redactor": Redactor().with_new_secrets(environment.secrets),
+    }
 
 
 def _build_retry(given: RuntimeTable) -> tuple[Retry, ...]:
@@ -229,10 +272,15 @@ def _choose_default(tables: FileTables) -> str:
     return tables.runtime.agent or (only[0] if len(only) == 1 else "")
 
 
-def _check_handoffs(tables: FileTables) -> None:
+def _check_names(tables: FileTables, found: Composition) -> None:
+    """Raise `ConfigError` for the name of an agent that the file does not have."""
     for name, table in tables.agents.items():
         for other in table.handoffs:
             if other not in tables.agents:
                 raise ConfigError(
                     f"agents.{name}.handoffs: there is no agent {other!r}; {suggest(other, tables.agents)}"
                 )
+    for name, schedule in tables.schedules.items():
+        with at(f"schedules.{name}.agent"):
+            if not isinstance(found.choose(schedule.agent), Agent):
+                raise ConfigError(f"must be an agent of the file, got {schedule.agent!r}")  # fmt: skip

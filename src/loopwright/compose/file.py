@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from .._kernel.session.services import OnUnknown
 from ..errors import ConfigError
+from ..schedules.base import Missed, Overlap
 
 Values: TypeAlias = dict[str, Any]
 """The keys of a table, as TOML gives them."""
@@ -85,6 +86,18 @@ class AgentTable(Table):
     """The type as which its answers are read, as "package.module:Type"."""
 
 
+class ScheduleTable(Table):
+    """What an agent does at times; see `Runtime.schedule`."""
+
+    agent: str = ""
+    """An agent of the file; without it the one that is meant where none is named."""
+    task: str
+    cron: str
+    zone: str = "UTC"
+    missed: Missed = "once"
+    overlap: Overlap = "skip"
+
+
 class FileTables(Table):
     """The whole file."""
 
@@ -96,6 +109,7 @@ class FileTables(Table):
     engines: dict[str, Values] = {}
     pipelines: dict[str, Values] = {}
     agents: dict[str, AgentTable] = {}
+    schedules: dict[str, ScheduleTable] = {}
 
 
 def read_file(path: str | os.PathLike[str]) -> FileTables:
@@ -124,7 +138,10 @@ def explain(error: ValidationError, values: Values) -> str:
     found: dict[str, str] = {}
     for detail in error.errors(include_url=False, include_context=False):
         place, depth = _find_place(detail["loc"], values)
-        found.setdefault(place, _describe(detail, depth))
+        if detail["type"] == "missing":
+            found[f"{place}.{detail['loc'][-1]}"] = "is required"
+        else:
+            found.setdefault(place, _describe(detail, depth))
     return "; ".join(f"{place}: {problem}" for place, problem in found.items())
 
 
@@ -153,7 +170,8 @@ def _describe(detail: ErrorDetails, depth: int) -> str:
 def _find_table(loc: tuple[int | str, ...], depth: int) -> type[Table]:
     """Return the table in which a key is unknown, which has so many keys in its path."""
     inner: dict[int | str, type[Table]] = {"progress": ProgressTable, "retry": RetryTable}  # fmt: skip
-    kinds: dict[int, type[Table]] = {1: FileTables, 2: RuntimeTable, 3: AgentTable}
+    of_names = ScheduleTable if loc[0] == "schedules" else AgentTable
+    kinds: dict[int, type[Table]] = {1: FileTables, 2: RuntimeTable, 3: of_names}
     return inner.get(loc[1], kinds[depth]) if depth == 3 else kinds[depth]
 
 

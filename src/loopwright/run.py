@@ -214,9 +214,7 @@ class Run:
             text = "the engine used up its iterations"
             ending = LimitReached("max_iterations", text)
         usage.ending = ending
-        may_ask = may_ask_best_answer(
-            self._cycle.services.limits, ending, self._cycle.session.progress
-        )
+        may_ask = may_ask_best_answer(self._cycle, ending)
         # What was asked before another branch met a limit is asked again.
         if not may_ask and not self._scope.has_recorded(BEST_ANSWER):
             raise ending

@@ -24,7 +24,7 @@ from ..providers.prices import Prices
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..security.redaction import Redactor
 from ..toolboxes.knowledge import build_registry
-from ..tools.base import list_default_recovery
+from ..tools.default_recovery import list_default_recovery
 from .registry import Agents
 
 T = TypeVar("T")

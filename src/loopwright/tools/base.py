@@ -35,7 +35,7 @@ from ..security.redaction import Redactor
 from .child_call import TASK, ChildCall
 from .data_flow import check_parameters, list_names
 from .handoff import HandoffTarget
-from .recovery import Fallback, RecoveryStrategy, check_strategy
+from .recovery import RecoveryStrategy, check_strategy
 from .schema import without_titles
 from .signature import (
     is_generator,
@@ -241,7 +241,7 @@ class Tool:
         object.__setattr__(self, "secrets", known)
 
     def _list_recovery(self) -> None:
-        strategies = _list_strategies(self.recovery)
+        strategies = list_strategies(self.recovery)
         for strategy in strategies:
             try:
                 check_strategy(strategy, self.effect)
@@ -300,46 +300,11 @@ class Tool:
         }
 
 
-def _list_strategies(given: Any) -> tuple[Any, ...]:
+def list_strategies(given: Any) -> tuple[Any, ...]:
     """Return the strategies that a tool was given: one or several."""
     if isinstance(given, RecoveryStrategy) or not hasattr(given, "__iter__"):
         return (given,)
     return tuple(given)
-
-
-def list_default_recovery(given: Any) -> tuple[RecoveryStrategy, ...]:
-    """Return the strategies for tools without any of their own; raise `ConfigError` for one that no such tool can have."""
-    strategies = _list_strategies(given)
-    for strategy in strategies:
-        if isinstance(strategy, Fallback):
-            raise ConfigError(
-                f"default_recovery: {strategy!r} names the tool for one other; give it to that tool"
-            )
-        try:
-            check_strategy(strategy, "read")
-        except ConfigError as error:
-            raise ConfigError(f"default_recovery: {error}") from None
-    return strategies
-
-
-def with_default_recovery(
-    tool: Tool | None, strategies: tuple[RecoveryStrategy, ...]
-) -> Tool | None:
-    """Return a function's tool without strategies of its own with those of the given ones that suit its effect."""
-    if tool is None or not strategies:
-        return tool
-    if tool.recovery or tool.engine:
-        return tool
-    suitable = tuple(one for one in strategies if _suits(one, tool.effect))
-    return dataclasses.replace(tool, recovery=suitable)
-
-
-def _suits(strategy: RecoveryStrategy, effect: Effect) -> bool:
-    try:
-        check_strategy(strategy, effect)
-    except ConfigError:
-        return False
-    return True
 
 
 class _Arguments(BaseModel):

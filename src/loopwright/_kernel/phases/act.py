@@ -4,7 +4,8 @@ from ...errors import Aborted, UnknownOutcome
 from ...events.effects import LimitHit, ToolFinished, ToolStarted
 from ...gates.base import Denial, Permit
 from ...messages import Observation
-from ...tools.base import Tool, with_default_recovery
+from ...tools.base import Tool
+from ...tools.default_recovery import with_default_recovery
 from ...tools.recovery import Retry
 from ...tools.resolution import CallNotExecuted
 from .permits import tool_of

@@ -8,7 +8,6 @@ from ...errors import (
     Suspended,
     Unreadable,
 )
-from ...limits import Limits, ProgressRules
 from ...messages import Conversation
 from .cycle import Cycle
 from .engine_output import clean_answer, wrap_error
@@ -41,22 +40,21 @@ async def ask_best_answer(cycle: Cycle, conversation: Conversation) -> str:
         return completion.answer
 
 
-def may_ask_best_answer(
-    limits: Limits, ending: LoopwrightError | None, rules: ProgressRules
-) -> bool:
+def may_ask_best_answer(cycle: Cycle, ending: LoopwrightError | None) -> bool:
     """Whether a run that ends like this may still make the reserved call."""
+    limits = cycle.services.limits
     if not limits.best_effort or limits.max_llm_calls == 1:
         return False
     if isinstance(ending, LimitReached):
         return ending.limit not in UNASKED_LIMITS
-    return isinstance(ending, Stuck) and rules.then != "abort"
+    return isinstance(ending, Stuck) and cycle.session.progress.then != "abort"
 
 
 async def ask_at_the_end(
     cycle: Cycle, ending: LoopwrightError
 ) -> tuple[str | None, LoopwrightError]:
     """Ask for the best answer of a run that ends without one, if that is allowed."""
-    if not may_ask_best_answer(cycle.services.limits, ending, cycle.session.progress):
+    if not may_ask_best_answer(cycle, ending):
         return None, ending
     try:
         answer = await ask_best_answer(cycle, cycle.latest)

@@ -33,7 +33,13 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
-from loopwright.engines import ModelJudge, SelfTests, Trajectory, TurnEngine
+from loopwright.engines import (
+    GoalCycleEngine,
+    ModelJudge,
+    SelfTests,
+    Trajectory,
+    TurnEngine,
+)
 from loopwright.testing import ScriptedProvider, call
 
 PAGE = Path(__file__).parents[2] / "docs" / "calls.md"
@@ -382,6 +388,28 @@ def sub_goals(o: Any) -> Script:
     )
 
 
+# Goal cycle
+
+STEP = '{"skill": "look", "input_description": "#"}'
+GOAL_PLAN = f'{{"steps": [{STEP}]}}'
+GOAL_DONE = '{"action": "done", "confidence": 1, "final_answer": "x"}'
+PARTIAL = '{"quality": "partial"}'
+ADJUST = f'{{"action": "adjust", "working_memory": "notes", "new_plan": [{STEP}]}}'
+
+
+def goal_most(o: Any) -> Script:
+    """Two plans are rejected, no step is good, each leads to another plan, and the memory is compressed when it is time."""
+    script: Script = ["no plan", "no plan", GOAL_PLAN]
+    for cycle in range(1, o.max_cycles + 1):
+        is_last = cycle == o.max_cycles
+        done = '{"action": "done", "confidence": 1}'
+        made = f'{{"input": {{"what": {cycle}}}}}'
+        script += [made, PARTIAL, done if is_last else ADJUST]
+        is_due = cycle % o.compress_every == 0
+        script += ['{"compressed": "note"}'] * (is_due and not is_last)
+    return [*script, '{"answer": "x"}']
+
+
 # Tree of Thoughts
 
 
@@ -575,6 +603,11 @@ WAYS: dict[tuple[str, str], list[Way]] = {
         Way(TurnEngine, {"max_rounds": (1, 2, 7)}, lambda o: ["done", REVIEW], lambda o: [*rounds_most(o), REVIEW],
             (REVIEW, POOR_REVIEW), {"reflect": True}, tools=(look,))
     ],
+    ("goal-cycle", "no question to the user"): [
+        Way(GoalCycleEngine, {"max_cycles": (1, 2, 5), "compress_every": (1, 2)}, lambda o: [GOAL_PLAN, "hm", GOAL_DONE],
+            goal_most, (GOAL_PLAN, '{"input": {"what": #}}', PARTIAL, ADJUST, GOAL_DONE, '{"quality": "good"}', "hm"),
+            {"compress_above": 1}, (look,))
+    ],
     ("tree-of-thoughts", '`search="beam"`, `evaluate="value"`'): tree(BEAM, unusable, valued),
     ("tree-of-thoughts", '`search="beam"`, `evaluate="vote"`'): tree(BEAM, one_answer, voted, evaluate="vote"),
     ("tree-of-thoughts", '`search="depth-first"`'): tree(DEEP, unusable, deep, search="depth-first"),
@@ -597,7 +630,8 @@ def named(given: Any) -> str:
 def test_the_page_has_the_rows_that_are_tried_and_no_other() -> None:
     assert list(ROWS) == list(WAYS)
     assert {engine for engine, _ in ROWS} == {
-        "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts", "turn"
+        "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts", "turn",
+        "goal-cycle"
     }  # fmt: skip
 
 

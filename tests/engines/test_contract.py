@@ -41,6 +41,7 @@ from loopwright.engines import (
     AdaptiveBreak,
     ChainEngine,
     DirectorCriticEngine,
+    GoalCycleEngine,
     MapReduceEngine,
 )
 from loopwright.providers import Capabilities, TextTools
@@ -214,6 +215,13 @@ OTHERWISE: dict[
         reduce=ReActEngine(runtime, max_iterations=2),
         reduce_width=2,
         max_concurrency=2,
+    ),
+    "goal-cycle, impatient": lambda runtime: GoalCycleEngine(
+        runtime,
+        compress_every=1,
+        compress_above=1,
+        max_step_attempts=1,
+        on_exhausted="abort",
     ),
     "critic, of another's draft": lambda runtime: CriticEngine(
         runtime, drafter=ReActEngine(runtime, max_iterations=2), max_critique_rounds=3

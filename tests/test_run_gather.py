@@ -698,6 +698,44 @@ async def test_a_branch_that_fails_ends_with_its_error_and_one_that_waits_does_n
     assert branch_lines(runtime.journal.read("r"))[1:] == [("ended:0.0", "east ended")]
 
 
+async def test_later_branches_of_a_name_are_watched_for_loops_together() -> None:
+    @tool(effect="read")
+    async def look(what: str) -> str:
+        """Look."""
+        return f"{what} is blue"
+
+    async def work(branch: Run) -> str:
+        proposal = await branch.reason(branch.conversation)
+        [observation] = await branch.act(await branch.gate(proposal))
+        return observation.status
+
+    def body(names: list[str]) -> Body:
+        async def waves(run: Run) -> object:
+            found = [await run.gather(work, names=[name]) for name in names]
+            return [status for statuses in found for status in statuses]
+
+        return waves
+
+    def make(names: list[str], journal: Any = None) -> FunctionEngine:
+        model = ScriptedProvider(lambda request: call("look", what="sky"))
+        parts = Runtime(model, tools=[look], journal=journal)
+        return FunctionEngine(parts, body=body(names))
+
+    apart = await make(["a", "b", "c", "d"]).run("Look.")
+    engine = make(["a", "a", "b", "a", "a"])
+    result = await engine.run("Look.", run_id="r")
+    entries = engine.runtime.journal.read("r")
+
+    assert apart.answer == "['ok', 'ok', 'ok', 'ok']"
+    # the third one of the name is followed by a nudge, and the fourth is blocked
+    assert result.answer == "['ok', 'ok', 'ok', 'ok', 'rejected']"
+    asked = engine.runtime.provider.requests[-1].conversation.messages
+    assert "same arguments 3 times" in asked[-1].content
+    for keep in range(1, len(entries), 2):
+        again = make(["a", "a", "b", "a", "a"], crashed(entries, keep))
+        assert (await again.resume("r")).answer == result.answer
+
+
 @pytest.mark.parametrize("names", [["north"], "ab", [1, 2]], ids=str)
 async def test_names_that_are_not_one_text_for_each_work_are_refused(
     names: Any,

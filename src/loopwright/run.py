@@ -279,7 +279,7 @@ class Run:
         """Do several works at once, each with a branch `Run` of its own; return their results, in order.
 
         `max_concurrency` is how many may be under way at a time, started in order; `None` is all of them. With `names`, one
-        for each work, the journal says when each began and ended, for people who watch.
+        for each work, the journal says when each began and ended, and later branches of a name are watched for loops on.
 
         Waits for all; then the exception of the lowest index is raised. A branch that waits for a decision does not
         hold up its siblings; if one of them raises, its question is cancelled. Branches share nothing but what they

@@ -1,7 +1,10 @@
 """ThreadEngine: each test is what some threads say to each other, and what the engine answers."""
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -484,6 +487,36 @@ def test_a_message_carries_the_label_and_the_trust_of_the_thread_that_wrote_it()
     assert [one.untrusted for one in child] == [False, False, True]
 
 
+def test_what_a_thread_found_and_a_note_of_a_timer_carry_the_label_of_their_thread() -> (
+    None
+):
+    @tool(effect="read", label="sensitive")
+    async def read_mail() -> str:
+        """Read the mail."""
+        return "Salaries rise."
+
+    cast = Cast(
+        root=[SPAWN_A, "<answer>ok</answer>"],
+        root__a=[[call("read_mail")], "<answer>They rise.</answer>"],
+    )
+    alone = Cast(
+        root=["<spawn-thread suggested_sub_id='a'/>", "<post to='root.a'>Go.</post>", "<answer>ok</answer>"],
+        root__a=[
+            [call("read_mail")],
+            "<clear-context keep='0'/>\n<timer seconds='1'>They rise.</timer>",
+            "<answer>1</answer>",
+        ],
+    )  # fmt: skip
+
+    play(cast, tools=[read_mail])
+    asked = [one.conversation for one in cast.requests if speaker(one) == "root"]
+    assert [(one.label, one.untrusted) for one in asked] == [("public", False), ("sensitive", True)]  # fmt: skip
+    play(alone, tools=[read_mail], clock=FakeClock())
+    heard = [request.conversation.messages[-1] for request in alone.requests]
+    note = next(message for message in heard if "timer-fired" in message.content)
+    assert (note.label, note.untrusted) == ("sensitive", True)
+
+
 def test_a_spawned_thread_and_a_timer_are_as_trusted_as_the_thread_that_sent_them() -> (
     None
 ):
@@ -811,6 +844,25 @@ def test_threads_call_tools_and_read_the_results_in_their_next_turn() -> None:
     assert last[-1].content.startswith("<self-received")
 
 
+def test_a_thread_that_repeats_a_call_is_nudged_and_then_ends_as_stuck() -> None:
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "blue"
+
+    looks = [[call("look")]] * 5
+    cast = Cast(root=[SPAWN_A, "<answer>ok</answer>"], root__a=looks)
+    alone = Cast(root=looks)
+    alone.script = {**alone.script, "": ["blue, I think"]}
+
+    assert play(cast, tools=[look]).answer == "ok"
+    assert cast.heard("root", 1)[1] == '<thread-ended id="root.a" by="stuck"/>'
+    nudged = [text for text in cast.read["root.a"] if "same arguments 3 times" in text]
+    assert len(nudged) == 1
+    result = play(alone, tools=[look])
+    assert (result.status, result.stop_reason, result.answer) == ("stuck", "repeated_action", "blue, I think")  # fmt: skip
+
+
 async def test_guidance_is_mail_of_the_first_thread_once() -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -837,6 +889,29 @@ async def test_guidance_is_mail_of_the_first_thread_once() -> None:
     told = '<message from="user">Only &lt;big&gt; ones.</message>'
     assert [line for line in heard if "big" in line] == [told]
     assert told in cast.heard("root", 1)
+
+
+async def test_guidance_that_the_first_thread_read_during_its_turn_is_no_mail() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    class Held(ScriptedProvider):
+        async def complete(self, request: Request) -> Completion:
+            if not begun.is_set():
+                begun.set()
+                await go.wait()
+            return await super().complete(request)
+
+    unreadable = Completion("?", problem="it cannot be read")
+    cast = Cast(root=[unreadable, "<self/>", "<answer>ok</answer>"])
+    async with ThreadEngine(Runtime(Held(cast.reply))).start("Count.") as run:
+        await begun.wait()
+        await run.steer("Only big ones.")
+        go.set()
+        result = await run.result()
+
+    assert result.answer == "ok"
+    last = [message.content for message in cast.requests[-1].conversation]
+    assert sum("Only big ones." in text for text in last) == 1
 
 
 def test_a_thread_whose_model_cannot_be_read_ends_visibly_and_loses_no_other() -> None:
@@ -947,6 +1022,48 @@ async def test_a_next_turn_sees_the_thread_its_todos_and_what_did_not_end() -> N
     assert [id for (id,) in facts(result, "ThreadSpawned", "id")] == ["root.a-1", "root.b-1"]  # fmt: skip
     assert third.heard("root", 0) == ["Thanks."]
     assert sum(m.role == "system" for m in third.requests[0].conversation) == 1
+
+
+PROCESS = """
+import json, sys
+from loopwright import Runtime
+from loopwright.engines import ThreadEngine
+from loopwright.journals import SQLiteJournal
+from loopwright.testing import ScriptedProvider
+
+path, text, *lines = sys.argv[1:]
+heard, said = [], iter(lines)
+
+def reply(request):
+    heard.append([message.content for message in request.conversation.messages[1:]])
+    return next(said)
+
+runtime = Runtime(ScriptedProvider(reply), journal=SQLiteJournal(path))
+agent = runtime.agent("counter", engine=ThreadEngine(runtime))
+result = agent.thread("ada").run_sync(text)
+print(json.dumps([result.answer, heard[0]]))
+"""
+
+
+@pytest.mark.faults
+def test_a_next_turn_in_another_process_sees_the_thread(tmp_path: Path) -> None:
+    def take_turn(*arguments: str) -> Any:
+        command = [sys.executable, "-c", PROCESS, str(tmp_path / "runs.db"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    todo = "<todo-until condition='c'><step>s</step></todo-until>\n<self>Later.</self>"
+    done = todo.replace("<step>", "<step done='true'>")
+    first = take_turn("Count.", SPAWN_A, *["<answer>one</answer>"] * 2)
+    second = take_turn("And?", todo, "<answer>early</answer>", done, "<answer>two</answer>")  # fmt: skip
+    third = take_turn("Thanks.", "<answer>three</answer>")
+
+    assert first == ["one", ["Count."]]
+    assert second[0] == "two"
+    assert second[1][:2] == ["Count.", SPAWN_A]
+    assert second[1][-2:] == ["one", "And?"]
+    assert third[1][-2:] == ["two", "Thanks."]
+    assert any('code="todo_open"' in text for text in third[1])
 
 
 # --- it goes on after any crash, whatever models say ---

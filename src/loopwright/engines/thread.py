@@ -203,7 +203,7 @@ class ThreadEngine(LoopEngine):
         for command in await run.received(GUIDANCE):
             text = str(command.body.get("text", ""))
             if any(text in known for known in delivered):
-                continue  # it came during the wave, and the threads of the wave have it
+                continue  # it came during the wave, and the first thread has read it
             label, untrusted = read_provenance(command.body)
             element = write_element("message", {"from": "user"}, text)
             board.root.inbox.append(Mail(element, label, untrusted))
@@ -225,11 +225,11 @@ class ThreadEngine(LoopEngine):
         exchange: PayloadExchange,
         playing: Sequence[ThreadState],
     ) -> tuple[tuple[str, ...], str | None]:
-        """Have a turn of each of these threads at once; return what their models were told, and the answer."""
+        """Have a turn of each of these threads at once; return what the first one got beside its mail, and the answer."""
         for thread in playing:
             thread.read_mail()
         works = [functools.partial(_have_turn, one.conversation) for one in playing]
-        turns = await run.gather(*works)
+        turns = await run.gather(*works, names=[one.id for one in playing])
         board.waves += 1
         answer: str | None = None
         for thread, turn in zip(playing, turns, strict=True):
@@ -243,7 +243,8 @@ class ThreadEngine(LoopEngine):
                 thread.conversation = turn.before
                 break
         run.note(board.describe(tuple(thread.id for thread in playing)))
-        return tuple(text for turn in turns for text in turn.delivered), answer
+        known = dict(zip((one.id for one in playing), turns, strict=True))
+        return known[ROOT].delivered if ROOT in known else (), answer
 
     def _fail(
         self,

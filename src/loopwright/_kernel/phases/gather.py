@@ -39,7 +39,10 @@ async def gather(
     works = works if names is None else _name_works(works, names)
     with cycle.scope.enter("gather"):
         key = open_key(cycle, "gather")
-        branches = [open_branch(cycle, f"{key}.{index}") for index in range(len(works))]
+        branches = [
+            open_branch(cycle, f"{key}.{index}", name)
+            for index, name in enumerate(names or [""] * len(works))
+        ]
         places = Branches(cycle.session.replay_end, max_concurrency)
         turns = [places.add(begun=branch.scope.is_replaying()) for branch in branches]
         settled = await asyncio.gather(
@@ -49,6 +52,8 @@ async def gather(
             ),
             return_exceptions=True,
         )
+        for name, branch in zip(names or (), branches, strict=False):
+            cycle.scope.watched[name] = branch.scope.monitor, branch.scope.nudges
         return read_results(cycle, key, branches, settled)
 
 
@@ -114,11 +119,13 @@ def open_key(cycle: Cycle, verb: str) -> str:
     return key
 
 
-def open_branch(cycle: Cycle, path: str) -> Cycle:
-    """Return the phases of a branch, in a scope with that path."""
+def open_branch(cycle: Cycle, path: str, name: str = "") -> Cycle:
+    """Return the phases of a branch, in a scope with that path; one with the name of an earlier one is watched on."""
     outer = cycle.scope
     scope = Scope(cycle.session, path, outer.engine_usage, outer.delivered)
     scope.inherit(outer)
+    unwatched = scope.monitor, scope.nudges
+    scope.monitor, scope.nudges = outer.watched.pop(name, unwatched)
     branch = Cycle(scope, cycle.engine, cycle.latest, cycle.guards, cycle.run_child)
     branch.succession = cycle.succession
     return branch

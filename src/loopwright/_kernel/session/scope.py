@@ -141,6 +141,8 @@ class Scope:
         self.session, self.path, self.engine_usage = session, path, usage
         self.monitor = ProgressMonitor(session.progress)
         self.nudges: list[Message] = []
+        self.watched: dict[str, tuple[ProgressMonitor, list[Message]]] = {}
+        """What the monitor of the last branch of a name has seen, and the nudges that are due."""
         self.delivered = delivered
         """The number of the last command whose text its models were given."""
         self.received: set[int] = set()

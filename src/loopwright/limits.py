@@ -70,6 +70,13 @@ class Limits(Options):
         lowest |= {name: getattr(own, name) for name in OF_AGENT}
         return Limits(**lowest)
 
+    def share(self, parts: int, used: "Share") -> "Share":
+        """Return one of so many equal parts of what is left once that is used, with a call and its tokens at least."""
+        calls, tokens = self.max_llm_calls, self.max_tokens
+        left_calls = None if calls is None else calls - used.llm_calls
+        left_tokens = None if tokens is None else tokens - used.tokens
+        return Share(_divide(left_calls, parts), _divide(left_tokens, parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
@@ -98,6 +105,26 @@ class ProgressRules(Options):
     repeats: int = Field(default=3, ge=2, le=100)
     similarity: float = Field(default=0.85, gt=0, le=1)
     then: Literal["answer", "abort", "ask"] = "answer"
+
+
+UNLIMITED = 2**63
+"""A number of calls or tokens that no run reaches."""
+
+
+def _divide(left: int | None, parts: int) -> int:
+    return UNLIMITED if left is None else max(left // parts, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A part of the budget of a run, for a child: model calls, and tokens of input and output."""
+
+    llm_calls: int
+    tokens: int
+
+    def is_used(self, used: "Share") -> bool:
+        """Return whether nothing is left of it."""
+        return used.llm_calls >= self.llm_calls or used.tokens >= self.tokens
 
 
 @dataclasses.dataclass(eq=False)

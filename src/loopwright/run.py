@@ -48,6 +48,7 @@ from .hooks.base import EngineStage
 from .journals.base import Command
 from .knowledge.bridge import scope_of
 from .labels import Label, LabelledText
+from .limits import Share as Share
 from .messages import (
     Conversation,
     Json,
@@ -124,14 +125,9 @@ class Run:
     # --- the phases ---
 
     async def reason(
-        self,
-        conversation: Conversation,
-        *,
-        tools: bool = True,
-        sampling: Sampling = Sampling(),
-        provider: str | None = None,
-        purpose: str = "",
-    ) -> Proposal:
+        self, conversation: Conversation, *, tools: bool = True, sampling: Sampling = Sampling(),
+        provider: str | None = None, purpose: str = "",
+    ) -> Proposal:  # fmt: skip
         """Ask the model what to do next; with `tools=False` it may only answer.
 
         An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`. For
@@ -236,15 +232,9 @@ class Run:
         provider: str | None = None, purpose: str = ...,
     ) -> M: ...  # fmt: skip
     async def ask(
-        self,
-        prompt: str | Conversation,
-        *,
-        into: type[Any] = str,
-        sampling: Sampling = Sampling(),
-        provider: str | None = None,
-        purpose: str = "",
-        again: bool = True,
-    ) -> Any:
+        self, prompt: str | Conversation, *, into: type[Any] = str, sampling: Sampling = Sampling(),
+        provider: str | None = None, purpose: str = "", again: bool = True,
+    ) -> Any:  # fmt: skip
         """Call a model outside the conversation: a planner, a judge, a critic.
 
         A text that is blank, or was cut at the limit of output tokens, is asked for once `again`; one that is cut still
@@ -313,9 +303,18 @@ class Run:
         """
         return await limit_time(self._cycle, parse_seconds(seconds), _bind(work))
 
-    async def delegate(self, engine: Strategy, task: str | Conversation) -> Result:
-        """Run another engine as a child on what is left of the budget; both gates must allow it and what it does."""
-        return await delegate(self._cycle, engine, task)
+    async def delegate(
+        self, engine: Strategy, task: str | Conversation, *, share: Share | None = None
+    ) -> Result:
+        """Run another engine as a child on what is left of the budget; both gates must allow it and what it does.
+
+        With a `share` (see `Run.share`) its loops end where that is used up, as at the end of their iterations.
+        """
+        return await delegate(self._cycle, engine, task, share)
+
+    def share(self, parts: int) -> Share:
+        """Return one of so many equal parts of what the run's limits leave, for children that work at the same time."""
+        return self._cycle.services.limits.share(parts, self._scope.engine_usage.used)
 
     async def handoff(
         self, agent: object, conversation: Conversation | None = None
@@ -342,13 +341,8 @@ class Run:
         self, prompt: str, text: str | Observation, *, into: type[M], provider: str | None = None
     ) -> M: ...  # fmt: skip
     async def quarantined(
-        self,
-        prompt: str,
-        text: str | Observation,
-        *,
-        into: type[Any],
-        provider: str | None = None,
-    ) -> Any:
+        self, prompt: str, text: str | Observation, *, into: type[Any], provider: str | None = None
+    ) -> Any:  # fmt: skip
         """Have a model without tools read a text from outside, in a branch of its own; return its typed answer.
 
         Nothing else of the text gets out: choose a type that has no room for an order, such as numbers, dates or one of
@@ -410,11 +404,13 @@ class Run:
         """Call `stage(at, name)` of hooks about `text`; return their remarks. Before the calls of a proposal, pass that."""
         return await call_stage(self._cycle, name, text, proposal)
 
-    # --- facts, and effects of the engine's own ---
-
     def note(self, fact: object) -> None:
         """Record a fact of the strategy: a pydantic model, a dataclass or anything that is JSON."""
         side_effects.note(self._scope, fact)
+
+    async def publish(self) -> None:
+        """Make what is recorded so far durable now and not before the next effect, so that other processes read it."""
+        await self._session.writer.barrier()
 
     def now(self) -> datetime:
         """Return wall time (UTC); the same again when the run is resumed."""

@@ -380,6 +380,7 @@ CHAPTERS = {
     "Thread": "ThreadEngine",
     "Turn": "TurnEngine",
     "Goal-Cycle": "GoalCycleEngine",
+    "Team": "TeamEngine",
 }
 chapters = pytest.mark.parametrize("chapter", CHAPTERS)
 

@@ -20,13 +20,17 @@ from loopwright.testing import ScriptedProvider
 from programs import PROGRAMS, look
 
 PURPOSES = {
+    "chain": {"step"},
     "chain-of-thought": {"think", "extract"},
     "critic": {"draft", "critique", "revise"},
     "goal-cycle": {"goal", "input", "evaluate", "decide", "memory", "answer"},
+    "director-critic": {"draft", "review"},
+    "map-reduce": {"split", "map", "reduce"},
     "plan-execute": {"plan", "step", "join", "answer"},
     "react": set[str](),
     "reflexion": {"judge", "reflect", "tests"},
     "self-ask": {"follow_up", "sub_answer", "answer"},
+    "team": {"split", "join"},
     "thread": set[str](),
     "tree-of-thoughts": {"propose", "score", "vote", "answer"},
     "turn": {"question", "reflection"},
@@ -64,6 +68,12 @@ MORE: list[tuple[Callable[[Runtime], LoopEngine], Callable[[Request], Any]]] = [
         "Plan how": '{"steps": [{"skill": "look"}]}', "Prepare": '{"input": "sky"}', "A step": '{"quality": "good"}',
     }, '{"answer": "blue"}')),
     (lambda parts: parts.engine("self-ask", max_follow_ups=1), by_phrase({}, "Follow up: Which colour?")),
+    (lambda parts: parts.engine("chain", steps=("Say: {input}",)), by_phrase({}, "blue")),
+    (lambda parts: parts.engine("director-critic"), by_phrase({"critic": '{"feedback": "", "score": 1}'}, "blue")),
+    (lambda parts: parts.engine("map-reduce"), by_phrase({"List the items": '{"value": ["sky"]}'}, "blue")),
+    (lambda parts: parts.engine("team"), by_phrase(
+        {"Split the task": '{"value": [{"agent": "react", "task": "Look."}]}'}, "blue"
+    )),
     (PlanExecuteEngine, by_phrase({"Plan how": "Plan: say\n#E1 = LLM[Which colour?]"}, "blue")),
     (lambda parts: ReflexionEngine(parts, evaluator=SelfTests()), by_phrase({"assert": "assert x() == 1"}, "x = 1")),
     (lambda parts: CriticEngine(parts, max_checks=1), by_phrase(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .thread_deletion import DeletedThread as DeletedThread
     from .thread_list import ThreadInfo as ThreadInfo
     from .tool import History as History
+    from .toolbox import AgentsToolbox as AgentsToolbox
+    from .toolbox import Preset as Preset
     from .turn import Turn as Turn
     from .turn_handle import TurnHandle as TurnHandle
 
@@ -34,6 +36,7 @@ if not TYPE_CHECKING:
             ".thread": ("Thread", "TurnOptions"),
             ".next_turn": ("Busy",),
             ".tool": ("History",),
+            ".toolbox": ("AgentsToolbox", "Preset"),
             ".thread_deletion": ("DeletedThread",),
             ".thread_list": ("ThreadInfo",),
             ".turn": ("Turn",),

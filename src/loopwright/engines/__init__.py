@@ -6,6 +6,8 @@ from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .assignee import Assignee as Assignee
+    from .board import Board as Board
+    from .board import BoardTask as BoardTask
     from .chain import ChainEngine as ChainEngine
     from .chain_of_thought import ChainOfThoughtEngine as ChainOfThoughtEngine
     from .convergence import AdaptiveBreak as AdaptiveBreak
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from .reviews import HumanCritic as HumanCritic
     from .reviews import LlmCritic as LlmCritic
     from .self_ask import SelfAskEngine as SelfAskEngine
+    from .team import TeamEngine as TeamEngine
     from .thought_decomposition import TextThoughts as TextThoughts
     from .thought_decomposition import ThoughtProblem as ThoughtProblem
     from .thread import ThreadEngine as ThreadEngine
@@ -53,6 +56,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
         {
             ".trajectory": ("Trajectory", "Evaluation"),
             ".assignee": ("Assignee",),
+            ".board": ("Board", "BoardTask"),
             ".chain": ("ChainEngine",),
             ".chain_of_thought": ("ChainOfThoughtEngine",),
             ".convergence": ("AdaptiveBreak", "FixedRounds", "ScoreThreshold"),
@@ -75,6 +79,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".reflexion": ("ReflexionEngine",),
             ".reviews": ("DraftReview", "HumanCritic", "LlmCritic"),
             ".self_ask": ("SelfAskEngine",),
+            ".team": ("TeamEngine",),
             ".thought_decomposition": ("TextThoughts", "ThoughtProblem"),
             ".thread": ("ThreadEngine",),
             ".tree_of_thoughts": ("TreeOfThoughtsEngine",),

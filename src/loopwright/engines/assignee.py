@@ -17,7 +17,7 @@ from ..errors import (
 from ..events.run import Status
 from ..messages import Conversation
 from ..result import Result
-from ..run import Run, Sampling
+from ..run import Run, Sampling, Share
 
 Assignee: TypeAlias = LoopEngine | str
 """The type of an option that says who does a part: an engine, or an agent by its name, which may be defined later."""
@@ -143,6 +143,7 @@ async def attempt(
     *,
     purpose: str,
     sampling: Sampling = PLAIN,
+    share: Share | None = None,
 ) -> Part:
     """Return the outcome of a part that an assignee did; `None` is one call of the engine's own model.
 
@@ -154,7 +155,7 @@ async def attempt(
             part = Part(answer, "completed")
         else:
             worker = find_engine(engine, assignee, purpose)
-            part = _read_result(await run.delegate(worker, conversation))
+            part = _read_result(await run.delegate(worker, conversation, share=share))
     except FAILURES as failure:
         return Part("", "failed", failure)
     if part.error is None and not part.answer.strip():

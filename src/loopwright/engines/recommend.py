@@ -153,6 +153,11 @@ SIGNALS = (
         needs="no tools",
     ),
     Signal(
+        "team", 8, "it has parts for different specialists, who can work at the same time",
+        r"\b(team|group) of (agents|specialists|experts)\b|\beach by (a|its own|another) (agent|specialist|expert)\b"
+        r"|\b(delegate|assign) \w+ to (agents|specialists|experts)\b",
+    ),
+    Signal(
         "map-reduce", 8, "it asks the same of many texts, which can be done at once and put together",
         r"\b(summari[sz]e|classify|translate|rate|tag|review|extract \w+ from)\b[^.\n]{0,20}\b(each|every|all)( one)?( of)?"
         r"( the| these| those)?( following)? (documents|files|reviews|e?mails|articles|chapters|tickets|transcripts|papers"

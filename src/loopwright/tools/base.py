@@ -8,6 +8,7 @@ from typing import (
     ClassVar,
     Generic,
     Protocol,
+    Self,
     TypeAlias,
     TypeVar,
     cast,
@@ -260,6 +261,13 @@ class Tool:
                 "use `await run.act(await run.gate(run.propose(ToolCall(...))))`"
             )
         return self.function(*args, **kwargs)
+
+    def for_call(self, arguments: JsonObject) -> Self:
+        """Return the tool with the engine that answers these arguments; raise `ConfigError` for none."""
+        choose = self.child.choose
+        if choose is None:
+            return self
+        return dataclasses.replace(self, engine=choose(arguments))
 
     @functools.cached_property
     def spec(self) -> ToolSpec:

@@ -3,6 +3,7 @@
 from ..._internal import dataclasses
 from ...events.effect_key import call_key
 from ...events.effects import ChildFinished, ChildStarted
+from ...limits import Share
 from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
 from ...security.redaction.messages import redact_conversation
@@ -14,8 +15,10 @@ from .cycle import Cycle, Engine, name_of
 from .delegation import check_delegation
 
 
-async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Result:
-    """Run an engine as a child; the gates of both must allow it, and what it does."""
+async def delegate(
+    cycle: Cycle, engine: Engine, task: str | Conversation, share: Share | None = None
+) -> Result:
+    """Run an engine as a child, perhaps on a share; the gates of both must allow it, and what it does."""
     with cycle.scope.enter("delegate"):
         key, session = cycle.scope.next_key(), cycle.session
         engine = configure(engine, session.settings)
@@ -24,7 +27,9 @@ async def delegate(cycle: Cycle, engine: Engine, task: str | Conversation) -> Re
         redactor = cycle.services.redactor.merge(engine.runtime.redactor)
         conversation = redact_conversation(redactor, conversation)
         await _start(cycle, engine, conversation, key)
-        outcome, child = await cycle.run_child(cycle, engine, conversation, key, None)
+        outcome, child = await cycle.run_child(
+            cycle, engine, conversation, key, None, share
+        )
         read = _finish(cycle, engine, outcome, child.succession.turns, key)
         usage = child.scope.engine_usage
         return Result(

@@ -12,6 +12,7 @@ from ...events.run import Question as PendingQuestion
 from ...gates.base import Cleared, Denial, Permit, PolicyState
 from ...gates.run_facts import Author
 from ...journals.recorded_messages import find_thought, id_of, name_calls
+from ...limits import Share
 from ...messages import (
     Completion,
     Conversation,
@@ -88,10 +89,11 @@ def name_of(engine: Engine) -> str:
 
 
 RunChild = Callable[
-    ["Cycle", Any, Conversation, str, OutputSchema | None],
+    ["Cycle", Any, Conversation, str, OutputSchema | None, Share | None],
     Awaitable[tuple[RunOutcome, "Cycle"]],
 ]
-"""Run another engine as a child of a cycle, in a scope with that path; its answer fits the schema, if there is one."""
+"""Run another engine as a child of a cycle, in a scope with that path; its answer fits the schema, if there is one, and
+it has the share of the budget, or all that is left."""
 
 
 class Cycle:
@@ -379,7 +381,7 @@ class Cycle:
             tool.child.open(arguments, self.latest),
             tool.child.schema,
         )
-        return await self.run_child(self, tool.engine, conversation, path, schema)
+        return await self.run_child(self, tool.engine, conversation, path, schema, None)
 
     async def _ask_for_recovery(self, key: str, question: Question) -> Reply:
         """Settle a question of a recovery.

@@ -15,6 +15,7 @@ from ...errors import (
     ReplayDivergence,
     Suspended,
 )
+from ...limits import Share
 from ...messages import Conversation
 from ...providers.base import OutputSchema
 from ...result import RunOutcome, build_outcome
@@ -65,6 +66,7 @@ async def _run_child(
     conversation: Conversation,
     path: str,
     schema: OutputSchema | None,
+    share: Share | None,
 ) -> tuple[RunOutcome, Cycle]:
     """Let another engine solve in a scope of its own; if it waits, so does the parent's scope.
 
@@ -72,6 +74,7 @@ async def _run_child(
     """
     engine = configure(engine, parent.session.settings)
     usage = EngineUsage(parent.scope.engine_usage, engine, path)
+    usage.share = share
     scope = Scope(parent.session, path, usage)
     scope.inherit(parent.scope)
     scope.answer_schema = schema

@@ -110,18 +110,23 @@ class EngineInvoker:
 
     async def invoke(self, permit: Permit, tool: Tool, /) -> Observation:
         """Return the answer of the engine, or how it ended without one."""
-        session = self._calls.session
-        session.secrets.merge(tool.engine.runtime.redactor)
-        check = functools.partial(self._check, tool.engine)
+        secrets, arguments = self._calls.session.secrets, permit.call.arguments
+        secrets.merge(tool.engine.runtime.redactor)
+        check = functools.partial(self._check_engine, tool, arguments)
         not_run = await self._calls.begin(permit, tool, check)
         if not_run is not None:
             return not_run
+        tool = tool.for_call(arguments)
+        secrets.merge(tool.engine.runtime.redactor)
         try:
             outcome = await self._run(permit, tool)
         except ToolError as error:  # the arguments do not fit
             return self._calls.end(permit, tool, "error", str(error))
         status, text = _read_outcome(tool, outcome)
         return self._calls.end(permit, tool, status, text)
+
+    def _check_engine(self, tool: Tool, arguments: JsonObject) -> None:
+        self._check(tool.for_call(arguments).engine)
 
     async def _run(self, permit: Permit, tool: Tool) -> RunOutcome | None:
         """Return how the engine ended; `None` if the run was aborted."""

@@ -22,6 +22,7 @@ from ...events.agents import HandedOff
 from ...events.effect_key import is_inside, side_key
 from ...events.effects import LimitHit, ModelRequested
 from ...hooks.base import PlannedHook
+from ...limits import Share
 from ...messages import Completion, Json, Message, Usage
 from ...providers.base import OutputSchema
 from .instructions import InstructedConversations
@@ -30,6 +31,8 @@ from .session import Session
 from .signals import ABANDONED_BRANCH
 
 BEST_ANSWER = "best_answer"
+SHARE = "share"
+"""What `LimitHit.verb` says of a loop that ended since a share of the budget was used up."""
 CANCELLED_VERB = (
     "{} was cancelled by the engine, which then continued: which of the two was faster is not recorded, so the run "
     "could not be resumed. Bound time with run.timeout, Limits or @tool(timeout=...) in place of asyncio.timeout and "
@@ -76,6 +79,8 @@ class EngineUsage:
             self.engines = *parent.engines, engine
         self.around: EngineUsage | None = around
         """The usage of the engine that it works for."""
+        self.share: Share | None = None
+        """What it may use of the run's budget, if that is less than all that is left."""
 
     def hooks(self, find: Callable[[Sequence[object]], Hooks]) -> Hooks:
         """Return the hooks of the engine and of those around it, which are found once."""
@@ -91,6 +96,18 @@ class EngineUsage:
         while around is not None and name and _agent_of(around.engines[-1]) == name:
             outermost, around = around, around.around
         return outermost.path
+
+    @property
+    def used(self) -> Share:
+        """What its model calls have used, and those of the engines that work for it."""
+        return Share(self.llm_calls, self.usage.total_tokens)
+
+    @property
+    def is_share_used(self) -> bool:
+        """Whether nothing is left of its share, or of one around it."""
+        if self.share is not None and self.share.is_used(self.used):
+            return True
+        return self.around is not None and self.around.is_share_used
 
     @property
     def is_child(self) -> bool:
@@ -353,15 +370,28 @@ class Scope:
         return error
 
     def iterations(self, limit: int | None) -> Iterator[int]:
-        """Yield turn numbers from 1 to `limit`; raise `LimitReached` past the run's limit."""
+        """Yield turn numbers from 1 to `limit`, fewer if a share is used up; raise `LimitReached` past the run's limit."""
         key = self.side_key("limit")
         number = 0
         while limit is None or number < limit:
+            if number and self._is_share_used(key, number):
+                return
             number += 1
             self._check_iteration(key, number)
             self.iteration = number
             self.turns += 1
             yield number
+
+    def _is_share_used(self, key: str, turns: int) -> bool:
+        """Whether the loop ends after so many turns, since its engine has used up its share; that is recorded."""
+        recorded = self.session.replay.effects.side(key)
+        if isinstance(recorded, LimitHit):
+            return recorded.verb == SHARE and turns >= int(recorded.detail)
+        if self.is_replaying() or not self.engine_usage.is_share_used:
+            return False
+        hit = LimitHit("max_iterations", str(turns), SHARE)
+        self.session.writer.record_after_replay(key, hit)
+        return True
 
     def _check_iteration(self, key: str, number: int) -> None:
         recorded = self.session.replay.effects.side(key)

@@ -22,6 +22,7 @@ from ...labels import Label, highest, read_provenance
 from ...messages import Usage
 from ...tools.recovery import ASKS_NO_MODEL, Retry
 from .effects import Readers
+from .read_places import ReadPlaces
 
 
 class Totals:
@@ -34,6 +35,7 @@ class Totals:
         self.active_seconds = 0.0
         self.label: Label = "public"
         self.is_untrusted = False
+        self.places = ReadPlaces()
         self.limit: LimitHit | None = None
         """The limit of the whole run that was hit: nothing new begins after it."""
         self._last_at: float | None = None
@@ -70,6 +72,7 @@ class Totals:
 
     def _read_start(self, entry: Entry, event: RunStarted) -> None:
         self.label, self.is_untrusted = event.label, event.untrusted
+        self.places.note("", event.label, event.untrusted)
 
     def _read_request(self, entry: Entry, event: ModelRequested) -> None:
         self.llm_calls += self._is_first(entry.key)
@@ -89,6 +92,7 @@ class Totals:
         self.usage += reply.usage
         self.tool_calls += len(reply.provider_calls)
         self.is_untrusted |= bool(reply.provider_calls)
+        self.places.note(entry.key, "public", bool(reply.provider_calls))
 
     def _read_cut(self, entry: Entry, event: TimeoutFired | BranchesClosed) -> None:
         self.usage += event.usage
@@ -96,6 +100,7 @@ class Totals:
     def _read_result(self, entry: Entry, event: Any) -> None:
         self._read_text(entry, event)
         self.is_untrusted |= event.untrusted
+        self.places.note(entry.key, event.label, event.untrusted)
 
     def _read_recovery(self, entry: Entry, event: RecoveryTriggered) -> None:
         self.tool_calls += event.strategy == Retry.name
@@ -105,6 +110,7 @@ class Totals:
     def _read_text(self, entry: Entry, event: Any) -> None:
         """Raise the label to that of a text that the run has read."""
         self.label = highest((self.label, event.label))
+        self.places.note(entry.key, event.label, untrusted=False)
 
     def _read_command(self, entry: Entry, event: CommandReceived) -> None:
         """Raise the label to that of what a person answered, which may come from outside."""
@@ -112,10 +118,12 @@ class Totals:
         if not event.refused:
             self.label = highest((self.label, label))
             self.is_untrusted |= untrusted
+            self.places.note("", label, untrusted)
 
     def _read_declassification(self, entry: Entry, event: Declassified) -> None:
         self.label = event.label
         self.is_untrusted &= not event.trusted
+        self.places.lower(event.label, trusted=event.trusted)
 
     def _read_limit(self, entry: Entry, event: LimitHit) -> None:
         if EffectKey.parse(entry.key).is_effect:  # that of a loop ends the loop alone

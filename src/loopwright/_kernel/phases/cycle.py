@@ -285,10 +285,10 @@ class Cycle:
     def policy_state(self, key: str, author: Author = "code") -> PolicyState:
         """Return what a gate is told of the run, and of who wrote the call."""
         session, budget = self.session, self.session.budget
-        sensitivity = session.sensitivity
+        label, untrusted = session.sensitivity.at(key)
         return PolicyState(
             session.run_id, key, self.engine_name, self.scope.iteration, budget.llm_calls, budget.tool_calls,
-            sensitivity.label, sensitivity.untrusted, session.services.clock.wall(),
+            label, untrusted, session.services.clock.wall(),
             author, session.provenance.facts, session.principal,
         )  # fmt: skip
 

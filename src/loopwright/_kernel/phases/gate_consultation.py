@@ -49,15 +49,15 @@ def describe_action(
     session: Session, services: Services, gated: GatedCall, real: ToolCall
 ) -> Action:
     """Return the call as gates see it, with the labels of what the run may pass on by it."""
-    sensitivity, call = session.sensitivity, gated.call
+    call, (label, untrusted) = gated.call, session.sensitivity.at(gated.key)
     defaults: JsonObject = {}
     if gated.tool is not None and gated.tool.defaults:
         defaults = copy.deepcopy(gated.tool.defaults)
-    labels: set[str] = {"untrusted"} if sensitivity.untrusted else set()
-    if sensitivity.label in CONFIDENTIAL:
-        labels.add(sensitivity.label)
+    labels: set[str] = {"untrusted"} if untrusted else set()
+    if label in CONFIDENTIAL:
+        labels.add(label)
     tool, tools = gated.tool, services.tools
-    tracer = session.provenance.tracer(tools, sensitivity.label)
+    tracer = session.provenance.tracer(tools, label)
     if tool is None:
         outbound = call.name.startswith(ACTION_PREFIX)
         source, destinations = "engine", tuple(real.arguments)

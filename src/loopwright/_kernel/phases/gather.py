@@ -122,6 +122,7 @@ def open_key(cycle: Cycle, verb: str) -> str:
 def open_branch(cycle: Cycle, path: str, name: str = "") -> Cycle:
     """Return the phases of a branch, in a scope with that path; one with the name of an earlier one is watched on."""
     outer = cycle.scope
+    cycle.session.sensitivity.places.open(path)
     scope = Scope(cycle.session, path, outer.engine_usage, outer.delivered)
     scope.inherit(outer)
     unwatched = scope.monitor, scope.nudges

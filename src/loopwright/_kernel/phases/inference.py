@@ -255,7 +255,7 @@ class Inference:
         except LimitReached as error:
             raise session.refuse(keys[0], error, question.verb) from None
         budget.llm_calls += len(new)
-        session.sensitivity.observe(intent.label, intent.untrusted)
+        session.sensitivity.observe(intent.label, intent.untrusted, keys[0])
 
     async def ask(self, begun: Begun) -> list[Reply]:
         """Ask the model by one request; record its replies, or its failure at each key.
@@ -327,7 +327,7 @@ class Inference:
     ) -> FittedCall:
         question, keys = begun.question, [*begun.intents]
         provider, limits = self.provider_of(question), self._services.limits
-        sampling, label = question.sampling, self._session.sensitivity.label
+        sampling, label = question.sampling, self._session.sensitivity.at(keys[0])[0]
         if len(keys) > 1:
             sampling = dataclasses.replace(sampling, n=len(keys))
         request = Request(
@@ -369,7 +369,7 @@ class Inference:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
         if completion.provider_calls:
-            session.sensitivity.observe("public", untrusted=True)
+            session.sensitivity.observe("public", untrusted=True, key=key)
         redacted = redact_completion(session.secrets.redactor, completion)
         for number, arguments in redacted.originals.items():
             call = dataclasses.replace(completion.calls[number], arguments=arguments)

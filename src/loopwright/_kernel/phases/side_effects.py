@@ -258,7 +258,7 @@ def record_value(
     found, is_outside = find_provenance(value)
     untrusted, minimum = read.untrusted or is_outside, highest((read.label, found))
     label = session.sensitivity.classify(lambda: as_text(whole), minimum)
-    session.sensitivity.observe(label, untrusted)
+    session.sensitivity.observe(label, untrusted, key)
     finished = EffectFinished(name, recorded, label=label, untrusted=untrusted)
     session.writer.record(key, finished)
     return into.validate_json(encoded)
@@ -282,7 +282,7 @@ def record_failure(
         message = f"effect {name!r} raised {record.type}: {message}"
         record = ErrorRecord(EngineError.__name__, message)
     label = session.sensitivity.classify(format_error(error), read.label)
-    session.sensitivity.observe(label, read.untrusted)
+    session.sensitivity.observe(label, read.untrusted, key)
     failed = EffectFinished(name, error=record, label=label, untrusted=read.untrusted)
     session.writer.record_after_replay(key, failed)
     again = record.restore()

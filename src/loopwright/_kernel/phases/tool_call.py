@@ -160,7 +160,7 @@ class ToolCalls:
             outcome.untrusted, outcome.cut, outcome.marked, session.active.take_waited(), outcome.failure,
             outcome.attachments, outcome.recalled,
         )  # fmt: skip
-        session.sensitivity.observe(label, outcome.untrusted)
+        session.sensitivity.observe(label, outcome.untrusted, decision.key)
         entry = session.writer.record(decision.key, _without_recalled(finished))
         if is_substitute(decision.key):
             self._substitutes[decision.key] = finished
@@ -270,10 +270,10 @@ class ToolCalls:
             permit.policy_version,
             session.writer.wall() + lifetime,
         )
-        sensitivity = session.sensitivity
+        label, untrusted = session.sensitivity.at(permit.key)
         return ToolContext(
             session.run_id, permit.key, session.idempotency_key(permit.key), timeout, session.deps,
-            _copy_arguments(permit), claims=claims, label=sensitivity.label, untrusted=sensitivity.untrusted,
+            _copy_arguments(permit), claims=claims, label=label, untrusted=untrusted,
             tags=session.tags, thread=session.thread,
         )  # fmt: skip
 

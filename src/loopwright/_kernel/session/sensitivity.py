@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ..._internal.log import logger
+from ...events.effect_key import EffectKey
 from ...labels import LABELS, Label, highest
 from ...resilience.timeouts import capture
 from ...security.redaction.errors import format_traceback
@@ -21,11 +22,13 @@ class Sensitivity:
     ) -> None:
         self.label: Label = replay.totals.label
         self.untrusted = replay.totals.is_untrusted
+        self.places = replay.totals.places
         self._classifier = services.classifier
         self._run_id, self._secrets = run_id, secrets
 
-    def observe(self, label: Label, untrusted: bool) -> None:
-        """Note that the run has read something with that label, from outside or not."""
+    def observe(self, label: Label, untrusted: bool, key: str = "") -> None:
+        """Note that the run has read something with that label, from outside or not, at a key or everywhere."""
+        self.places.note(key, label, untrusted)
         if RANKS[label] > RANKS[self.label]:
             self.label = label
         self.untrusted |= untrusted
@@ -38,7 +41,16 @@ class Sensitivity:
         if label in LABELS[: RANKS[self.label]]:
             self.label = LABELS[LABELS.index(label)]
         self.untrusted &= not trusted
+        self.places.lower(self.label, trusted=trusted)
         return self.label
+
+    def at(self, key: str) -> tuple[Label, bool]:
+        """Return the label at a key, and whether what was read there came from outside.
+
+        Of a branch that is what it read, and what was read before it, whatever others read meanwhile.
+        """
+        path = EffectKey.parse(key).path
+        return self.places.at(path) if path else (self.label, self.untrusted)
 
     def classify(
         self, text: str | Callable[[], str], minimum: Label = "public"

@@ -40,6 +40,7 @@ from .hooks.plan import plan_hooks
 from .journals.base import Journal
 from .journals.capabilities import list_page
 from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
+from .journals.metrics import RunMetrics, measure_runs
 from .knowledge.base import Knowledge
 from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
@@ -376,6 +377,14 @@ class Runtime(Services):
         can_do = self.follow_ups.can_do
         return [ListedRun.of(info, names, versions, can_do) for info in listed]
 
+    async def metrics(self, where: RunFilter | None = None) -> RunMetrics:
+        """Return how the runs of the journal went: counts, success rate, means, what waits, is due or was given up.
+
+        Needs no telemetry SDK. `where` selects runs. The circuit breakers are those of this process.
+        """
+        states, now = self.breakers.states(), self.clock.wall()
+        return await asyncio.to_thread(measure_runs, self.journal, states, now, where)
+
     async def due(self) -> list[ListedRun]:
         """Return the follow-ups that are not done, the newest first: those that are due, wait or have failed."""
         return await self.runs(UNDONE_FOLLOW_UPS)
@@ -453,10 +462,7 @@ class Runtime(Services):
             await self.unwatched.drain()
             await self._background.join()
         finally:
-            await self._close()
-
-    async def _close(self) -> None:
-        self.worker_threads.close()
-        close = getattr(self._owned_provider, "aclose", None)
-        if close is not None:
-            await close()
+            self.worker_threads.close()
+            close = getattr(self._owned_provider, "aclose", None)
+            if close is not None:
+                await close()

@@ -137,6 +137,7 @@ def test_a_package_is_imported_in_one_file_only() -> None:
                 "chat_command",
                 "console",
                 "control",
+                "metrics",
                 "options",
                 "schedules",
                 "settings",

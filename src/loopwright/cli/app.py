@@ -16,6 +16,7 @@ from .console import commands as console_commands
 from .control import commands
 from .exit_status import MISUSED, ensure_streams, escape_unencodable, report_error
 from .inspect_runs import choose_runs, list_runs, show_run, verify_runs
+from .metrics import commands as metrics_commands
 from .options import (
     Accepts,
     Attachments,
@@ -339,6 +340,7 @@ app.registered_commands += commands.registered_commands
 app.registered_commands += upkeep_commands.registered_commands
 app.registered_commands += audit_commands.registered_commands
 app.registered_commands += console_commands.registered_commands
+app.registered_commands += metrics_commands.registered_commands
 app.add_typer(schedule_commands, name="schedule")
 app.add_typer(settings_commands, name="settings")
 

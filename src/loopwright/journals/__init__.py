@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .listing import ListedRun as ListedRun
     from .listing import RunFilter as RunFilter
     from .memory import MemoryJournal as MemoryJournal
+    from .metrics import RunMetrics as RunMetrics
     from .owner import Owner as Owner
     from .recorded_requests import RequestReader as RequestReader
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
@@ -69,6 +70,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".leases": ("Lease",),
             ".listing": ("ListedRun", "RunFilter"),
             ".memory": ("MemoryJournal",),
+            ".metrics": ("RunMetrics",),
             ".owner": ("Owner",),
             ".recorded_requests": ("RequestReader",),
             ".sqlite.journal": ("SQLiteJournal",),

@@ -35,6 +35,7 @@ from .reader import (
     verify_run,
 )
 from .schedules import SQLiteSchedules
+from .statistics import SQLiteStatistics
 from .upkeep import Upkeep, build_unknown_run
 from .writer import Writer
 
@@ -92,11 +93,11 @@ class SQLiteJournal(RequestReader):
         self.lease_watch = LeaseWatch(self._clock)
         """Judges the leases of runs that are claimed."""
         self._writer = Writer(self._file, self._clock, retry_timeout)
-        self._upkeep = Upkeep(
-            self._file, self._inbox, self._writer, self._clock, self.lease_watch
-        )
+        self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock, self.lease_watch)  # fmt: skip
         self.schedules = SQLiteSchedules(self._file, self._writer)
         """The schedules of the journal, for `Runtime.schedules`."""
+        self.statistics = SQLiteStatistics(self._file)
+        """What `Runtime.metrics` reads."""
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.

@@ -1,0 +1,105 @@
+"""Metrics over all runs of a journal: the same from memory, from a file and from a journal without an index."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright import Completion, ReActEngine, Runtime, Suspend, Usage, tool
+from loopwright.errors import ProviderError, ToolError
+from loopwright.followups import EndedRun, FollowUp
+from loopwright.journals import MemoryJournal, RunFilter, SQLiteJournal
+from loopwright.run import Run
+from loopwright.testing import FakeClock, ScriptedProvider, call
+from loopwright.tools import DeadLetter, Escalate
+
+
+@tool(effect="write", recovery=DeadLetter("mail"))
+def send(text: str) -> str:
+    """Send a text."""
+    raise ToolError("the mail server refuses it")
+
+
+@tool(effect="write", recovery=Escalate())
+def pay(euros: int) -> str:
+    """Pay."""
+    raise ToolError("the bank refuses it")
+
+
+class Note(FollowUp):
+    """A follow-up that is due."""
+
+    name = "note"
+
+    async def follow(self, run: Run, ended: EndedRun) -> str:
+        """Note."""
+        return "noted"
+
+
+async def fill(journal: Any, clock: FakeClock) -> Runtime:
+    """Two runs that complete, one that fails, one that waits, and a follow-up that is due."""
+
+    def pass_time(entry: Any) -> None:
+        clock.advance(1.0)
+
+    def answer(text: str, cost: float) -> Completion:
+        usage = Usage(input_tokens=100, output_tokens=20, cost=cost)
+        return Completion(answer=text, usage=usage)
+
+    script = [
+        call("send", text="hello"), answer("not sent", 0.5),
+        answer("yes", 0.25),
+        ProviderError("no such model", status=404),
+        call("pay", euros=7),
+    ]  # fmt: skip
+    runtime = Runtime(
+        ScriptedProvider(script), tools=[send, pay], journal=journal, clock=clock, observers=[pass_time],
+        approver=Suspend(), after=[Note()],
+    )  # fmt: skip
+    vars(runtime)["start_due"] = lambda run_ids: None
+    engine = ReActEngine(runtime)
+    for number in range(4):
+        await engine.run("Go.", run_id=f"r{number}", tags={"team": "ab"[number % 2]})
+    return runtime
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_metrics_are_those_of_all_runs(tmp_path: Path, kind: str) -> None:
+    clock = FakeClock()
+    journal: Any = MemoryJournal(clock=clock)
+    if kind == "sqlite":
+        journal = SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    runtime = await fill(journal, clock)
+    found = await runtime.metrics()
+
+    assert dict(found.runs) == {"completed": 2, "failed": 1, "waiting": 1}
+    assert (found.total, found.success_rate) == (4, pytest.approx(2 / 3))
+    assert (found.waiting, found.due) == (1, 2)
+    assert (found.dead_letters, found.escalations) == (1, 1)
+    assert (found.llm_calls, found.tool_calls) == (pytest.approx(4 / 3), pytest.approx(1 / 3))  # fmt: skip
+    assert (found.cost, found.total_cost) == (pytest.approx(0.375), 0.75)
+    assert found.seconds is not None
+    assert found.seconds > 1
+    assert dict(found.breakers) == runtime.breakers.states()
+    assert "send" in str(sorted(found.breakers))
+    only = await runtime.metrics(RunFilter(tags={"team": "b"}))
+    assert dict(only.runs) == {"completed": 1, "waiting": 1}
+    assert (only.dead_letters, only.escalations) == (0, 1)
+    await journal.close()
+
+
+async def test_metrics_of_an_empty_journal_have_no_means(tmp_path: Path) -> None:
+    for journal in (MemoryJournal(), SQLiteJournal(tmp_path / "runs.db")):
+        found = await Runtime(ScriptedProvider([]), journal=journal).metrics()
+        assert (found.total, found.success_rate, found.seconds) == (0, None, None)
+        assert (found.total_cost, found.due, found.dead_letters) == (0, 0, 0)
+
+
+async def test_an_ending_of_many_bytes_counts_too(tmp_path: Path) -> None:
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    runtime = Runtime(ScriptedProvider([ProviderError("x" * 70_000, status=400)]), journal=journal)  # fmt: skip
+    await ReActEngine(runtime).run("Go.", run_id="r")
+    found = await runtime.metrics()
+
+    assert (found.success_rate, found.llm_calls) == (0.0, 1.0)
+    await journal.close()

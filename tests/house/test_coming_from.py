@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loopwright import Limits, Suspend, engines
-from loopwright.followups import Memories
+from loopwright.followups import Critique, Memories
 from loopwright.gates import SupervisorGate
 from loopwright.hooks.loop_detection import LoopDetection
 from loopwright.hooks.model_selection import ModelSelection
@@ -24,7 +24,7 @@ TABLES = PAGE.partition("\n## From the agent systems")[2].partition("\n## ")[0]
 CLASSES: dict[str, Any] = {
     one.__name__: one
     for one in (
-        Limits, Suspend, Memories, SupervisorGate, LoopDetection, ModelSelection, ToolSelection, MemoryJournal,
+        Critique, Limits, Suspend, Memories, SupervisorGate, LoopDetection, ModelSelection, ToolSelection, MemoryJournal,
         KnowledgeBridge, BreakerOptions, Retry,
     )
 }  # fmt: skip

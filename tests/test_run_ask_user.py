@@ -301,3 +301,20 @@ async def test_a_question_of_text_is_recorded_as_before() -> None:
     assert [one.key for one in entries if one.key] == ["0#0", "0"]
     answered = EffectFinished("ask_user", "red", label="public")
     assert [one.event for one in entries if one.key == "0"] == [answered]
+
+
+async def test_a_message_to_a_thread_that_does_not_answer_is_an_error_to_its_sender() -> (
+    None
+):
+    parts = runtime()
+    engine = FunctionEngine(parts, body=asking("Which year?", into=int))
+    agent = parts.agent("helper", engine=engine)
+    thread = agent.thread("ada")
+    waiting = await thread.run("Look it up.")
+    assert (waiting.status, waiting.pending[0].text) == ("waiting", "Which year?")
+
+    with pytest.raises(ConfigError, match="does not answer 'Which year\\?'"):
+        await thread.run("long ago")
+    result = await thread.run("1889")
+
+    assert (result.status, result.answer) == ("completed", "1889")

@@ -18,8 +18,10 @@ from loopwright import (
     Ask,
     ConfigError,
     Decision,
+    LoopEngine,
     Modify,
     ReActEngine,
+    Run,
     Runtime,
     Suspend,
     ask_user,
@@ -320,6 +322,34 @@ async def test_a_bad_question_has_a_status_and_a_reason_without_a_stack(
     assert answer.status_code == status
     assert answer.json()["error"]
     assert "Traceback" not in answer.text
+
+
+class Books(LoopEngine):
+    """Asks where."""
+
+    name = "books"
+
+    async def solve(self, run: Run) -> str:
+        """Return the city."""
+        return await run.ask_user("Where?", choices=("Paris", "Rome"))
+
+
+async def test_an_answer_that_is_not_a_choice_is_refused_with_the_choices(
+    tmp_path: Path,
+) -> None:
+    runtime = build_runtime(tmp_path / "runs.db")
+    await Books(runtime).run("Book.", run_id="trip")
+    given = {"action": "answer", "run": "trip"}
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+        [question] = client.get("/api/questions").json()["questions"]
+        wrong = client.post("/api/control", json={**given, "text": "Oslo"})
+        right = client.post("/api/control", json={**given, "text": "rome"})
+
+    assert question["choices"] == ["Paris", "Rome"]
+    assert wrong.status_code == 409
+    assert "must be one of 'Paris', 'Rome', got 'Oslo'" in wrong.json()["error"]
+    assert right.status_code == 200
+    assert (await Books(runtime).resume("trip")).answer == "Rome"
 
 
 @pytest.mark.parametrize(

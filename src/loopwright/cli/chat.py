@@ -27,6 +27,7 @@ from .captured_output import capture_output
 from .chat_screen import ChatScreen, Interrupt, open_screen
 from .config import CommandOptions, load_object, open_journal, parse_engine_options
 from .config_file import open_composition
+from .questions import describe_answer
 from .run import Interaction, make_runtime
 from .text import clean, exact_call, one_line
 
@@ -255,7 +256,8 @@ class Chat:
                 return False
         for question in asked:
             if question.about == "question":
-                self._screen.print(f"{one_line(question.text)}\n")
+                lines = [one_line(question.text), *describe_answer(question)]
+                self._screen.print("".join(f"{line}\n" for line in lines))
             elif question.about != "approval":
                 self._screen.print(
                     f"{one_line(question.text)}\n  decide it with `loopwright show {run_id}`\n"

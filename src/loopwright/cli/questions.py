@@ -25,7 +25,7 @@ def format_question(run_id: str, question: Question, journal: str | None) -> lis
     lines: list[str] = []
     if question.tool and (question.arguments or question.about == "approval"):
         lines.append(f"  {exact_call(question.tool, question.arguments)}")
-    lines += _describe_answer(question)
+    lines += describe_answer(question)
     if question.expires:
         until = datetime.fromtimestamp(min(question.expires, MAX_SECONDS)).astimezone()
         lines.append(f"  until {until:%Y-%m-%d %H:%M:%S %z}")
@@ -38,7 +38,7 @@ def format_question(run_id: str, question: Question, journal: str | None) -> lis
     return [*lines, *_how_to_answer(run_id, question, journal)]
 
 
-def _describe_answer(question: Question) -> list[str]:
+def describe_answer(question: Question) -> list[str]:
     """Return what may be answered, and why the last answer could not be used."""
     lines: list[str] = []
     if question.choices:

@@ -73,7 +73,12 @@ class Decision {
   }
 
   buildAnswer() {
-    return [h("label", { for: "answer" }, "Answer"), this.text, this.problem,
+    const { choices = [], schema, problem } = this.question;
+    const choose = (text) => () => { this.text.value = text; };
+    return [h("label", { for: "answer" }, "Answer"), this.text,
+      choices.length > 0 && h("div", { class: "buttons" }, ...choices.map((text) => h("button", { type: "button", class: "choice", onclick: choose(text) }, text))),
+      schema && Object.keys(schema).length > 0 && h("p", { class: "sub" }, `As JSON that fits ${JSON.stringify(schema)}`),
+      problem && h("p", { class: "problem" }, `The last answer: ${problem}`), this.problem,
       h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => this.dialog.close() }, "Later"),
         h("button", { type: "button", class: "primary", onclick: () => this.send("answer", { text: this.text.value, question: this.question.key }) }, "Answer"))];
   }
@@ -136,7 +141,7 @@ class Decision {
     const { expires } = this.question;
     if (!expires) return;
     const left = expires - Date.now() / 1000;
-    this.left.textContent = left > 0 ? `Can be answered for ${formatAge(left)} more` : "The time for an answer is over: the run takes that as a denial";
+    this.left.textContent = left > 0 ? `Can be answered for ${formatAge(left)} more` : this.question.about === "question" ? "The time for an answer is over: the run continues without" : "The time for an answer is over: the run takes that as a denial";
   }
 
   end() {

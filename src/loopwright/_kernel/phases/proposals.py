@@ -15,31 +15,29 @@ class Proposals:
     """
 
     def __init__(self) -> None:
-        self._values: list[Proposal | Cleared] = []
+        self._values: dict[int, Proposal | Cleared] = {}
+        """By identity: an equal value is another one."""
         self._gated: dict[str, Proposal] = {}
 
     def clear(self) -> None:
         """Accept nothing that was issued before."""
-        self._values, self._gated = [], {}
+        self._values, self._gated = {}, {}
 
     def add(self, value: Proposal | Cleared) -> None:
         """Accept a value, once."""
-        self._values.append(value)
+        self._values[id(value)] = value
 
     def check(self, value: Proposal | Cleared, problem: str) -> None:
         """Raise `PhaseError` for a value that this scope did not issue, or that was taken."""
-        if not any(value is one for one in self._values):
+        if id(value) not in self._values:
             raise PhaseError(problem)
 
     def take_proposal(self, proposal: Proposal) -> None:
         """Take a proposal, and keep it for what acts on it."""
-        self._drop(proposal)
+        self._values.pop(id(proposal), None)
         self._gated[proposal.key] = proposal
 
     def take_cleared(self, cleared: Cleared) -> Proposal:
         """Take a cleared proposal; return the proposal."""
-        self._drop(cleared)
+        self._values.pop(id(cleared), None)
         return self._gated.pop(cleared.key)
-
-    def _drop(self, value: Proposal | Cleared) -> None:
-        self._values = [one for one in self._values if one is not value]

@@ -41,8 +41,10 @@ def estimate_tokens(conversation: Conversation) -> int:
 
 def measure_request(request: Request) -> int:
     """Return about how many bytes a request sends: the conversation and the tools."""
-    tools = sum(len(spec.encoded(encode_tool)) for spec in request.tools)
-    return request.conversation.size + tools
+    size = request.conversation.size
+    for spec in request.tools:
+        size += len(spec.encoded(encode_tool))
+    return size
 
 
 class TokenMeter:

@@ -37,6 +37,7 @@ from loopwright.engines import (
     GoalCycleEngine,
     ModelJudge,
     SelfTests,
+    ThreadEngine,
     Trajectory,
     TurnEngine,
 )
@@ -410,6 +411,12 @@ def goal_most(o: Any) -> Script:
     return [*script, '{"answer": "x"}']
 
 
+# Threads
+
+FINAL = "<answer>x</answer>"
+SPAWN = "<spawn-thread><initial-payload>#</initial-payload></spawn-thread>"
+
+
 # Tree of Thoughts
 
 
@@ -608,6 +615,10 @@ WAYS: dict[tuple[str, str], list[Way]] = {
             goal_most, (GOAL_PLAN, '{"input": {"what": #}}', PARTIAL, ADJUST, GOAL_DONE, '{"quality": "good"}', "hm"),
             {"compress_above": 1}, (look,))
     ],
+    ("thread", "always"): [
+        Way(ThreadEngine, {"max_turns": (1, 2, 7)}, lambda o: [FINAL], lambda o: [*["<self/>"] * (o.max_turns - 1), FINAL],
+            (FINAL, "<self/>", SPAWN, "hm"))
+    ],
     ("tree-of-thoughts", '`search="beam"`, `evaluate="value"`'): tree(BEAM, unusable, valued),
     ("tree-of-thoughts", '`search="beam"`, `evaluate="vote"`'): tree(BEAM, one_answer, voted, evaluate="vote"),
     ("tree-of-thoughts", '`search="depth-first"`'): tree(DEEP, unusable, deep, search="depth-first"),
@@ -631,7 +642,7 @@ def test_the_page_has_the_rows_that_are_tried_and_no_other() -> None:
     assert list(ROWS) == list(WAYS)
     assert {engine for engine, _ in ROWS} == {
         "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts", "turn",
-        "goal-cycle"
+        "goal-cycle", "thread",
     }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ from .schedules.base import Missed, Overlap, Schedule
 from .security.redaction import Redactor
 from .security.signed_commands import CommandSigner
 from .settings.base import Settings
+from .tools.executor import ToolExecutor
 from .tools.profile import ToolProfile
 from .tools.recovery import RecoveryStrategy
 from .tools.registry import Tools
@@ -103,6 +104,7 @@ class Runtime(Services):
         default_recovery: what is done about a failed call of a tool without a `recovery` of its own, as far as it suits
             the effect of that tool: `Retry()` for those that read.
         progress: when a run makes no progress, and what happens then.
+        executor: runs the functions of some tools in another process, such as a `RemoteExecutor`; without one all run here.
     """
 
     _owned_provider: Provider | None
@@ -141,12 +143,14 @@ class Runtime(Services):
         settings: Settings | None = None,
         default_recovery: RecoveryStrategy | Iterable[RecoveryStrategy] = (),
         progress: ProgressRules | None = None,
+        executor: ToolExecutor | None = None,
     ) -> None:
         services, owned = build_services(
             provider, tools=tools, profile=profile, journal=journal, gate=gate, limits=limits, approver=approver,
             breakers=breakers, context=context, observers=observers, providers=providers, clock=clock, on_unknown=on_unknown,
             prices=prices, lease=lease, redactor=redactor, user=user, classifier=classifier, app_version=app_version,
-            knowledge=knowledge, settings=settings, default_recovery=default_recovery, progress=progress)  # fmt: skip
+            knowledge=knowledge, settings=settings, default_recovery=default_recovery, progress=progress,
+            executor=executor)  # fmt: skip
         super().__init__(**services)
         build_own_parts(self, owned, after, hooks, command_signer=commands)
 

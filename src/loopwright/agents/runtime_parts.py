@@ -28,6 +28,10 @@ from ..tools.default_recovery import list_default_recovery
 from .registry import Agents
 
 T = TypeVar("T")
+CHECKED = (
+    "journal", "gate", "breakers", "clock", "redactor", "user", "classifier", "profile", "settings", "executor",
+)  # fmt: skip
+"""The services that are known by a method of theirs."""
 
 
 def build_services(
@@ -37,11 +41,18 @@ def build_services(
     fields = ("limits", "approver", "on_unknown", "lease", "providers", "observers", "progress")  # fmt: skip
     observers = check_settings(*(given[field] for field in fields))
     chosen, owned, named = resolve_provider(provider, given["providers"])
-    methods = ("journal", "gate", "breakers", "clock", "redactor", "user", "classifier", "profile", "settings")  # fmt: skip
-    check_services(observers, **{name: given[name] for name in methods})
+    check_services(observers, **{name: given[name] for name in CHECKED})
     clock, journal = choose_storage(given["clock"], given["journal"])
     known, bridge = build_registry(given["tools"], given["profile"], given["knowledge"])
-    kept = ("approver", "lease", "user", "classifier", "on_unknown", "settings")
+    kept = (
+        "approver",
+        "lease",
+        "user",
+        "classifier",
+        "on_unknown",
+        "settings",
+        "executor",
+    )
     services = {name: given[name] for name in kept} | {
         "provider": chosen,
         "providers": named,

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .anthropic.conversation import AnthropicMessages as AnthropicMessages
+    from .anthropic.conversation import to_anthropic_messages as to_anthropic_messages
     from .anthropic.provider import AnthropicProvider as AnthropicProvider
     from .any_llm import AnyLLMProvider as AnyLLMProvider
     from .base import CallDelta as CallDelta
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .local import LocalProvider as LocalProvider
     from .openai.azure import AzureChatProvider as AzureChatProvider
     from .openai.azure import AzureOpenAIProvider as AzureOpenAIProvider
+    from .openai.conversation import to_openai_messages as to_openai_messages
     from .openai.provider import OpenAIProvider as OpenAIProvider
     from .openai.quirks import Quirks as Quirks
     from .openai.responses.provider import (
@@ -42,6 +45,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".anthropic.conversation": ("AnthropicMessages", "to_anthropic_messages"),
             ".anthropic.provider": ("AnthropicProvider",),
             ".any_llm": ("AnyLLMProvider",),
             ".base": (
@@ -65,6 +69,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".fallback": ("FallbackProvider",),
             ".gemini.provider": ("GeminiProvider",),
             ".local": ("LocalProvider",),
+            ".openai.conversation": ("to_openai_messages",),
             ".openai.azure": ("AzureChatProvider", "AzureOpenAIProvider"),
             ".openai.provider": ("OpenAIProvider",),
             ".openai.quirks": ("Quirks",),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .base import ask_user as ask_user
     from .base import client_tool as client_tool
     from .base import tool as tool
+    from .executor import ToolExecutor as ToolExecutor
     from .profile import ToolProfile as ToolProfile
     from .recovery import CachedResult as CachedResult
     from .recovery import CallOutcome as CallOutcome
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from .recovery import Retry as Retry
     from .registry import ToolRegistry as ToolRegistry
     from .registry import Tools as Tools
+    from .remote import RemoteCall as RemoteCall
+    from .remote import RemoteExecutor as RemoteExecutor
+    from .remote import RemoteTools as RemoteTools
     from .resolution import CallCompleted as CallCompleted
     from .resolution import CallNotExecuted as CallNotExecuted
     from .resolution import OutcomeUnknown as OutcomeUnknown
@@ -75,6 +79,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ),
             ".profile": ("ToolProfile",),
             ".registry": ("ToolRegistry", "Tools"),
+            ".executor": ("ToolExecutor",),
+            ".remote": ("RemoteCall", "RemoteExecutor", "RemoteTools"),
             ".recovery": (
                 "CachedResult",
                 "DeadLetter",

@@ -355,8 +355,10 @@ class ToolCalls:
         """Call the tool; return its `ToolValue`, or the error that prevents that."""
         positional = (self.context(permit, timeout),) if tool.takes_context else ()
         limit = tool.max_output_chars or self.services.limits.max_output_chars
-        in_thread = self.session.writer.run_in_thread
-        if tool.is_async:
+        in_thread, executor = self.session.writer.run_in_thread, self.services.executor
+        if executor is not None and executor.accepts(tool):
+            value = await executor.execute(tool, self.context(permit, timeout))
+        elif tool.is_async:
             value = await tool.function(*positional, **keywords)
         else:
             value = await in_thread(

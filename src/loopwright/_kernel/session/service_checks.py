@@ -14,7 +14,7 @@ _APP_VERSION = compile_late(r"[!-~]{0,128}")
 _METHODS = {
     "provider": "complete", "journal": "barrier", "gate": "evaluate", "breakers": "get",
     "clock": "monotonic", "redactor": "redact_text", "user": "__call__", "classifier": "label", "profile": "choose",
-    "settings": "read",
+    "settings": "read", "executor": "execute",
 }  # fmt: skip
 """A method of each service that other objects lack."""
 

@@ -34,6 +34,7 @@ from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
 from ...security.signed_commands import CommandSigner
 from ...settings.base import Settings
+from ...tools.executor import ToolExecutor
 from ...tools.recovery import RecoveryStrategy
 from ...tools.registry import ToolRegistry
 from ..control.journal_poller import JournalPoller
@@ -111,6 +112,8 @@ class Services:
     """The strategies for tools without any of their own."""
     progress: ProgressRules = dataclasses.field(default_factory=ProgressRules)
     """When a run makes no progress, and what happens then."""
+    executor: ToolExecutor | None = None
+    """Runs the functions of the tools that it accepts; the others run here."""
     settings: Settings | None = None
     """What is changed while the application runs, read by each run as it begins."""
     start_due: Callable[[tuple[str, ...]], None] | None = None

@@ -1,6 +1,7 @@
 """A provider, tools and an output model for the tests of the command line: `--provider scripted:NAME`."""
 
 import asyncio
+import json
 import math
 import os
 import subprocess
@@ -217,6 +218,12 @@ def follow(name: str, request: Request) -> Line:  # noqa: C901 - a table of scri
             return [call("book", what="hotel"), call("book", what="car")]
         case "same":
             return call("capital", country="France")
+        case "critic":
+            said = [m.content for m in request.conversation if m.role == "assistant"]
+            if not any("a critic" in m.content for m in request.conversation):
+                return f"draft {len(said)}"
+            score = 0.9 if said == ["draft 1"] else 0.4
+            return json.dumps({"feedback": "Shorter.", "score": score})
         case "chatty":
             return call("capital", country=str(number))
         case "typo":

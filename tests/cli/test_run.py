@@ -175,6 +175,31 @@ def test_options_of_the_engine_are_json_text_code_or_engines(invoke: Invoke) -> 
     assert started["opaque"] == ["evaluator"]
 
 
+CRITIC = ("run", "Write.", "--provider", "scripted:critic", "-e", "director-critic", "--run-id", "r1")  # fmt: skip
+
+
+def test_a_director_and_a_critic_are_shown_with_each_review(invoke: Invoke) -> None:
+    done = invoke(*CRITIC)
+    shown = invoke("show", "r1").stdout
+
+    assert (done.exit_code, done.stdout) == (0, "draft 1\n")
+    assert shown.count(", review: ") == shown.count(", draft: ") == 2
+    assert 'fact     DraftReview {"round":1,' in shown
+    assert '"score":0.9,"approved":true,"reason":"target_reached"' in shown
+
+
+def test_a_person_reviews_a_draft_by_the_command_line(invoke: Invoke) -> None:
+    waits = invoke(*CRITIC, "-o", 'critic={"kind": "human"}', "--wait")
+    wrong = invoke("answer", "r1", '{"score": 8}')
+    invoke("answer", "r1", '{"score": 0.8, "feedback": "Good."}')
+    done = invoke("resume", "r1", "--provider", "scripted:critic")
+
+    assert waits.exit_code == 5
+    assert wrong.exit_code == 2
+    assert "score: 8 is greater than the maximum of 1" in wrong.stderr
+    assert (done.exit_code, done.stdout) == (0, "draft 0\n")
+
+
 def test_an_output_model_makes_the_answer_json(invoke: Invoke) -> None:
     done = invoke(
         "run",

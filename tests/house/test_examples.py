@@ -110,6 +110,17 @@ SHOWN = {
         "  [tool_result tool=delete_file status=error code=TOOL_ERROR retryable=yes]",
         "files: ['notes.txt'], booked: []",
     ],
+    "director_critic.py": [
+        "Round 2: 0.94  That stays.",
+        "Chosen: round 2, since there was no_improvement",
+        "Answer: Up before you: bread.",
+    ],
+    "teams.py": [
+        "board: trains done beds taken trains posted",
+        "failed: the hotel's page is down",
+        "Team: Train via Visp, back by 20:13; nothing is known of beds.",
+        "Boss: Not on a Monday.",
+    ],
     "critic.py": [
         "  checked with archive: it opened in 1933   [ok]",
         "  revised: The Golden Gate Bridge opened in 1937. Its main span is 1,280 m long, "

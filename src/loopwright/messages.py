@@ -13,6 +13,7 @@ from ._internal.encoder import Encodable as Encodable
 from ._internal.encoder import EntryMark as EntryMark
 from ._internal.encoder import canonical_json as canonical_json
 from ._internal.encoder import hash_arguments as hash_arguments
+from ._internal.encoder import hash_each as hash_each
 from ._internal.encoder import mark_entry as mark_entry
 from ._internal.issued_values import IssuedByRun as IssuedByRun
 from ._internal.usage import Usage as Usage

@@ -29,7 +29,7 @@ from loopwright import (
 from loopwright.events import RunPaused
 from loopwright.gates import RESPOND
 from loopwright.journals import SQLiteJournal
-from loopwright.messages import hash_arguments
+from loopwright.messages import hash_arguments, hash_each
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from waiting import eventually
 
@@ -252,6 +252,7 @@ def test_every_word_comes_into_the_inbox_of_its_run(invoke: Invoke) -> None:
         "key": "0#0", "question": 4, "tool": "wipe", "arguments_hash": hash_arguments({"path": "/tmp/x"}),
         "policy_version": "default-1",
     }  # fmt: skip
+    same = hash_each({"path": "/tmp/x"}, ["path"])
     words: dict[tuple[str, ...], tuple[str, Any]] = {
         ("steer", "r1", "Mind it."): ("steer", {"text": "Mind it."}),
         ("steer", "r1", "--", "-x"): ("steer", {"text": "-x"}),
@@ -264,7 +265,7 @@ def test_every_word_comes_into_the_inbox_of_its_run(invoke: Invoke) -> None:
         ("abort", "r1"): ("abort", {}),
         ("declassify", "r1", "public", "--reason", "known"): ("declassify", {"label": "public", "reason": "known"}),
         ("approve", "r1", "0#0", "--by", "Ada"): ("approve", {**bound, "by": "Ada"}),
-        ("approve", "r1", "0#0", "--for", "1.5"): ("approve", {**bound, "by": "", "seconds": 1.5}),
+        ("approve", "r1", "0#0", "--for", "1.5"): ("approve", {**bound, "by": "", "seconds": 1.5, "same": same}),
         ("approve", "r1", "0#0", "--arguments", '{"path": "/b"}'): (
             "approve", {**bound, "by": "", "arguments": {"path": "/b"}},
         ),

@@ -11,7 +11,7 @@ RAN: list[Any] = []
 """What was erased; a test module empties it with the fixture `nothing_ran`."""
 
 
-@tool(effect="destructive")
+@tool(effect="destructive", content=("what",))
 async def erase(what: str) -> str:
     """Erase something."""
     RAN.append(what)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from pydantic import JsonValue
@@ -48,3 +48,10 @@ class Encodable:
         if found is None:
             found = kept[encoder] = encoder(self)
         return found
+
+
+def hash_each(
+    arguments: Mapping[str, JsonValue], names: Iterable[str]
+) -> dict[str, str]:
+    """Return a digest (32 hex digits) of each of some arguments, by which those of two calls are compared."""
+    return {name: hash_arguments({"": arguments[name]})[:32] for name in names}

@@ -32,7 +32,7 @@ ApprovalSeconds: TypeAlias = Annotated[
     typer.Option(
         "--for",
         metavar="SECONDS",
-        help="Approve all calls of that tool in this run for so long.",
+        help="Approve calls of that tool to the same destinations in this run for so long.",
     ),
 ]
 

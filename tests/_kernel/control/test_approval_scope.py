@@ -37,7 +37,7 @@ from waiting import eventually
 HOUR = 3_600.0
 
 
-@tool(effect="destructive")
+@tool(effect="destructive", content=("what", "kind"))
 async def erase(what: str, kind: str = "quick") -> str:
     """Erase something."""
     RAN.append(what)

@@ -22,7 +22,7 @@ from loopwright import (
     tool,
 )
 from loopwright.events import CommandReceived, GateDecided, RunSuspended
-from loopwright.gates import RESPOND
+from loopwright.gates import RESPOND, ApprovalGate
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from sample_tools import RAN
@@ -31,14 +31,14 @@ from waiting import eventually
 HOUR, DAY = 3_600.0, 86_400.0
 
 
-@tool(effect="destructive")
+@tool(effect="destructive", content=("what",))
 async def erase(what: str) -> str:
     """Erase something."""
     RAN.append(what)
     return f"erased {what}"
 
 
-@tool(effect="destructive")
+@tool(effect="destructive", content=("what",))
 async def shred(what: str) -> str:
     """Shred something."""
     RAN.append(f"shred {what}")
@@ -407,6 +407,50 @@ async def test_leave_for_a_tool_is_for_this_run_this_tool_and_so_long() -> None:
         runtime([call("erase", what="x")], journal=journal, clock=clock)
     ).run("Go.", run_id="s")
     assert other.status == "waiting"
+
+
+@tool(outbound=True, content=("text",))
+async def send(to: str, text: str, cc: str = "") -> str:
+    """Send a mail."""
+    RAN.append(f"{to} {text} {cc}".strip())
+    return "sent"
+
+
+async def test_an_approval_for_a_while_is_for_the_same_destinations() -> None:
+    journal = MemoryJournal()
+    options: dict[str, Any] = {"tools": [send], "gate": ApprovalGate("send")}
+    await waiting(journal, call("send", to="bob", text="one"), **options)
+    control = runtime(journal=journal).control("r")
+    await control.approve("0#0", seconds=600)
+
+    again = [call("send", to="bob", text="two"), call("send", to="bob", text="three")]
+    first = await resumed(
+        journal, *again, call("send", to="eve", text="all"), **options
+    )
+    assert (RAN, first.status) == (["bob one", "bob two", "bob three"], "waiting")
+    await control.deny(first.pending[0].key)
+    # Another recipient beside the same one is another destination, too.
+    second = await resumed(
+        journal, call("send", to="bob", text="x", cc="eve"), **options
+    )
+    assert (len(RAN), second.status) == (3, "waiting")
+
+
+async def test_an_approval_for_a_while_of_an_undeclared_tool_is_for_equal_calls() -> (
+    None
+):
+    @tool(effect="destructive")
+    async def drop(table: str) -> str:
+        """Drop a table."""
+        RAN.append(table)
+        return "dropped"
+
+    journal = MemoryJournal()
+    await waiting(journal, call("drop", table="a"), tools=[drop])
+    await runtime(journal=journal).control("r").approve("0#0", seconds=600)
+    calls = [call("drop", table="a"), call("drop", table="b")]
+    result = await resumed(journal, *calls, tools=[drop])
+    assert (RAN, result.status) == (["a", "a"], "waiting")
 
 
 async def test_what_is_not_asked_cannot_be_approved() -> None:

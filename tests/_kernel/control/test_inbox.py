@@ -263,7 +263,7 @@ async def test_an_approval_that_does_not_fit_is_no_leave() -> None:
     await engine().runtime.control("r").approve("0#0", seconds=60)
     [good] = journal.inbox("r")
     for number, name in enumerate(
-        ("tool", "policy_version", "arguments_hash", "key", "seconds"), 1
+        ("tool", "policy_version", "arguments_hash", "key", "seconds", "same"), 1
     ):
         run_id = await engine().fork(
             "r", at=len(journal.read("r")), new_id=f"f{number}"

@@ -1,7 +1,7 @@
 """The commands that a run has accepted, and what a person decided by them about its calls."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ..._internal import dataclasses
 from ...journals.base import Command
@@ -171,11 +171,17 @@ class CommandLog:
         return alike
 
     def find_grant(
-        self, tool: str, policy: str, now: float, quorum: Quorum = ONE_APPROVAL
+        self,
+        tool: str,
+        policy: str,
+        now: float,
+        destinations: Mapping[str, str],
+        quorum: Quorum = ONE_APPROVAL,
     ) -> HumanDecision | None:
-        """Return a person's approval of all calls of a tool, if it holds now under that policy.
+        """Return a person's approval of calls of a tool to destinations, if it holds now under that policy.
 
-        A later denial of one of its calls revokes it. One person is enough for the quorum, or none counts.
+        `destinations` are their digests by the names of the arguments; the approved call had the same. A later denial
+        of a call of the tool revokes it. One person is enough for the quorum, or none counts.
         """
         for command in reversed(self._decisions.values()):
             if command.body["tool"] != tool:
@@ -183,7 +189,9 @@ class CommandLog:
             if command.kind == DENY or self.may_be_revoked(command.number):
                 return None
             until = _granted_until(command)
-            if not quorum.count_enough([command.body.get("principal")]):
+            same = command.body.get("same")
+            is_same = isinstance(same, dict) and destinations.items() <= same.items()
+            if not is_same or not quorum.count_enough([command.body.get("principal")]):
                 continue
             if now < until and command.body.get("policy_version") == policy:
                 return HumanDecision(command, True, until)

@@ -124,7 +124,7 @@ _ALWAYS_OPTIONAL: Mapping[str, Check] = {
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     STEER: {"message": _is_flag},
     ANSWER: {"label": _is_label, "untrusted": _is_flag},
-    APPROVE: {"arguments": _is_arguments, "seconds": _is_duration},
+    APPROVE: {"arguments": _is_arguments, "seconds": _is_duration, "same": _is_object},
     DENY: {"reason": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},
     ENDORSE: {"reason": _is_text},

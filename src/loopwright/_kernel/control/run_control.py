@@ -11,7 +11,7 @@ from ...events.entry import Entry
 from ...events.run import Question, RunFinished
 from ...journals.base import Command, Journal
 from ...labels import Label, LabelledText, check_label
-from ...messages import Json, JsonObject, hash_arguments
+from ...messages import Json, JsonObject, hash_arguments, hash_each
 from ...principals import Sender, sign_body
 from ...security.redaction import Redactor
 from ...security.signed_commands import CommandSigner
@@ -184,7 +184,8 @@ class Control(ABC):
         Args:
             question: the id of the question in `result.pending`. Its key works too, for any call at that key.
             arguments: others to run it with; they are validated and gated again.
-            seconds: let all calls of that tool run for so long, in this run and under this version of the policy.
+            seconds: let calls of that tool to the same destinations run for so long, in this run and under this version
+                of the policy. For a tool that does not declare them, that is all of its arguments.
             by: who approves: a name for the journal, or a `Principal`, which an `ApprovalRule` needs.
         """
         if seconds is not None and not 0 < seconds <= MAX_SECONDS:
@@ -193,6 +194,10 @@ class Control(ABC):
             )
         asked = await self._asked_approval(question)
         body = sign_body({**asked, "by": ""}, by)
+        if seconds is not None:
+            shown = _list_asked(await self._entries(), asked["key"])
+            approved = shown if arguments is None else arguments
+            body["same"] = dict(hash_each(approved, approved))
         if arguments is not None:
             body["arguments"] = self._arguments("approve", arguments)
         if seconds is not None:
@@ -298,6 +303,12 @@ class Control(ABC):
                 f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps"
             )
         return given
+
+
+def _list_asked(entries: Sequence[Entry], key: Json) -> JsonObject:
+    """Return the arguments of the call that is asked about at a key; none if it is not."""
+    asked = (known for known in _about(entries, "approval") if known.key == key)
+    return next((known.arguments for known in asked), {})
 
 
 def _about(entries: Sequence[Entry], about: str) -> list[Question]:

@@ -19,6 +19,7 @@ from ...gates.base import (
     PolicyGate,
     Suspend,
 )
+from ...messages import hash_each
 from ...principals import Quorum
 from ...resilience.timeouts import run_with_timeout
 from ..control.command_log import REFUSED, HumanDecision
@@ -177,7 +178,9 @@ def _find_human_decision(
         )
     has_ended = decision is not None and decision.allowed and decision.until <= now
     if decision is None or has_ended:
-        return log.find_grant(request.action.tool, version, now, quorum)
+        action = request.action
+        same = hash_each(action.arguments, action.destinations)
+        return log.find_grant(action.tool, version, now, same, quorum)
     return decision
 
 

@@ -65,7 +65,7 @@ class Decision {
         h("button", { type: "button", onclick: () => this.dialog.close() }, "Decide later")),
       h("details", {}, h("summary", {}, "Approve with other arguments"),
         h("label", { for: "edited" }, "Arguments as JSON; they are checked and gated again"), this.editor, this.changes),
-      h("details", {}, h("summary", {}, "Approve all calls of this tool in this run"),
+      h("details", {}, h("summary", {}, "Approve calls of this tool to the same destinations in this run"),
         h("p", {}, this.isGrant, h("label", { for: "grant" }, " approve them for "), this.seconds, h("label", { for: "seconds" }, " seconds"))),
       h("div", { class: "deny" }, h("label", { for: "reason" }, "Reason to deny; the model reads it"), this.reason,
         h("button", { type: "button", class: "danger", id: "deny", onclick: () => this.send("deny", { reason: this.reason.value }) }, "Deny")),

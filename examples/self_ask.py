@@ -4,7 +4,7 @@ The model takes a question apart into follow-ups that can be looked up by themse
 finds nothing the model answers from memory, and the facts of the run say so.
 
 No model is needed: `reply` says what one would say. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
-`loopwright.providers`) in place of the `ScriptedProvider`; everything else stays.
+`loopwright.providers`) in place of the `ScriptedProvider`, and `tools=loopwright.toolboxes.search.search()` for Wikipedia.
 """
 
 import asyncio

@@ -315,7 +315,9 @@ def test_an_unknown_name_is_answered_with_near_ones(install: Install) -> None:
     assert refusal("engines", "ecco").startswith(
         "engines: there is no 'ecco'; did you mean echo?"
     )
-    listed = "clock, filesystem, manifest, math, mcp, memory, shell, skills, web"
+    listed = (
+        "clock, filesystem, manifest, math, mcp, memory, search, shell, skills, web"
+    )
     assert (
         refusal("toolboxes", "anything")
         == f"toolboxes: there is no 'anything'. Installed: {listed}"

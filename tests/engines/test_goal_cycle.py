@@ -79,7 +79,7 @@ class Replies:
         )  # fmt: skip
         role, text = asked
         if "There are no more steps left" in texts[-1]:
-            role = "best"
+            role, text = "best", "\n".join(texts)
         self.order.append(role)
         self.prompts.setdefault(role, []).append(text)
         said = self.replies.get(role) or [USUAL.get(role, "the best so far")]
@@ -292,6 +292,8 @@ async def test_invalid_new_plans_for_ever_end_at_the_limit() -> None:
     assert (model.order.count("decide"), CALLS) == (15, ["search the tower"])
     assert "'fly' is not a skill. There are search, sum_up, fail." in model.prompts["decide"][1]  # fmt: skip
     assert result.llm_calls <= 60
+    [best] = model.prompts["best"]  # it is wanted as text, from the results
+    assert ("found the tower" in best, "JSON" in best) == (True, False)
     few = Replies(evaluate=[PARTIAL], decide=[adjust])
     bounded = await run(few, runtime={"limits": Limits(max_llm_calls=8)})
     assert (bounded.stop_reason, bounded.llm_calls) == ("max_llm_calls", 8)
@@ -834,6 +836,17 @@ async def test_outputs_and_the_answer_are_kept_as_reasoning() -> None:
     nowhere = MemoryKnowledge(shared=True)
     await build(Replies(), runtime={"knowledge": nowhere}, deliver=()).run("How high?")
     assert await nowhere.search("tower high", threshold=0.0) == []
+
+
+async def test_a_store_that_does_not_answer_in_time_is_left_out() -> None:
+    class Slow(MemoryKnowledge):
+        async def search(self, *args: Any, **options: Any) -> Any:
+            await asyncio.sleep(60)
+
+    bridge = KnowledgeBridge(Slow(shared=True), timeout=0.01)
+    result = await run(Replies(), runtime={"knowledge": bridge}, deliver=())
+
+    assert (result.status, len(facts(result, "KnowledgeFailed"))) == ("completed", 1)
 
 
 async def test_a_store_that_does_not_work_is_a_fact_and_no_failure() -> None:

@@ -123,7 +123,7 @@ class GoalCycleEngine(LoopEngine):
                 if answer is not None:
                     return answer
             await self._compress(run, state, cycle)
-        return await run.best_answer(self._summary_prompt(run, state))
+        return await run.best_answer(self._fill(run, "results", state))
 
     # --- plan ---
 
@@ -141,7 +141,6 @@ class GoalCycleEngine(LoopEngine):
             example=skills[0].name,
         )
         conversation, problem = run.conversation.user(prompt), ""
-        run.keep(conversation)
         for attempt in range(1, MAX_PLAN_ATTEMPTS + 1):
             text = await ask_text(run, conversation, self.planner, "goal")
             try:
@@ -207,7 +206,7 @@ class GoalCycleEngine(LoopEngine):
             run.note(
                 StepEvaluated(step.id, judged.quality, judged.mean, judged.scores, judged.summary)
             )  # fmt: skip
-        run.keep(self._summary_prompt(run, state))
+        run.keep(self._fill(run, "results", state))
         if outcome.quality != "failed":
             await self._store(run, [f"{step.goal or step.tool}: {outcome.text}"])
 
@@ -345,7 +344,7 @@ class GoalCycleEngine(LoopEngine):
     async def _summarize(self, run: Run, state: GoalState) -> str:
         """Return the answer that a model writes from the results; raise `Unreadable` if it is empty."""
         await receive(run, state)
-        prompt = self._summary_prompt(run, state)
+        prompt = self._fill(run, "summary", state)
         try:
             text = await ask_text(run, prompt, self.decider, "answer")
         except ProviderError:
@@ -357,9 +356,10 @@ class GoalCycleEngine(LoopEngine):
             raise Unreadable("the reply with the final answer is empty")
         return answer
 
-    def _summary_prompt(self, run: Run, state: GoalState) -> Conversation:
+    def _fill(self, run: Run, name: str, state: GoalState) -> Conversation:
+        """Return the conversation with a prompt that has the results: for the summary, or a best answer."""
         prompt = self.prompts.fill(
-            "summary", results=state.render_results(), memory=state.memory.text
+            name, results=state.render_results(), memory=state.memory.text
         )
         return run.conversation.user(prompt)
 

@@ -1,5 +1,6 @@
 """What the goal cycle knows from earlier runs, and what it leaves for later ones, in the runtime's store of knowledge."""
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 
@@ -40,12 +41,13 @@ async def recall_prior(run: Run, bridge: KnowledgeBridge | None) -> str:
         return ""
 
     async def search() -> list[str]:
-        found = await bridge.store.search(
-            run.task, limit=2 * MAX_MEMORIES, threshold=bridge.threshold, scope=run.scope
-        )  # fmt: skip
-        documents = await bridge.store.search(
-            run.task, kinds=(DOCUMENT,), limit=MAX_DOCUMENTS, threshold=bridge.threshold, scope=run.scope
-        )  # fmt: skip
+        async with asyncio.timeout(bridge.timeout):
+            found = await bridge.store.search(
+                run.task, limit=2 * MAX_MEMORIES, threshold=bridge.threshold, scope=run.scope
+            )  # fmt: skip
+            documents = await bridge.store.search(
+                run.task, kinds=(DOCUMENT,), limit=MAX_DOCUMENTS, threshold=bridge.threshold, scope=run.scope
+            )  # fmt: skip
         memories = [item for item in found if item.kind != DOCUMENT][:MAX_MEMORIES]
         return [*map(_format_item, memories), *map(_format_item, documents)]
 

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import json, sys
 from loopwright import Limits, ReActEngine, Runtime, tool
@@ -32,3 +34,31 @@ def test_a_first_import_loads_no_dialect_no_memories_and_builds_no_validator() -
     assert built == []
     assert "loopwright.providers.openai.provider" in loaded
     assert sorted(set(LATER) & set(loaded)) == []
+
+
+FIRST_RUN = """
+import asyncio, sys
+from loopwright import ReActEngine, Runtime, tool
+from loopwright.testing import ScriptedProvider, call
+@tool(effect="read")
+async def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+script = [call("add", a=1, b=2), *(call("add", **wrong) for wrong in WRONG), "3"]
+result = asyncio.run(ReActEngine(Runtime(ScriptedProvider(script), tools=[add])).run("1 + 2?"))
+print(result.answer, "jsonschema" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shown"), [([], "3 False"), ([{"a": "one", "b": 2}], "3 True")]
+)
+def test_a_first_run_loads_jsonschema_for_arguments_that_do_not_fit_plainly(
+    wrong: list[object], shown: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"WRONG = {wrong!r}\n{FIRST_RUN}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.strip() == shown

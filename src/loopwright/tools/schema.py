@@ -95,7 +95,14 @@ class ArgumentSchema:
         self._max_work = MAX_WORK if third_party else MAX_OWN_WORK
         self._plain = _plain_types(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
-        self._validator: Validator = _counting_validator()(closed)
+        self._closed = closed
+        if self._plain is None:  # now, and not while a run is at work
+            _counting_validator()
+
+    @functools.cached_property
+    def _validator(self) -> Validator:
+        """The compiled schema; arguments that fit plainly need none, and to load jsonschema takes 30 ms."""
+        return _counting_validator()(self._closed)
 
     def find_problem(self, arguments: object) -> str | None:
         """Return the first problem, with the path to it; `None` if there is none.

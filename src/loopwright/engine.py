@@ -129,6 +129,8 @@ class LoopEngine(Options):
     """
 
     name: ClassVar[str] = ""
+    asks_to_act: ClassVar[bool] = True
+    """Whether a model that says it will call a tool, and calls none, is asked once to act."""
     offers_tools: ClassVar[bool] = True
     """Whether its models are offered the tools; without that, they are asked first whether to hand the run off."""
     decides_plan: ClassVar[bool] = False

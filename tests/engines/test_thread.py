@@ -844,6 +844,21 @@ def test_threads_call_tools_and_read_the_results_in_their_next_turn() -> None:
     assert last[-1].content.startswith("<self-received")
 
 
+def test_a_self_message_that_promises_a_call_is_a_self_message_all_the_same() -> None:
+    @tool(effect="read")
+    async def look(what: str) -> str:
+        """Look."""
+        return f"{what} is blue"
+
+    promise = "<self>I need the sky. Let me look it up.</self>"
+    cast = Cast(root=[promise, [call("look", what="sky")], "<answer>blue</answer>"])
+
+    result = play(cast, tools=[look])
+
+    assert (result.answer, result.llm_calls) == ("blue", 3)
+    assert cast.read["root"][1] == '<self-received turns_left="24"/>'
+
+
 def test_a_thread_that_repeats_a_call_is_nudged_and_then_ends_as_stuck() -> None:
     @tool(effect="read")
     async def look() -> str:

@@ -100,6 +100,7 @@ class ThreadEngine(LoopEngine):
     """
 
     name = "thread"
+    asks_to_act = False  # a thought about what comes next is a payload
     max_turns: int = Field(default=25, ge=1)
     max_threads: int = Field(default=8, ge=1)
     order: Literal["breadth", "depth"] = "breadth"

@@ -42,7 +42,8 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
     asked = conversation
     delivered: tuple[Message, ...] = ()
     problem: str | None = None
-    may_promise = cycle.session.revision >= 1 and question.tools
+    may_act = question.tools and getattr(cycle.engine, "asks_to_act", True)
+    may_promise = cycle.session.revision >= 1 and may_act
     for _ in range(1 + MAX_REPAIRS):
         again = dataclasses.replace(question, conversation=asked)
         reply = await settle(

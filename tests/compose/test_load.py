@@ -10,6 +10,7 @@ from loopwright.compose import Composition, load
 from loopwright.gates import AllOf
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import FallbackProvider
+from loopwright.testing import ScriptedProvider
 from loopwright.tools import Retry
 from loopwright.worker import Worker
 
@@ -147,6 +148,34 @@ async def test_run_of_a_file_is_resumed_by_a_worker_of_the_same_file(
     assert waiting.status == "waiting"
     assert (ended.run_id, ended.answer) == ("one", "Done: desk burnt")
     assert __import__("scripted_compose").CLOSED == ["plain", "plain"]
+
+
+async def test_pipeline_of_a_file_runs_its_parts_in_their_order(
+    compose: Compose,
+) -> None:
+    text = f"""\
+{SMALL}
+[pipelines.report]
+engine = "chain"
+steps = [{{ engine = "react", max_iterations = 3 }}, "writer", "Sum up {{input}}."]
+[agents.author]
+engine = "report"
+toolboxes = []
+[agents.writer]
+"""
+    replies = ["facts", "a text", "a line"]
+    (Path.cwd() / "agents.toml").write_text(text)
+    model = ScriptedProvider(replies * 2)
+    async with load("agents.toml", providers={"main": model}) as found:  # fmt: skip
+        direct = await found.engines["report"].run("Go.")
+        ended = await found.agents["author"].run("Go.", run_id="one")
+        started = found.runtime.journal.read("one")[0].event
+
+    assert (direct.answer, ended.answer) == ("a line", "a line")
+    # All parts are data, so that a worker of the file can resume the run.
+    assert started.opaque == ()  # type: ignore[union-attr]
+    (first, *_) = started.options["steps"]  # type: ignore[union-attr, misc]
+    assert first["options"]["max_iterations"] == 3  # type: ignore[index, call-overload]
 
 
 async def test_schedules_of_a_file_are_put_into_its_journal(compose: Compose) -> None:

@@ -103,6 +103,9 @@ def _list_parts(engine: LoopEngine) -> Iterator[tuple[str, Assignee]]:
 
 
 def _is_around(assignee: Assignee, around: tuple[LoopEngine, ...]) -> bool:
+    if isinstance(assignee, LoopEngine) and assignee.runtime is around[-1].runtime:
+        # It is a part of the engine around it, and not the agent that this is of.
+        return any(assignee is each for each in around)
     name = assignee if isinstance(assignee, str) else assignee.runtime.agent_name
     is_agent = name != "" and any(each.runtime.agent_name == name for each in around)
     return is_agent or any(assignee is each for each in around)

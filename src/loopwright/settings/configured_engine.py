@@ -1,7 +1,7 @@
 """An engine with the prompts, options and limits of settings in the place of those of the code."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from .._internal import dataclasses
 from .._internal.options import Options
@@ -124,8 +124,9 @@ def rebind(
     nested: dict[str, Any] = {}
     for field in dataclasses.fields(engine):
         value: Any = getattr(engine, field.name)
-        if isinstance(value, Options) and getattr(value, "runtime", None) is own:
-            nested[field.name] = rebind(value, services)
+        bound = _rebind_parts(value, own, services)
+        if bound is not value:
+            nested[field.name] = bound
     changes = {**nested, **(options or {})}
     try:
         return dataclasses.replace(engine, runtime=services, **changes)
@@ -135,3 +136,15 @@ def rebind(
         raise ConfigError(
             f"settings of version {version} do not fit the engine {engine.name!r}: {error}"
         ) from error
+
+
+def _rebind_parts(value: Any, own: Any, services: Any) -> Any:
+    """Return an option with the engines in it on other services that have those of its engine; itself without any."""
+    if isinstance(value, tuple):
+        parts = cast("tuple[Any, ...]", value)  # type: ignore[redundant-cast] # for basedpyright
+        bound = tuple(_rebind_parts(part, own, services) for part in parts)
+        has_changed = any(new is not old for new, old in zip(bound, parts, strict=True))
+        return bound if has_changed else parts
+    if isinstance(value, Options) and getattr(value, "runtime", None) is own:
+        return rebind(value, services)
+    return value

@@ -204,6 +204,18 @@ async def test_children_have_the_settings_of_their_root() -> None:
     assert [one.options["max_iterations"] for one in children] == [3, 3]  # type: ignore[attr-defined]
 
 
+async def test_engine_that_is_a_tool_has_the_settings_of_the_run() -> None:
+    store, inner = MemorySettings(), ScriptedProvider(["inner"])
+    helper = ReActEngine(Runtime(inner)).as_tool(name="helper")
+    services = runtime(store, call("helper", task="Help."), "Done.", tools=[helper])
+    store.write({"engine.react.sampling": {"temperature": 0.3}}, by="ada", at=1.0)
+
+    result = await ReActEngine(services).run("Go.")
+
+    assert result.answer == "Done."
+    assert inner.requests[0].sampling.temperature == 0.3
+
+
 async def test_agent_that_a_run_is_handed_off_to_has_the_settings_of_the_root() -> None:
     store = MemorySettings()
     services = runtime(store, call("transfer_to_b"), "Hello.")

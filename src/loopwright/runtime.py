@@ -46,6 +46,7 @@ from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits, ProgressRules
 from .plugins import available_engines, load_engine_class, load_hook
+from .principals import Principal
 from .providers.base import Delta, Provider
 from .providers.context.choice import Context
 from .providers.prices import Price
@@ -330,6 +331,7 @@ class Runtime(Services):
         missed: Missed = "once",
         overlap: Overlap = "skip",
         by: str = "",
+        principal: Principal | None = None,
     ) -> Schedule:
         """Have an agent work on a task at the times of a cron line, each once over all workers of the journal.
 
@@ -346,9 +348,10 @@ class Runtime(Services):
                 most 100.
             overlap: a time at which the last run is still at work: "skip" it, or "queue" one run.
             by: who asks for it.
+            principal: who starts its runs; gates see it at each of their calls.
         """
         given = name_agent(agent, self.agents), task, cron, zone, missed, overlap
-        return await self.schedules.add(name, Definition(*given, self.app_version), by=by)  # fmt: skip
+        return await self.schedules.add(name, Definition(*given, self.app_version, principal), by=by)  # fmt: skip
 
     @property
     def schedules(self) -> Schedules:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import structlog
 
-from loopwright import ConfigError, LoopEngine, Run, Runtime, Worker
+from loopwright import ConfigError, LoopEngine, Run, Runtime, Worker, tool
 from loopwright.events import Entry, ModelRequested
+from loopwright.gates import Action, Allow, PolicyState
 from loopwright.journals import Journal, MemoryJournal, RunFilter, SQLiteJournal
-from loopwright.testing import FakeClock, ScriptedProvider
+from loopwright.principals import Principal
+from loopwright.testing import FakeClock, ScriptedProvider, call
 
 HOUR = 3600.0
 
@@ -247,3 +249,37 @@ async def test_a_schedule_that_cannot_fire_is_logged_and_hurts_no_other(
     assert [one.run_id[:1] for one in await worker.drain()] == ["a"]
     events = [log["event"] for log in logs if log.get("schedule") == "a"]
     assert events == ["schedule_not_fired"]
+
+
+async def test_a_schedule_runs_for_its_principal_and_gates_see_it_each_time() -> None:
+    clock = FakeClock()
+    journal = MemoryJournal(clock=clock)
+    ann = Principal("ann", "acme", ("buyer",))
+    seen: list[Principal | None] = []
+
+    class Watching:
+        version = "1"
+
+        async def evaluate(self, action: Action, state: PolicyState) -> Allow:
+            seen.append(state.principal)
+            return Allow()
+
+    @tool(effect="read")
+    def look(what: str) -> str:
+        """Look."""
+        return what
+
+    runtime = Runtime(
+        ScriptedProvider([call("look", what="a"), "done"] * 2), journal=journal, clock=clock, gate=Watching(), tools=[look],
+    )  # fmt: skip
+    added = await runtime.schedule("d", "react", "Look.", cron="0 * * * *", principal=ann)  # fmt: skip
+    same = await runtime.schedule("d", "react", "Look.", cron="0 * * * *", principal=ann)  # fmt: skip
+    assert (added, added.by) == (same, "ann@acme")
+    for _ in range(2):
+        clock.advance(HOUR)
+        await runtime.drain()
+
+    assert seen == [ann, ann]
+    assert (
+        len(journal.runs(where=RunFilter(tags={"tenant": "acme", "user": "ann"}))) == 2
+    )

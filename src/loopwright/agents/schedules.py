@@ -14,6 +14,7 @@ from ..errors import ConfigError, JournalError, LoopwrightError, format_error
 from ..journals.base import Journal, NewRun, format_id_taken
 from ..journals.capabilities import ScheduleJournal
 from ..plugins import available_engines
+from ..principals import Principal
 from ..schedules.base import Missed, Overlap, Schedule, ScheduleStore
 from ..schedules.cron import check_cron, find_next
 from ..schedules.plan import GRACE, Step, plan_step
@@ -41,6 +42,7 @@ class Definition:
     missed: Missed = "once"
     overlap: Overlap = "skip"
     app_version: str = ""
+    principal: Principal | None = None
 
 
 class Schedules:
@@ -83,7 +85,9 @@ class Schedules:
         redact = self._redactor.redact_text
         task: Any = given.task  # anything but a text is refused by `Schedule`
         task = redact(task) if isinstance(task, str) else task
-        changes: dict[str, Any] = {**vars(given), "task": task}
+        starter = None if given.principal is None else given.principal.to_json()
+        changes: dict[str, Any] = {**vars(given), "task": task, "principal": starter}
+        by = by or str(given.principal or "")
         check_cron(given.cron, given.zone, self._clock.wall())
 
         def change(known: Schedule | None) -> Schedule:
@@ -244,7 +248,9 @@ class Schedules:
         engine, output = self._find_engine(schedule.agent)
         run_id, tags = schedule.run_id(step.fires_at), {TAG: schedule.name}
         try:
-            return engine.plan(schedule.task, output=output, run_id=run_id, tags=tags)
+            return engine.plan(
+                schedule.task, output=output, run_id=run_id, tags=tags, principal=_read_principal(schedule)
+            )  # fmt: skip
         except ConfigError as error:
             if str(error) == format_id_taken(run_id):
                 return None
@@ -296,6 +302,12 @@ class Schedules:
                 f"journal: {type(journal).__name__} keeps no schedules; use one that does, such as SQLiteJournal"
             )
         return journal.schedules
+
+
+def _read_principal(schedule: Schedule) -> Principal | None:
+    """Return who the runs of a schedule are started by."""
+    found = schedule.principal
+    return None if found is None else Principal(**{**found, "roles": tuple(found["roles"])})  # fmt: skip
 
 
 def name_agent(agent: str | Agent[Any], agents: Mapping[str, Agent[Any]]) -> str:

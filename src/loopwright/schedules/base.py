@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from .._internal import dataclasses
@@ -31,6 +32,7 @@ class Schedule:
         overlap: what happens at a time when its last run is still at work: none ("skip"), or one run after it ("queue").
         app_version: the version of the application that it belongs to; see `Worker`.
         by: who added it.
+        principal: who its runs are started by, as JSON; see `Principal`.
         generation: grows when a schedule of this name is added again after it was deleted.
         revision: grows with every change.
         paused: whether it is paused, so that its times pass.
@@ -51,6 +53,7 @@ class Schedule:
     overlap: Overlap = "skip"
     app_version: str = ""
     by: str = ""
+    principal: Mapping[str, Any] | None = None
     generation: int = 1
     revision: int = 0
     paused: bool = False
@@ -80,10 +83,10 @@ class Schedule:
             )
 
     @property
-    def definition(self) -> tuple[str, ...]:
+    def definition(self) -> tuple[object, ...]:
         """What a caller says of it, and adding it again may change."""
         return (
-            self.agent, self.task, self.cron, self.zone, self.missed, self.overlap, self.app_version,
+            self.agent, self.task, self.cron, self.zone, self.missed, self.overlap, self.app_version, self.principal,
         )  # fmt: skip
 
     def run_id(self, instant: float) -> str:

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from .base import Hook as Hook
     from .base import ModelQuestion as ModelQuestion
     from .base import Moment as Moment
+    from .result_gate import Drop as Drop
+    from .result_gate import Inspection as Inspection
+    from .result_gate import Keep as Keep
+    from .result_gate import Replace as Replace
+    from .result_gate import ResultGate as ResultGate
+    from .result_gate import ResultInspector as ResultInspector
+    from .result_gate import ToolResult as ToolResult
 
 if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = lazy_attributes(
@@ -23,6 +30,15 @@ if not TYPE_CHECKING:
                 "Hook",
                 "ModelQuestion",
                 "Moment",
-            )
+            ),
+            ".result_gate": (
+                "Drop",
+                "Inspection",
+                "Keep",
+                "Replace",
+                "ResultGate",
+                "ResultInspector",
+                "ToolResult",
+            ),
         },
     )

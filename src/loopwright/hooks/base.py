@@ -52,11 +52,12 @@ class HookAccess(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class About:
-    """What hooks are called about: the purpose of a model call; of an engine's stage its text, and the run's task."""
+    """What hooks are called about: the purpose of a model call, a tool, the text of a stage, and the task."""
 
     purpose: str = ""
     text: str = ""
     task: str = ""
+    tool: str = ""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -82,7 +83,7 @@ class Moment:
     `run_id`, `key` (the place in the run), `agent` (empty for none), `engine`, `iteration` (of the innermost loop, from 1),
     `turns_left` (of the run's limit; `None` without one), `purpose` (of the model call: "reason", "plan" …; empty for a tool
     and the answer), `label` and `untrusted` (of the run). In `stage`, `text` is what the stage is about and `task` the task
-    of the run; otherwise they are empty.
+    of the run; otherwise they are empty. In `after_tool`, `tool` is the name of the tool.
     """
 
     __slots__ = ("_name", "_state", "_states", "place")

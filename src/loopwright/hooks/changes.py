@@ -99,8 +99,14 @@ class BeforeReader:
         return kept
 
 
+DROPPED = "[the result of"
+"""What a text begins with that stands for a result which was withheld, with its attachments."""
+
+
 def replace_text(observation: Observation, text: str) -> Observation:
     """Return an observation with another text, in a fence if it has one."""
+    if text.startswith(DROPPED):
+        observation = dataclasses.replace(observation, attachments=())
     if observation.plain is None:
         return dataclasses.replace(observation, content=text)
     fenced = observation.fence_excerpt(text)

@@ -436,6 +436,21 @@ async def test_an_approval_for_a_while_is_for_the_same_destinations() -> None:
     assert (len(RAN), second.status) == (3, "waiting")
 
 
+async def test_an_approval_for_a_while_without_destinations_is_for_its_call() -> None:
+    journal = MemoryJournal()
+    await waiting(journal)
+    await runtime(journal=journal).control("r").approve("0#0", seconds=600)
+    [sent] = journal.inbox("r")
+    forged = await ReActEngine(runtime(journal=journal)).fork(
+        "r", at=len(journal.read("r")), new_id="f"
+    )
+    body = {name: value for name, value in sent.body.items() if name != "same"}
+    journal.send(forged, "approve", body)
+    model = runtime(call("erase", what="more"), journal=journal)
+    assert (await ReActEngine(model).resume(forged)).status == "waiting"
+    assert RAN == ["disk"]
+
+
 async def test_an_approval_for_a_while_of_an_undeclared_tool_is_for_equal_calls() -> (
     None
 ):

@@ -6,7 +6,7 @@ from ...hooks.base import About, Stage
 from ...hooks.changes import TextReader, replace_text
 from ...messages import Observation
 from ...tools.base import Tool
-from .hook_stages import HookStages
+from .hook_stages import WITHOUT, HookStages
 
 EXECUTED = ("ok", "error")
 Check = Callable[[str], object]
@@ -23,7 +23,8 @@ async def hook_result(
     if not is_over and tool.effect != "read":
         await hooks.prepare()
     before = observation.text
-    text = await change_text(hooks, "after_tool", key, before, is_over, None)
+    about = About(tool=tool.name)
+    text = await change_text(hooks, "after_tool", key, before, is_over, None, about)
     if text == before:
         return observation
     limit = tool.max_output_chars or hooks.max_output_chars
@@ -37,7 +38,7 @@ async def change_text(
     text: str,
     is_over: bool,
     check: Check | None,
-    purpose: str = "",
+    about: About = WITHOUT,
 ) -> str:
     """Return a text as hooks left it: as recorded, where the run continued from there."""
     recorded = hooks.recorded(key, stage)
@@ -45,5 +46,5 @@ async def change_text(
         return str(hooks.replay(recorded, text))
     take = TextReader(hooks.clean, check)
     await hooks.reach(key)
-    selected = hooks.select(stage, purpose)
-    return str(await hooks.run(selected, stage, key, text, take, About(purpose)))
+    selected = hooks.select(stage, about.purpose)
+    return str(await hooks.run(selected, stage, key, text, take, about))

@@ -110,6 +110,17 @@ async def test_an_answer_that_does_not_fit_is_an_error_to_the_person_alone(
         assert again.answer == (value if is_asked else None)
 
 
+async def test_a_handle_refuses_what_does_not_answer_the_question_of_its_run() -> None:
+    engine = FunctionEngine(runtime(), body=asking("Which?", into=int))
+    async with engine.start("Go.", run_id="r") as handle:
+        assert (await handle.result()).status == "waiting"
+        with pytest.raises(ConfigError, match="'five' is not of type 'integer'"):
+            await handle.answer("five")
+        await handle.answer("5")
+
+    assert (await engine.resume("r")).answer == "5"
+
+
 async def test_what_only_the_code_of_the_run_knows_to_be_wrong_is_asked_again() -> None:
     parts = runtime()
     engine = FunctionEngine(parts, body=asking("Which?", into=Even))

@@ -210,7 +210,7 @@ OTHERWISE: dict[
     ),
     "map-reduce, of engines": lambda runtime: MapReduceEngine(
         runtime,
-        items=("sky", "sea", "cup"),
+        items=("sky", "sea"),
         map=ReActEngine(runtime, max_iterations=2),
         reduce=ReActEngine(runtime, max_iterations=2),
         reduce_width=2,

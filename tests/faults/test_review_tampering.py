@@ -25,7 +25,7 @@ from loopwright.security import (
 )
 from loopwright.testing import ScriptedProvider
 
-FLIPS = sized(200, 1_000)
+FLIPS = sized(100, 1_000)
 SIGNER, STRANGE = Ed25519Signer("key-1", b"1" * 32), Ed25519Signer("key-1", b"2" * 32)
 KEYS = KeyFile([PublicKey("key-1", SIGNER.public_key)])
 FIELDS = [*DraftReview.__dataclass_fields__]

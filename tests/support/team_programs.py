@@ -7,7 +7,7 @@ from loopwright.messages import ToolCall
 from loopwright.testing import call
 from programs import Line, Program, look, put, said, send
 
-PLAN = '[{"agent": "one", "task": "Look."}, {"agent": "two", "task": "Send."}, {"agent": "one", "task": "Put."}]'
+PLAN = '[{"agent": "one", "task": "Look."}, {"agent": "two", "task": "Send."}]'
 
 
 def team_program(name: str) -> Program:
@@ -42,7 +42,7 @@ def _lead_team(request: Request) -> Line:
     if asked.startswith("Split the task"):
         return f'{{"value": {PLAN}}}'
     if "results of its parts" in asked:
-        return "blue" if asked.count("blue") == 3 else "pale"
+        return "blue" if asked.count("blue") == 2 else "pale"
     for message in request.conversation:
         if "this is your part of it" in message.content:
             return _work(request, message.content.rpartition("\n")[2])

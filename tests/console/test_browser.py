@@ -43,6 +43,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 CHILD = Path(__file__).parents[1] / "support" / "console_child.py"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 TOKEN = "0123456789abcdef0123456789abcdef"
 PHONE = {"width": 390, "height": 780}
 DESK = {"width": 1280, "height": 860}
@@ -166,6 +167,7 @@ VIEWS = [
     ("#/run/plan", ".row .label"),
     ("#/run/tree", ".row .label"),
     ("#/run/failed", ".row .label"),
+    ("#/start", ".start"),
     ("#/threads", ".run"),
     ("#/thread/ada", ".said"),
     ("#/costs", "tbody tr"),
@@ -632,3 +634,65 @@ def write_payloads(path: Path, payloads: list[str]) -> Journal:
 
     complete(run())
     return asking.journal
+
+
+def test_a_conversation_is_begun_streamed_steered_and_continued_in_the_page(
+    chromium: Any, tmp_path: Path
+) -> None:
+    model = [
+        "Hello Ada, I am here for you.",
+        call("delete", path="old.txt"),
+        "It is gone.",
+    ]
+    runtime = build_runtime(tmp_path / "runs.db", model)
+    runtime.agent("guide")
+    with serving(open_console(runtime).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/start", ".start")
+        page.fill("#thread", "ada")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".composer")
+        page.fill("#message", "I am Ada.")
+        page.keyboard.press("Enter")
+        wait_for(page, "document.querySelectorAll('.said.assistant').length > 0")
+        wait_for(page, "document.body.innerText.includes('I am here for you.')")
+        visitor.go("#/costs", "h1")
+        visitor.go("#/thread/ada", ".composer")
+        page.set_input_files("#files", files=[{"name": "a.png", "mimeType": "image/png", "buffer": PNG}])  # fmt: skip
+        page.fill("#message", "Delete this.")
+        page.click(".composer .primary")
+        wait_for(page, "document.querySelector('button.waiting').textContent.startsWith('1')")  # fmt: skip
+        page.fill("#message", "And be quick.")
+        page.click(".composer .primary")
+        page.wait_for_selector(".composer .problem:not([hidden])")
+        blocked = page.inner_text(".composer .problem")
+        visitor.close()
+    turns = complete(runtime.agents["guide"].thread("ada").turns())
+
+    assert "waits" in blocked
+    assert [turn.status for turn in turns] == ["completed", "waiting"]
+    asked = runtime.journal.read(turns[1].run_id)[0].event.messages[-1]  # type: ignore[union-attr]
+    assert [one.media_type for one in asked.attachments] == ["image/png"]
+
+
+def test_a_task_is_started_and_without_a_runtime_the_form_says_why_not(
+    chromium: Any, tmp_path: Path
+) -> None:
+    runtime = build_runtime(tmp_path / "runs.db", ["All is well."])
+    with serving(open_console(runtime).app) as address:
+        visitor = Visitor(chromium, address)
+        visitor.go("#/start", ".start")
+        visitor.page.select_option("#who", "engine react")
+        visitor.page.fill("#task", "How is it?")
+        visitor.page.click("text=Start >> nth=-1")
+        wait_for(visitor.page, "document.body.innerText.includes('All is well.')")
+        visitor.close()
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        visitor.go("#/start", ".start")
+        reason = visitor.page.inner_text("p.problem[role=note]")
+        visitor.close()
+
+    assert [info.status for info in runtime.journal.runs()] == ["completed"]
+    assert "runtime" in reason

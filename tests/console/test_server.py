@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from loopwright import (
     Ask,
     ConfigError,
     Decision,
+    Delta,
     LoopEngine,
     Modify,
     ReActEngine,
+    Request,
     Run,
     Runtime,
     Suspend,
@@ -28,6 +31,7 @@ from loopwright import (
     tool,
 )
 from loopwright.console import Console
+from loopwright.console.launcher import Launcher
 from loopwright.events import CommandReceived
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import Principal
@@ -628,3 +632,80 @@ async def test_a_principal_of_the_application_signs_what_it_does(
 
     [command] = runtime.journal.inbox("tidy")
     assert command.body["principal"] == bob.to_json()
+
+
+# --- begin a run, and talk ---
+
+
+class SlowProvider(ScriptedProvider):
+    """Streams a word whenever the test lets it."""
+
+    def __init__(self, script: list[Line]) -> None:
+        super().__init__(script)
+        self.steps = asyncio.Semaphore(0)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        async for delta in super().stream(request):
+            await self.steps.acquire()
+            yield delta
+
+
+async def test_words_of_a_reply_are_streamed_to_the_page(tmp_path: Path) -> None:
+    provider = SlowProvider(["Hello Ada, nice to meet you."])
+    runtime = Runtime(provider, journal=SQLiteJournal(tmp_path / "runs.db"))
+    runtime.agent("guide")
+    console = Console(runtime, user="Ada")
+    transport = httpx.ASGITransport(console.app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers=headers_of(console)
+    ) as client:
+        body = {"thread": "ada", "agent": "guide", "text": "I am Ada."}
+        run_id = (await client.post("/api/message", json=body)).json()["run"]
+        launcher = Launcher(runtime)
+        items = launcher.follow_words(run_id, 1, keep_alive=10)
+        words = []
+        provider.steps.release()
+        async for _, kind, value in items:
+            if kind == "words":
+                words.append(value["text"])
+                for _ in range(1 if len(words) == 1 else 100):  # one at a time at first
+                    provider.steps.release()
+            if kind == "stood":
+                break
+        thread = (await client.get("/api/thread", params={"thread": "ada"})).json()
+
+    assert len(words) > 1, "one by one, before the reply was whole"
+    whole = "Hello Ada, nice to meet you."
+    assert whole.startswith("".join(words)), "the entry of the reply has the rest"
+    assert [one["answer"] for one in thread["turns"]] == [whole]
+    assert thread["turns"][0]["agent"] == "guide"
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "error"),
+    [
+        ("start", {"engine": "react"}, "text: must say something"),
+        ("start", {"engine": "unheard-of", "text": "x"}, "unheard-of"),
+        ("start", {"agent": "nobody", "text": "x"}, "agent: must be one of guide"),
+        ("message", {"agent": "guide", "text": "x"}, "thread: name the conversation"),
+        ("message", {"agent": "", "thread": "t", "text": "x"}, "agent: must be one of guide"),
+        ("message", {"agent": "guide", "thread": "t", "text": "x", "attachments": [{"type": "audio"}]}, "an image or a PDF"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_begun_is_refused_by_name(
+    tmp_path: Path, name: str, body: dict[str, Any], error: str
+) -> None:
+    runtime = build_runtime(tmp_path / "runs.db", "Never.")
+    runtime.agent("guide")
+    with client_of(Console(runtime, user="Ada")) as client:
+        refused = client.post(f"/api/{name}", json=body)
+        session = client.get("/api/session").json()
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+        alone = client.post(f"/api/{name}", json=body)
+
+    assert refused.status_code == 409
+    assert error in refused.json()["error"]
+    assert session["agents"] == ["guide"]
+    assert "react" in session["engines"]
+    assert alone.status_code == 409
+    assert not runtime.journal.runs()

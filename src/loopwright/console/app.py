@@ -27,6 +27,7 @@ from ..security.signed_commands import CommandSigner
 from .actions import NO_RUNTIME
 from .commands import Commands
 from .guard import AG_UI, MIN_TOKEN, FindUser, Guard, RefusedRequest, new_token
+from .launcher import Launcher
 from .service import ConsoleService
 from .streams import Streams
 
@@ -98,6 +99,7 @@ class Console:
         self._user, self._runtime = user, runtime
         self._service = ConsoleService(journal, runtime)
         self._streams = Streams(self._service)
+        self._launcher = Launcher(runtime)
         self._commands = Commands(self._service, runtime, signer)
         self.token: str | None = None if callable(user) else _check_token(token)
         """What the page has to send, `None` where the host application knows who asks."""
@@ -109,7 +111,29 @@ class Console:
         """The ASGI application."""
 
     def _routes(self) -> list[Route]:
-        reads: dict[str, Handler] = {
+        ag_ui = _AgUiRoutes(
+            self._runtime, self._service, has_users=callable(self._user)
+        )
+        reads, writes = self._list_reads(), self._list_writes()
+        return [
+            Route("/", _send_page),
+            Route("/static/{name}", _send_file),
+            Route(AG_UI, self._answer(ag_ui.run), methods=["POST"]),
+            Route(AG_UI + "/{run:path}/events", self._answer(ag_ui.follow)),
+            Route(
+                AG_UI + "/{run:path}/stop",
+                self._answer(ag_ui.stop),
+                methods=["POST"],
+            ),
+            *(Route(f"/api/{name}", self._answer(do)) for name, do in reads.items()),
+            *(
+                Route(f"/api/{name}", self._answer(do), methods=["POST"])
+                for name, do in writes.items()
+            ),
+        ]
+
+    def _list_reads(self) -> dict[str, Handler]:
+        return {
             "session": self._show_session,
             "runs": self._list_runs,
             "run": self._show_run,
@@ -123,24 +147,16 @@ class Console:
             "verify": self._verify,
             "events": self._stream_run,
             "news": self._stream_news,
+            "words": self._stream_words,
         }
-        writes: dict[str, Handler] = {"control": self._control, "reveal": self._reveal}
-        return [
-            Route("/", _send_page),
-            Route("/static/{name}", _send_file),
-            Route(AG_UI, self._answer(self._run_ag_ui), methods=["POST"]),
-            Route(AG_UI + "/{run:path}/events", self._answer(self._follow_ag_ui)),
-            Route(
-                AG_UI + "/{run:path}/stop",
-                self._answer(self._stop_ag_ui),
-                methods=["POST"],
-            ),
-            *(Route(f"/api/{name}", self._answer(do)) for name, do in reads.items()),
-            *(
-                Route(f"/api/{name}", self._answer(do), methods=["POST"])
-                for name, do in writes.items()
-            ),
-        ]
+
+    def _list_writes(self) -> dict[str, Handler]:
+        return {
+            "control": self._control,
+            "reveal": self._reveal,
+            "start": self._start,
+            "message": self._send_message,
+        }
 
     def _answer(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         """Return a handler that is told who asks, and that refuses requests of unknown users."""
@@ -163,7 +179,8 @@ class Console:
     # --- what the page reads ---
 
     async def _show_session(self, request: Request, user: str) -> Response:
-        return _to_json(await self._read(self._service.describe_session, user))
+        session = await self._read(self._service.describe_session, user)
+        return _to_json({**session, **self._launcher.list_choices()})
 
     async def _list_runs(self, request: Request, user: str) -> Response:
         where, limit = _read_filter(request), _read_number(request, "limit", 50)
@@ -224,35 +241,11 @@ class Console:
     async def _stream_news(self, request: Request, user: str) -> Response:
         return _to_events(self._streams.follow_all(KEEP_ALIVE))
 
-    # --- front ends of AG-UI ---
-
-    async def _run_ag_ui(self, request: Request, user: str) -> Response:
-        _check_json(request)
-        agent = request.query_params.get("agent", "")
-        sender: Sender = request.state.sender
-        stream = await self._ag_ui.run(await request.body(), agent, sender)
-        return self._send_ag_ui(stream)
-
-    async def _follow_ag_ui(self, request: Request, user: str) -> Response:
-        run_id, after = request.path_params["run"], _read_after(request)
-        sender: Sender = request.state.sender
-        return self._send_ag_ui(await self._ag_ui.come_back(run_id, after, sender))
-
-    async def _stop_ag_ui(self, request: Request, user: str) -> Response:
-        run_id = request.path_params["run"]
-        await self._ag_ui.stop(run_id, request.state.sender)
-        return _to_json({"run": run_id})
-
-    def _send_ag_ui(self, stream: Any) -> Response:
-        return _stream(_format_ag_ui(self._ag_ui.streams.follow(stream, KEEP_ALIVE)))
-
-    @functools.cached_property
-    def _ag_ui(self) -> Any:
-        """What answers them; raises `ConfigError` without a runtime, or without the extra."""
-        if self._runtime is None:
-            raise ConfigError(NO_RUNTIME)
-        build = pkgutil.resolve_name(AG_UI_SERVICE)
-        return build(self._runtime, self._service, has_users=callable(self._user))
+    async def _stream_words(self, request: Request, user: str) -> Response:
+        run_id = _run(request)
+        info = await self._read(self._service.records.find, run_id)  # 404 at once
+        words = self._launcher.follow_words(run_id, info.head_seq, KEEP_ALIVE)
+        return _to_events(words)
 
     # --- what a person does ---
 
@@ -266,12 +259,57 @@ class Console:
         sender: Sender = request.state.sender
         return _to_json(await self._commands.act(run_id, name, body, sender))
 
+    async def _start(self, request: Request, user: str) -> Response:
+        body = await _read_body(request)
+        return _to_json({"run": await self._launcher.start(body, request.state.sender)})
+
+    async def _send_message(self, request: Request, user: str) -> Response:
+        body = await _read_body(request)
+        return _to_json({"run": await self._launcher.send(body, request.state.sender)})
+
     async def _reveal(self, request: Request, user: str) -> Response:
         run_id = (await _read_body(request)).get("run")
         if not isinstance(run_id, str):
             raise RefusedRequest(400, "run: name the run's id")
         await self._read(self._service.reveal, run_id, user)
         return _to_json({"run": run_id})
+
+
+class _AgUiRoutes:
+    """What front ends of AG-UI ask; `user` is who does."""
+
+    def __init__(
+        self, runtime: Runtime | None, console: ConsoleService, *, has_users: bool
+    ) -> None:
+        self._runtime, self._console, self._has_users = runtime, console, has_users
+
+    async def run(self, request: Request, user: str) -> Response:
+        _check_json(request)
+        agent = request.query_params.get("agent", "")
+        sender: Sender = request.state.sender
+        stream = await self._service.run(await request.body(), agent, sender)
+        return self._send(stream)
+
+    async def follow(self, request: Request, user: str) -> Response:
+        run_id, after = request.path_params["run"], _read_after(request)
+        sender: Sender = request.state.sender
+        return self._send(await self._service.come_back(run_id, after, sender))
+
+    async def stop(self, request: Request, user: str) -> Response:
+        run_id = request.path_params["run"]
+        await self._service.stop(run_id, request.state.sender)
+        return _to_json({"run": run_id})
+
+    def _send(self, stream: Any) -> Response:
+        return _stream(_format_ag_ui(self._service.streams.follow(stream, KEEP_ALIVE)))
+
+    @functools.cached_property
+    def _service(self) -> Any:
+        """What answers them; raises `ConfigError` without a runtime, or without the extra."""
+        if self._runtime is None:
+            raise ConfigError(NO_RUNTIME)
+        build = pkgutil.resolve_name(AG_UI_SERVICE)
+        return build(self._runtime, self._console, has_users=self._has_users)
 
 
 def _check_token(token: str | None) -> str:

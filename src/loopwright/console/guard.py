@@ -22,6 +22,8 @@ MAX_BODY = 256 * 1024
 """The maximum size of a request's body in bytes."""
 MAX_CONVERSATION = 8 * 1024 * 1024
 """That of a request of AG-UI, which has all of a conversation, with its images."""
+LARGE = ("/ag-ui", "/api/message")
+"""Begins the paths of requests that may have attachments."""
 AG_UI = "/ag-ui"
 """Begins the paths that front ends of AG-UI use."""
 MIN_TOKEN = 32
@@ -75,7 +77,7 @@ class Guard:
         try:
             headers = {name.lower(): value for name, value in scope["headers"]}
             path = self._check(scope, headers)
-            limit = MAX_CONVERSATION if path.startswith(AG_UI) else MAX_BODY
+            limit = MAX_CONVERSATION if path.startswith(LARGE) else MAX_BODY
             _check_length(headers, limit)
         except RefusedRequest as refused:
             await _refuse(guarded, refused)

@@ -205,7 +205,7 @@ class ConsoleService:
             self.records.read(run_id, 0, 1),
             self.records.read(run_id, digest.seq - 1),
         )
-        turn = {"run_id": run_id, "status": info.status, "at": info.created}
+        turn = {"run_id": run_id, "status": info.status, "at": info.created, "agent": info.agent}  # fmt: skip
         if digest.holds_secrets and not self._sees(run_id, user):
             return {**turn, "hidden": True, "asked": [], "answer": ""}
         started = first[0].event if first else None

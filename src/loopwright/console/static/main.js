@@ -2,6 +2,7 @@
 
 import { follow, get, onTokenNeeded, takeToken } from "./api.js";
 import { openApproval } from "./approvals.js";
+import { showStart } from "./chat.js";
 import { showCompare } from "./compare.js";
 import { showCosts } from "./costs.js";
 import { h, say, throttle } from "./dom.js";
@@ -20,7 +21,8 @@ const VIEWS = [
   [/^#\/run\/([^/]+)$/, (id) => showRun(main, decodeURIComponent(id), session)],
   [/^#\/run\/([^/]+)\/(\d+)$/, (id, seq) => showRun(main, decodeURIComponent(id), session, Number(seq))],
   [/^#\/threads$/, () => showThreads(main)],
-  [/^#\/thread\/([^/]+)$/, (name) => showThread(main, decodeURIComponent(name))],
+  [/^#\/thread\/([^/]+)$/, (name) => showThread(main, decodeURIComponent(name), session)],
+  [/^#\/start$/, () => showStart(main, session)],
   [/^#\/costs$/, () => showCosts(main)],
   [/^#\/compare\/([^/]+)\/([^/]+)$/, (a, b) => showCompare(main, decodeURIComponent(a), decodeURIComponent(b))],
 ];
@@ -57,7 +59,7 @@ function buildFrame() {
   document.getElementById("top").replaceChildren(
     h("a", { class: "brand", href: "#/" }, "Loopwright"),
     h("nav", { "aria-label": "Views" },
-      h("a", { href: "#/" }, "Runs"), h("a", { href: "#/threads" }, "Threads"), h("a", { href: "#/costs" }, "Costs"),
+      h("a", { href: "#/" }, "Runs"), h("a", { href: "#/start" }, "Start"), h("a", { href: "#/threads" }, "Threads"), h("a", { href: "#/costs" }, "Costs"),
       buildMissing("settings", "Settings"), buildMissing("schedules", "Schedules")),
     waiting, link,
     h("span", { class: "user", title: session.journal }, session.user));

@@ -1,6 +1,7 @@
 // Conversations: a thread's runs as turns.
 
 import { get } from "./api.js";
+import { buildChat } from "./chat.js";
 import { badge, formatTime, h, throttle } from "./dom.js";
 
 function watch(load) {
@@ -30,11 +31,19 @@ function buildTurn(turn) {
   ];
 }
 
-export function showThread(main, name) {
+export function showThread(main, name, session) {
   const list = h("ol", { class: "talk" });
-  main.replaceChildren(h("h1", {}, name), h("p", { class: "sub" }, h("a", { href: "#/threads" }, "All threads")), list);
-  return watch(async () => {
+  const load = async () => {
     const { turns } = await get("thread", { thread: name });
-    list.replaceChildren(...turns.flatMap(buildTurn));
-  });
+    list.replaceChildren(...(turns.length ? turns.flatMap(buildTurn) : [h("li", { class: "empty" }, "Nothing was said yet.")]));
+    chat.show(turns);
+  };
+  main.replaceChildren(h("h1", {}, name), h("p", { class: "sub" }, h("a", { href: "#/threads" }, "All threads")), list);
+  const chat = buildChat(list, name, session, throttle(load, 50));
+  main.append(chat.form);
+  const close = watch(load);
+  return () => {
+    close();
+    chat.close();
+  };
 }

@@ -1,0 +1,133 @@
+"""What a person begins from the page: a message to a thread, or a task for an engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, cast
+
+from .._kernel.control.run_watch import RunWatch
+from ..attachments import Attachment
+from ..errors import ConfigError
+from ..events.effects import ModelReplied
+from ..events.entry import Entry
+from ..events.run import RunFinished, RunSuspended
+from ..plugins import available_engines
+from ..principals import Principal, Sender
+from ..providers.base import Delta
+from ..runtime import Runtime
+from .actions import NO_RUNTIME
+from .streams import Item
+
+IMAGE, DOCUMENT = "image/", "application/pdf"
+
+
+class Launcher:
+    """Begins runs and turns with the runtime of a console; they continue when the page is closed."""
+
+    def __init__(self, runtime: Runtime | None) -> None:
+        self._given = runtime
+
+    @property
+    def _runtime(self) -> Runtime:
+        if self._given is None:
+            raise ConfigError(NO_RUNTIME)
+        return self._given
+
+    def list_choices(self) -> dict[str, Sequence[str]]:
+        """Return the names of what can be begun."""
+        if self._given is None:
+            return {"agents": (), "engines": ()}
+        return {
+            "agents": sorted(self._given.agents),
+            "engines": sorted(available_engines()),
+        }
+
+    async def start(self, body: Mapping[str, Any], user: Sender) -> str:
+        """Begin a run of an agent or an engine; return its id."""
+        runtime, task = self._runtime, _read_text(body)
+        name, agent = body.get("engine"), body.get("agent")
+        begun = runtime.agents.get(str(agent)) if agent else runtime.engine(str(name))
+        if begun is None:
+            known = ", ".join(runtime.agents) or "none"
+            raise ConfigError(f"agent: must be one of {known}, got {agent!r:.80}")
+        handle = begun.start(
+            task, deltas=True, on_disconnect="continue", **_name_principal(user)
+        )  # the page may show its words
+        async with handle as run:
+            return run.run_id
+
+    async def send(self, body: Mapping[str, Any], user: Sender) -> str:
+        """Send a message to a thread, which steers a turn at work; return the turn's run."""
+        thread_id, name = body.get("thread"), str(body.get("agent") or "")
+        agents = self._runtime.agents
+        if not isinstance(thread_id, str) or not thread_id:
+            raise ConfigError(f"thread: name the conversation, got {thread_id!r:.80}")
+        if name not in agents:
+            known = ", ".join(agents) or "none"
+            raise ConfigError(f"agent: must be one of {known}, got {name!r:.80}")
+        text, attachments = _read_text(body), _read_attachments(body)
+        turn = agents[name].thread(thread_id).start(
+            text, deltas=True, busy="steer", on_disconnect="continue", attachments=attachments,
+            timeout=0, **_name_principal(user),
+        )  # fmt: skip
+        async with turn as begun:
+            return begun.run_id
+
+    async def follow_words(
+        self, run_id: str, known: int, keep_alive: float
+    ) -> AsyncIterator[Item]:
+        """Send the words of the replies of a run of this process as they come; `known` entries are there already."""
+        watch = self._runtime.attach(run_id, deltas=True)
+        async with watch:
+            while (item := await _wait(watch, keep_alive)) is not None:
+                if isinstance(item, Delta):
+                    words = {"key": item.key, "attempt": item.attempt, "text": item.text}  # fmt: skip
+                    yield None, "words", words
+                elif item == "":
+                    yield None, "", None
+                elif isinstance(item, Entry) and item.seq > known:
+                    if isinstance(item.event, ModelReplied):
+                        yield None, "replied", {"key": item.key}
+                    if isinstance(item.event, (RunFinished, RunSuspended)):
+                        yield None, "stood", {"run": run_id, "seq": item.seq}
+        yield None, "gone", {"run": run_id}
+
+
+async def _wait(watch: RunWatch[Any], seconds: float) -> Any:
+    """Return the next item, an empty text if there is none in time, and `None` at the end."""
+    try:
+        return await asyncio.wait_for(anext(watch), seconds)
+    except TimeoutError:
+        return ""
+    except StopAsyncIteration:
+        return None
+
+
+def _name_principal(user: Sender) -> dict[str, Any]:
+    return {"principal": user} if isinstance(user, Principal) else {}
+
+
+def _read_text(body: Mapping[str, Any]) -> str:
+    text = body.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f"text: must say something, got {text!r:.80}")
+    return text
+
+
+def _read_attachments(body: Mapping[str, Any]) -> tuple[Attachment, ...]:
+    given = body.get("attachments") or []
+    if not isinstance(given, list):
+        raise ConfigError(f"attachments: must be a list, got {given!r:.80}")
+    return tuple(map(_read_attachment, given))
+
+
+def _read_attachment(value: Any) -> Attachment:
+    known = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    media_type, data = str(known.get("type", "")), str(known.get("data", ""))
+    name = str(known.get("name", ""))[:200]
+    if media_type.startswith(IMAGE):
+        return Attachment("image", media_type, data=data, name=name)
+    if media_type == DOCUMENT:
+        return Attachment("document", media_type, data=data, name=name)
+    raise ConfigError(
+        f"attachments: {name!r} must be an image or a PDF, got {media_type!r:.80}"
+    )

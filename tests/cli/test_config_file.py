@@ -9,6 +9,7 @@ import pytest
 
 from loopwright.cli.chat import ChatTarget
 from loopwright.cli.config import CommandOptions
+from loopwright.cli.config_file import find_journal
 from loopwright.journals import SQLiteJournal
 
 from .using import Invoke
@@ -80,6 +81,16 @@ def test_chat_opens_the_agent_of_a_file() -> None:
     assert (agent.name, engine.name, engine.engine.name) == ("clerk", "", "react")
     command = ChatTarget("", None, "react", "").format_command("t", chosen)
     assert command == "loopwright chat --thread t --config agents.toml"
+
+
+def test_console_has_the_journal_of_a_file(invoke: Invoke) -> None:
+    found = find_journal(CommandOptions(config="agents.toml"))
+    other = find_journal(CommandOptions(config="agents.toml", journal="mine.db"))
+
+    assert isinstance(found, SQLiteJournal)
+    assert isinstance(other, SQLiteJournal)
+    assert (found.path.name, other.path.name) == ("of-file.db", "mine.db")
+    assert "--config" in invoke("console", "--help").stdout
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,18 @@ async def test_resumed_run_keeps_the_values_that_it_read(tmp_path: Path) -> None
         await after.agents["clerk"].run("Hello.")
 
 
+async def test_next_turn_of_a_thread_reads_the_settings_anew() -> None:
+    store = MemorySettings()
+    services = runtime(store, "one", "two")
+    thread = services.agent("clerk", instructions="Be long.").thread("ada")
+    await thread.run("Hello.")
+    store.write({"agent.clerk.instructions": "Be short."}, by="ada", at=1.0)
+    await thread.run("And?")
+
+    requests = services.provider.requests  # type: ignore[attr-defined]
+    assert [one.system for one in requests] == ["Be long.", "Be short."]
+
+
 class Two(LoopEngine):
     """Delegates to an engine twice, with another version of the settings between."""
 

@@ -66,7 +66,15 @@ def fail(result: ToolResult) -> object:
     raise ValueError("page a")
 
 
-@pytest.mark.parametrize("decide", [later, fail, lambda _: None, lambda _: True])
+def say_nothing(result: ToolResult) -> object:
+    return None
+
+
+def say_yes(result: ToolResult) -> object:
+    return True
+
+
+@pytest.mark.parametrize("decide", [later, fail, say_nothing, say_yes])
 def test_an_inspector_that_does_not_decide_drops_the_result(decide: Any) -> None:
     result = run(Own(decide))
     assert result.answer == "done"

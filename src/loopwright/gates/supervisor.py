@@ -211,7 +211,8 @@ class SupervisorGate:
 
 def _find_label(action: Action) -> Label:
     """Return how sensitive a call may be, since its arguments may hold what the run has read."""
-    return next((one for one in CONFIDENTIAL[::-1] if one in action.labels), "normal")
+    found: list[Label] = [one for one in CONFIDENTIAL if one in action.labels]
+    return found[-1] if found else "normal"
 
 
 def _format_call(action: Action) -> str:

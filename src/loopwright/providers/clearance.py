@@ -28,7 +28,8 @@ class ClearedProvider:
     def __init__(self, provider: Provider, clearance: Label) -> None:
         check_provider("provider", provider)
         check_label(clearance)
-        self._provider, self.clearance = provider, clearance
+        self._provider = provider
+        self.clearance: Label = clearance
 
     @property
     def name(self) -> str:

@@ -137,5 +137,6 @@ async def test_a_count_that_cannot_be_made_denies_the_call(tmp_path: Path) -> No
 def test_a_limit_that_no_process_keeps_is_an_error(
     options: dict[str, Any], problem: str
 ) -> None:
+    given: dict[str, Any] = {"name": "few", "then": "allow", **options}
     with pytest.raises(ConfigError, match=problem):
-        RuleGate([Rule(**{"name": "few", "then": "allow", **options})])
+        RuleGate([Rule(**given)])

@@ -307,8 +307,8 @@ class Control(ABC):
 
 def _list_asked(entries: Sequence[Entry], key: Json) -> JsonObject:
     """Return the arguments of the call that is asked about at a key; none if it is not."""
-    asked = (known for known in _about(entries, "approval") if known.key == key)
-    return next((known.arguments for known in asked), {})
+    asked = [known for known in _about(entries, "approval") if known.key == key]
+    return asked[0].arguments if asked else {}
 
 
 def _about(entries: Sequence[Entry], about: str) -> list[Question]:

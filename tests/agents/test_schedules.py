@@ -283,3 +283,19 @@ async def test_a_schedule_runs_for_its_principal_and_gates_see_it_each_time() ->
     assert (
         len(journal.runs(where=RunFilter(tags={"tenant": "acme", "user": "ann"}))) == 2
     )
+
+
+async def test_a_schedule_is_stored_only_behind_the_revision_before_it(
+    tmp_path: Path,
+) -> None:
+    """Of two processes that look at the same moment, one moves the schedule on."""
+    clock = FakeClock()
+    for journal in (MemoryJournal(clock=clock), SQLiteJournal(tmp_path / "runs.db")):
+        runtime = application(journal, clock)
+        known = await runtime.schedule("d", "digest", "Sum up.", cron="0 * * * *")
+        first, second = known.change(skipped=1), known.change(skipped=2)
+
+        assert await journal.schedules.store(first)
+        assert not await journal.schedules.store(second)
+        assert journal.schedules.read() == [first]
+        await journal.close()

@@ -133,6 +133,8 @@ async def test_the_ssrf_guard_and_the_gate_stand_before_a_webhook(hook: Hook) ->
     )
     assert denied.status == "failed"
     assert hook.got == []
+    [sender] = Deliver(to=[Webhook(url=hook.url())]).tools
+    assert (sender.outbound, sender.effect) == (True, "idempotent")
     [action] = [one for one in seen if one.destinations]
     assert action.arguments["url"] == f"http://127.0.0.1:{hook.port}"
     decided = [one.event for one in runtime.journal.read("r@after:deliver")]

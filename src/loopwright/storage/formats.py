@@ -14,7 +14,7 @@ class Format:
         application_id: identifies the kind of file.
         version: the version that this library writes.
         tables: the statements that make a new file.
-        indexes: what a file may lack, and a writer adds: indexes, and tables without which an older reader does.
+        indexes: for speed; a file may lack them.
         steps: the statements that turn a file of each older version into one of the next.
         views: what a file of each older version is read through, since a reader may not change it.
     """

@@ -53,7 +53,6 @@ TABLES = {
     "run_tags": "id run_id name value",
     "tombstones": "name_hash head_hash deleted_by deleted_at",
     "facts": "name value",
-    "schedules": "name revision body",
 }
 
 

@@ -56,10 +56,6 @@ RUNS = Format(
         "CREATE INDEX IF NOT EXISTS runs_by_wake ON runs (wake_at) WHERE wake_at > 0",
         "CREATE INDEX IF NOT EXISTS events_by_blob ON events (body) WHERE typeof(body) = 'text'",
         "CREATE INDEX IF NOT EXISTS tags_by_value ON run_tags (name, value)",
-        # The kinds that metrics are made of.
-        """CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind)
-            WHERE kind IN ('run_finished', 'call_dead_lettered', 'recovery_triggered')""",
-        "CREATE TABLE IF NOT EXISTS schedules (name TEXT PRIMARY KEY, revision INTEGER NOT NULL, body TEXT NOT NULL)",
     ),
     {
         1: (

@@ -13,6 +13,8 @@ from .writer import Writer
 _ALL = "SELECT body FROM schedules ORDER BY name"
 _FIND = "SELECT revision, body FROM schedules WHERE name = ?"
 _STORE = "INSERT OR REPLACE INTO schedules (name, revision, body) VALUES (?, ?, ?)"
+_CREATE = """CREATE TABLE IF NOT EXISTS schedules (
+    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, body TEXT NOT NULL) WITHOUT ROWID"""
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'schedules'"
 
 
@@ -25,7 +27,7 @@ class SQLiteSchedules:
     def read(self) -> list[Schedule]:
         """Return all schedules by name, those that were deleted too."""
         with self._file.reading() as connection:
-            # A file that no writer opened since this table exists lacks it.
+            # The table is made with the first schedule.
             if connection is None or connection.execute(_HAS_TABLE).fetchone() is None:
                 return []
             rows = connection.execute(_ALL).fetchall()
@@ -57,6 +59,7 @@ class StoreSchedule(Job):
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Compare the revision, and store the schedule with its runs in the open transaction."""
         schedule, body = self._schedule, self._schedule.encode()
+        cursor.execute(_CREATE)
         found = cursor.execute(_FIND, (schedule.name,)).fetchone() or (0, "")
         if self.is_repeated and found == (schedule.revision, body):
             self.is_stored = True

@@ -1,4 +1,4 @@
-"""What is counted over all runs of a SQLite journal, by an index."""
+"""What is counted over all runs of a SQLite journal, in one query."""
 
 from collections.abc import Sequence
 

@@ -8,11 +8,16 @@ the `ScriptedProvider`, and the address of a webhook, such as one of Discord, in
 
 import asyncio
 import json
+import logging
+
+import structlog
 
 from loopwright import ReActEngine, Runtime
 from loopwright.followups import Deliver, Webhook
 from loopwright.testing import FakeClock, ScriptedProvider
 
+# The failure of the first attempt is expected here, and would be logged as a warning.
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 keys: list[str] = []
 
 

@@ -148,7 +148,7 @@ def test_a_gate_is_named() -> None:
             build_tools,
             "voises",
             "toolboxes: there is no 'voises'; did you mean voices? Installed: clock, filesystem, manifest, math, mcp, "
-            "memory, none, number, shell, skills, voices, web",
+            "memory, none, number, search, shell, skills, voices, web",
         ),
         (
             build_journal,
@@ -168,8 +168,8 @@ def test_a_gate_is_named() -> None:
         (
             build_gate,
             "cedars",
-            "gates: there is no 'cedars'; did you mean cedar? Installed: allow-all, approval, cedar, default, "
-            "deny-all, opa, rules",
+            "gates: there is no 'cedars'; did you mean cedar? Installed: allow-all, approval, cedar, content-safety, "
+            "default, deny-all, opa, rules",
         ),
     ],
 )

@@ -280,16 +280,16 @@ class Parent(LoopEngine):
         return " ".join(answers)
 
 
-async def test_children_have_instructions_of_their_own_or_none() -> None:
+async def test_parts_of_an_agent_have_its_instructions_and_other_agents_their_own() -> None:
     parts = runtime("One.", "Two.", "Three.")
     painter = parts.agent("painter", instructions="You paint.")
     children = (painter.engine, ReActEngine(parts))
     boss = parts.agent("boss", engine=Parent(parts, children=children), instructions="You lead.")  # fmt: skip
     await boss.run("Sky?", run_id="r")
 
-    assert systems(parts) == [["You paint."], [], ["You lead."]]
-    assert [e.agent for e in events(parts, ChildStarted)] == ["painter", ""]
-    assert [e.agent for e in events(parts, InstructionsSet)] == ["boss", "painter"]
+    assert systems(parts) == [["You paint."], ["You lead."], ["You lead."]]
+    assert [e.agent for e in events(parts, ChildStarted)] == ["painter", "boss"]
+    assert [e.agent for e in events(parts, InstructionsSet)] == ["boss", "painter", "boss"]  # fmt: skip
 
 
 async def test_an_engine_inside_the_engine_of_an_agent_has_its_instructions() -> None:

@@ -27,7 +27,7 @@ from loopwright import (
     Tool,
     tool,
 )
-from loopwright._kernel.phases import gate as gate_phase
+from loopwright._kernel.phases import gate_consultation
 from loopwright.events import GateDecided
 from loopwright.gates import RESPOND, Deny, InstantGate
 from loopwright.messages import hash_arguments
@@ -360,7 +360,7 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(
             await asyncio.sleep(0.2)
             return Allow()
 
-    monkeypatch.setattr(gate_phase, "GATE_TIMEOUT", 0.05)
+    monkeypatch.setattr(gate_consultation, "GATE_TIMEOUT", 0.05)
     gate = Slow(lambda action: Allow())
 
     assert tool_messages(

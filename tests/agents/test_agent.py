@@ -280,7 +280,9 @@ class Parent(LoopEngine):
         return " ".join(answers)
 
 
-async def test_parts_of_an_agent_have_its_instructions_and_other_agents_their_own() -> None:
+async def test_parts_of_an_agent_have_its_instructions_and_other_agents_their_own() -> (
+    None
+):
     parts = runtime("One.", "Two.", "Three.")
     painter = parts.agent("painter", instructions="You paint.")
     children = (painter.engine, ReActEngine(parts))

@@ -48,6 +48,7 @@ from loopwright.providers import Capabilities, TextTools
 from loopwright.testing import EngineContract, ScriptedProvider, call
 from loopwright.testing.contracts.fixtures import Bench, Factory
 from loopwright.testing.contracts.models import DOWN, ERROR, FRAGMENTS, calls_of, polite
+from needed_options import NEEDED
 
 STRANGER = (
     Path(__file__).parents[1] / "third_party" / "src" / "acme_loops" / "engines.py"
@@ -98,11 +99,6 @@ class Composed(LoopEngine):
         await run.effect("price", price, into=int)
         await run.permit("announce", {"what": found[2]})
         return await run.ask(run.conversation.user(f"Sum up: {found[2]}"))
-
-
-NEEDED: dict[str, dict[str, Any]] = {  # options that an engine cannot do without
-    "chain": {"steps": ("Look into it: {input}", "Say it in a word: {input}")},
-}
 
 
 class OfABuiltIn(EngineContract):

@@ -443,9 +443,9 @@ async def test_a_search_that_policy_denies_again_and_again_ends_the_run_as_stuck
     parts = runtime(
         "Follow up: B?",
         "b",
-        "Follow up: C?",
-        "c",
-        "Follow up: D?",
+        "Follow up: B?",
+        "b",
+        "Follow up: B?",
         "best",
         gate=DenyAll(),
     )

@@ -40,6 +40,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.journals.owner import ACTIVE_TOKENS
 from loopwright.resilience import CircuitBreakers
 from loopwright.testing import ScriptedProvider
+from needed_options import NEEDED
 from random_faults import LATENCY, Moody, Ran, Trouble, Unsteady, person, tools_in
 
 AT_ONCE = 50
@@ -105,7 +106,8 @@ class Place:
 
     async def run(self, how: str, number: int) -> tuple[str, Result]:
         """A run from its beginning to its end, watched, left, stopped or interrupted on the way."""
-        engine = self.runtime.engine(self.trouble.source.choice(ENGINES))
+        name = self.trouble.source.choice(ENGINES)
+        engine = self.runtime.engine(name, **NEEDED.get(name, {}))
         ran: Ran = []
         run_id = f"{how}-{number}"
         result: Result | None = await getattr(self, f"_{how}")(engine, run_id, ran)
@@ -169,7 +171,9 @@ class Place:
             return None
 
     async def _asks(self, engine: LoopEngine, run_id: str, ran: Ran) -> Result:
-        return await self._waits(self.patient.engine(engine.name), run_id, ran)
+        options = NEEDED.get(engine.name, {})
+        patient = self.patient.engine(engine.name, **options)
+        return await self._waits(patient, run_id, ran)
 
     async def check(self, result: Result, ran: Ran) -> None:
         """What holds for every run that has ended."""

@@ -45,6 +45,7 @@ from loopwright.testing import (
     cassette,
 )
 from loopwright.testing.contracts.models import polite
+from needed_options import NEEDED
 from sample_tools import look
 
 
@@ -403,11 +404,15 @@ async def test_a_run_of_every_engine_replays_from_its_cassette(
     model = ScriptedProvider(polite)
     first = (
         await runtime(RecordingProvider(model, tmp_path / "c"))
-        .engine(name)
+        .engine(name, **NEEDED.get(name, {}))
         .run("What colour?", run_id="r")
     )
     replaying = ReplayingProvider(tmp_path / "c")
-    again = await runtime(replaying).engine(name).run("What colour?", run_id="r")
+    again = (
+        await runtime(replaying)
+        .engine(name, **NEEDED.get(name, {}))
+        .run("What colour?", run_id="r")
+    )
 
     assert first.status == "completed"
     assert (again.answer, again.usage, again.llm_calls) == (

@@ -35,6 +35,7 @@ from loopwright.testing import (
     crashed,
 )
 from loopwright.testing.contracts.models import Model, babble, polite
+from needed_options import NEEDED
 from programs import PROGRAMS
 
 JSON = Capabilities(json_schema=True)
@@ -89,11 +90,11 @@ async def test_a_run_of_every_engine_replays_from_its_journal_alone(
     )  # which branch meets a common limit may vary
 
     def engine(provider: Provider) -> LoopEngine:
-        return runtime(provider, limits=limits).engine(name)
+        return runtime(provider, limits=limits).engine(name, **NEEDED.get(name, {}))
 
     journal = MemoryJournal()
     recorded = runtime(ScriptedProvider(model), limits=limits, journal=journal).engine(
-        name
+        name, **NEEDED.get(name, {})
     )
     result = await recorded.run("What colour is the sky?", run_id="r")
     DONE.clear()

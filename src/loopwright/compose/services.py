@@ -2,7 +2,7 @@
 
 import contextlib
 import pkgutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from ..errors import ConfigError
@@ -24,13 +24,15 @@ from ..providers.dialects.text_tools import TextTools
 from ..providers.fallback import FallbackProvider
 from ..providers.prices import Price
 from ..providers.tiers import TIERS, Tiers
-from ..settings.sqlite import SQLiteSettings
+from ..settings.base import Settings
 from ..tools.registry import ToolRegistry
 from .factories import build_plugin, call_with, take_name
 from .file import FileTables, Values, suggest
 from .secrets import Environment
 
 FALLBACK = "fallback"
+SQLITE_SETTINGS = "loopwright.settings.sqlite:SQLiteSettings"
+"""Imported where a file names settings: a page of help needs no SQLite."""
 
 
 class Providers:
@@ -229,11 +231,14 @@ def open_knowledge(given: str | Values, environment: Environment) -> Knowledge |
     return built
 
 
-def open_settings(given: str, environment: Environment) -> SQLiteSettings | None:
+def open_settings(given: str, environment: Environment) -> Settings | None:
     """Return the settings of a file; `None` if it names none."""
     place = "runtime.settings"
+    if not given:
+        return None
+    open_file: Callable[[str], Settings] = pkgutil.resolve_name(SQLITE_SETTINGS)
     with at(place):
-        return SQLiteSettings(environment.fill(given, place)) if given else None
+        return open_file(environment.fill(given, place))
 
 
 def build_limits(shared: Values, own: Values, place: str) -> Limits:

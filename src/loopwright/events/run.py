@@ -206,7 +206,7 @@ class RunStarted(DescribedEvent, heading="engine", level="info"):
     commands: tuple[int, ...] = ()
     after: tuple[PlannedFollowUp, ...] = ()
     setup: JsonObject = dataclasses.field(default_factory=dict[str, Json])
-    principal: Annotated[Principal | None, PUBLIC] = None
+    principal: Annotated[Principal | None, public(log="")] = None
     approvals: ApprovalRule | None = None
     settings: RunSettings | None = None
     progress: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])

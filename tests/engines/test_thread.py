@@ -1158,8 +1158,8 @@ def test_no_mad_thread_breaks_the_contract_or_leaves_all_waiting(
     )  # fmt: skip
 
     assert not (denied and bench.ran)
-    is_denied = denied and result.stop_reason == "denied"  # the same call, again
-    assert is_denied or result.status in ("completed", "limit", "failed")
+    # "stuck": the same call again and again
+    assert result.status in ("completed", "limit", "failed", "stuck")
     # without a live thread and a timer it would end before its turns are used up
     assert result.iterations == max_turns or result.status != "limit"
     for (turns,) in facts(result, "Wave", "turns"):

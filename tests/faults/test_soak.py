@@ -20,8 +20,10 @@ from soak import AT_ONCE, ENDED, ENGINES, KEPT, Report
 pytestmark = pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 
 SECONDS = sized(12, 7200)
-STRETCHES = sized(3, 12)  # the first ones, up to a third, are the warm-up
-WARM_UP = STRETCHES // 3
+STRETCHES = sized(4, 12)
+WARM_UP = sized(
+    2, 4
+)  # stretches, in which what is compiled at its first use has its first use
 SLOPE = 1.0  # megabytes an hour
 RUNS_AWAY = sized(12, 6)  # megabytes at rest; the caches are not full after seconds
 OBJECTS_A_RUN = 0.1  # that stay when a run has ended; a leaked run has hundreds

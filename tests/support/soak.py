@@ -9,8 +9,11 @@ run gets which follows the machine's timing.
 import asyncio
 import contextlib
 import dataclasses
+import gc
+import importlib
 import itertools
 import logging
+import pkgutil
 import sys
 import threading
 import time
@@ -21,6 +24,7 @@ from pathlib import Path
 import structlog
 from pydantic import TypeAdapter
 
+import loopwright
 from gauges import Rest, Sample
 from loopwright import (
     Entry,
@@ -33,7 +37,7 @@ from loopwright import (
     Suspend,
     available_engines,
 )
-from loopwright.errors import UnknownRun
+from loopwright.errors import ConfigError, UnknownRun
 from loopwright.events import GateDecided
 from loopwright.events.effect_key import EffectKey
 from loopwright.journals import SQLiteJournal
@@ -329,11 +333,24 @@ class Soak:
             self.report.breaks.append(what)
 
 
+def load_all() -> None:
+    """Load and compile what waits for its first use, which would count as what stays of a run."""
+    importlib.import_module("jsonschema.validators")
+    for found in pkgutil.walk_packages(loopwright.__path__, "loopwright."):
+        if not found.name.endswith("__main__"):
+            with contextlib.suppress(ConfigError, ImportError):  # of an extra
+                importlib.import_module(found.name)
+    for kind in [one for one in gc.get_objects() if isinstance(one, type)]:
+        if kind.__module__.startswith("loopwright."):
+            _ = kind.__init__  # compiled when it is first asked for
+
+
 def main(folder: str, seconds: str, stretches: str) -> None:
     """Soak for so many seconds, and print the report."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
     )
+    load_all()
     soak = Soak(Path(folder))
     sys.unraisablehook = lambda found: soak.broke(
         f"unraisable: {found.exc_value!r} in {found.object!r}"

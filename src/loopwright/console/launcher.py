@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
 from .._kernel.control.run_watch import RunWatch
+from ..agents import Agent
 from ..attachments import Attachment
 from ..errors import ConfigError
 from ..events.effects import ModelReplied
@@ -41,14 +42,18 @@ class Launcher:
             "engines": sorted(available_engines()),
         }
 
+    def _find_agent(self, name: object) -> Agent[Any]:
+        found = self._runtime.agents.get(str(name))
+        if found is None:
+            known = ", ".join(self._runtime.agents) or "none"
+            raise ConfigError(f"agent: must be one of {known}, got {name!r:.80}")
+        return found
+
     async def start(self, body: Mapping[str, Any], user: Sender) -> str:
         """Begin a run of an agent or an engine; return its id."""
         runtime, task = self._runtime, _read_text(body)
-        name, agent = body.get("engine"), body.get("agent")
-        begun = runtime.agents.get(str(agent)) if agent else runtime.engine(str(name))
-        if begun is None:
-            known = ", ".join(runtime.agents) or "none"
-            raise ConfigError(f"agent: must be one of {known}, got {agent!r:.80}")
+        agent, engine = body.get("agent"), str(body.get("engine"))
+        begun = self._find_agent(agent) if agent else runtime.engine(engine)
         handle = begun.start(
             task, deltas=True, on_disconnect="continue", **_name_principal(user)
         )  # the page may show its words
@@ -57,15 +62,12 @@ class Launcher:
 
     async def send(self, body: Mapping[str, Any], user: Sender) -> str:
         """Send a message to a thread, which steers a turn at work; return the turn's run."""
-        thread_id, name = body.get("thread"), str(body.get("agent") or "")
-        agents = self._runtime.agents
+        thread_id = body.get("thread")
         if not isinstance(thread_id, str) or not thread_id:
             raise ConfigError(f"thread: name the conversation, got {thread_id!r:.80}")
-        if name not in agents:
-            known = ", ".join(agents) or "none"
-            raise ConfigError(f"agent: must be one of {known}, got {name!r:.80}")
+        agent = self._find_agent(body.get("agent") or "")
         text, attachments = _read_text(body), _read_attachments(body)
-        turn = agents[name].thread(thread_id).start(
+        turn = agent.thread(thread_id).start(
             text, deltas=True, busy="steer", on_disconnect="continue", attachments=attachments,
             timeout=0, **_name_principal(user),
         )  # fmt: skip

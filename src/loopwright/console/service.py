@@ -3,7 +3,7 @@
 import asyncio
 import collections
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
@@ -22,9 +22,6 @@ from .digest import RunDigest
 from .records import Records
 from .rows import LOOKBACK, RowReader, build_raw
 
-Item: TypeAlias = tuple[int | None, str, Any]
-"""What a stream tells: the number of an entry, the kind of the news, and a value."""
-BATCH = 200
 MAX_SUMMED = 300
 """Runs whose costs are summed, the newest."""
 CONTENT = ("task", "answer", "plans", "steps", "levels", "visits", "facts", "children")

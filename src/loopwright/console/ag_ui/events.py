@@ -55,6 +55,16 @@ class EventWriter:
         self._announced: set[str] = set()
         self._facts: dict[str, Json] = {}
         self._is_hiding = False
+        self._writers: dict[type[Any], Callable[[Entry, Any], Events]] = {
+            ModelRequested: self._models.request,
+            ModelReplied: self._reply,
+            ModelFailed: self._fail,
+            CallsProposed: self._propose,
+            ToolFinished: self._finish_call,
+            FactNoted: self._note,
+            RunSuspended: self._suspend,
+            RunFinished: self._end,
+        }
         self.has_ended = False
         """Whether the event that ends the stream was written."""
 
@@ -88,20 +98,9 @@ class EventWriter:
                 yield from self._models.write_delta(item)
             return
         self._is_hiding = self._is_secret(item.seq)
-        event = item.event
-        writers: dict[type[Any], Callable[[Entry, Any], Events]] = {
-            ModelRequested: self._models.request,
-            ModelReplied: self._reply,
-            ModelFailed: self._fail,
-            CallsProposed: self._propose,
-            ToolFinished: self._finish_call,
-            FactNoted: self._note,
-            RunSuspended: self._suspend,
-            RunFinished: self._end,
-        }
-        write = writers.get(type(event))
+        write = self._writers.get(type(item.event))
         if write is not None:
-            yield from write(item, event)
+            yield from write(item, item.event)
 
     def _reply(self, entry: Entry, event: ModelReplied) -> Events:
         message_id = self._models.find_message(entry.key)
@@ -122,8 +121,7 @@ class EventWriter:
     ) -> Events:
         for number, call in enumerate(calls):
             key = f"{entry.key}#{number}"
-            is_secret = self._is_secret(entry.seq)
-            arguments = "{}" if is_secret else to_json(call.arguments).decode()
+            arguments = "{}" if self._is_hiding else to_json(call.arguments).decode()
             yield from self._write_call(key, call.name, arguments, message_id)
 
     def _write_call(
@@ -143,7 +141,7 @@ class EventWriter:
             return  # the front end has it: it answered the call
         if key not in self._announced:
             yield from self._write_call(key, event.tool, "{}", None)
-        is_secret = event.label == "secret" or self._is_secret(entry.seq)
+        is_secret = event.label == "secret" or self._is_hiding
         yield core.ToolCallResultEvent(
             message_id=f"{self.run_id}/{key}/result",
             tool_call_id=f"{self.run_id}/{key}",
@@ -153,7 +151,7 @@ class EventWriter:
     # --- facts and the end ---
 
     def _note(self, entry: Entry, event: FactNoted) -> Events:
-        if self._is_secret(entry.seq):
+        if self._is_hiding:
             return
         self._facts[event.name] = event.value
         name = re.sub("[~/]", lambda found: {"~": "~0", "/": "~1"}[found[0]], event.name)  # fmt: skip

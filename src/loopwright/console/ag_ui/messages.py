@@ -8,7 +8,7 @@ from ...events.effect_key import EffectKey
 from ...events.effects import ModelReplied, ModelRequested, ToolFinished
 from ...events.entry import Entry
 from ...events.run import RunFinished, RunStarted
-from .model_calls import HIDDEN, read_reply
+from .model_calls import HIDDEN, is_user_reply, read_reply
 from .protocol import core
 
 
@@ -32,9 +32,8 @@ class MessageReader:
             match entry.event:
                 case RunStarted() as event:
                     yield from self._start(event, is_secret=is_secret)
-                case ModelRequested(verb="reason"):
-                    if not EffectKey.parse(entry.key).path and "~" not in entry.key:
-                        self._requests.add(entry.key)
+                case ModelRequested() as event if is_user_reply(entry.key, event):
+                    self._requests.add(entry.key)
                 case ModelReplied() as event if entry.key in self._requests:
                     yield from self._reply(entry, event, is_secret=is_secret)
                 case ToolFinished() as event if EffectKey.parse(entry.key).effect in self._requests:  # fmt: skip

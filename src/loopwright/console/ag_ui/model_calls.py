@@ -37,6 +37,12 @@ class Call:
     is_thinking: bool = False
 
 
+def is_user_reply(key: str, event: ModelRequested) -> bool:
+    """Whether the reply to a call is what the user reads: the engine's own turn, in no branch, child or sample."""
+    is_root = not EffectKey.parse(key).path
+    return is_root and event.verb == "reason" and "~" not in key
+
+
 class ModelCallWriter:
     """Writes the model calls of one run."""
 
@@ -61,8 +67,7 @@ class ModelCallWriter:
 
     def request(self, entry: Entry, event: ModelRequested) -> Events:
         """Write that a model call begins, if it is a step."""
-        is_root = not EffectKey.parse(entry.key).path
-        is_message = is_root and event.verb == "reason" and "~" not in entry.key
+        is_message = is_user_reply(entry.key, event)
         name = f"{event.purpose or event.verb} {entry.key}"
         call = Call(name, (event.provider, event.model), is_message)
         self._calls[entry.key] = call

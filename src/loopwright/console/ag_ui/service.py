@@ -170,10 +170,7 @@ class AgUi:
         for one in answers:
             if one.interrupt_id in asked:
                 await send_answer(control, asked[one.interrupt_id], one, user)
-        self._resume(info.run_id)
-        return Stream(
-            info.run_id, given.thread_id, given.run_id, info.head_seq, _name(user)
-        )
+        return self._continue_turn(given, info, user)
 
     async def _take_results(
         self,
@@ -184,19 +181,17 @@ class AgUi:
     ) -> Stream:
         """Answer the calls of the front end's tools with what they returned, and continue the run."""
         info = _check_begun(given, last)
+        tools = self.streams.client_tools
         asked = {
             f"{info.run_id}/{one.key}": one
             for one in await self.streams.read_questions(info.run_id)
-            if one.about == "question" and one.tool in self.streams.client_tools
+            if one.about == "question" and one.tool in tools
         }
         control = self._runtime.control(info.run_id)
         for result in results:
             if result.tool_call_id in asked:
                 await self._send_result(control, asked[result.tool_call_id], result, user)  # fmt: skip
-        self._resume(info.run_id)
-        return Stream(
-            info.run_id, given.thread_id, given.run_id, info.head_seq, _name(user)
-        )
+        return self._continue_turn(given, info, user)
 
     async def _send_result(
         self,
@@ -209,6 +204,15 @@ class AgUi:
         # It comes from a page: a run that reads it is as untrusted as with any tool's result.
         await control.answer(
             Untrusted(text or "(nothing)"), question=question.key, by=user
+        )
+
+    def _continue_turn(
+        self, given: core.RunAgentInput, info: RunInfo, user: Sender
+    ) -> Stream:
+        """Have a turn continue, and return how to watch what follows."""
+        self._resume(info.run_id)
+        return Stream(
+            info.run_id, given.thread_id, given.run_id, info.head_seq, _name(user)
         )
 
     def _resume(self, run_id: str) -> None:

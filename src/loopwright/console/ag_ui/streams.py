@@ -139,7 +139,11 @@ class RunStreams:
             return False
         if entry.seq < known:
             return True
-        return not await self.read_questions(entry.run_id)
+        if not await self.read_questions(entry.run_id):
+            return True
+        # Between the receipt of an answer and its decision the question counts as open: somebody continues the run.
+        info = await asyncio.to_thread(self._service.records.find, entry.run_id)
+        return info.status != "waiting"
 
     async def read_questions(self, run_id: str) -> Sequence[Question]:
         """Return what a run asks, without what was answered and not received yet."""

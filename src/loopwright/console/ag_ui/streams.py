@@ -141,7 +141,7 @@ class RunStreams:
             return True
         if not await self.read_questions(entry.run_id):
             return True
-        # Between the receipt of an answer and its decision the question counts as open: somebody continues the run.
+        # An answer was received and not acted on yet: its question counts as open while the run is at work.
         info = await asyncio.to_thread(self._service.records.find, entry.run_id)
         return info.status != "waiting"
 

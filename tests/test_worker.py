@@ -1089,7 +1089,9 @@ async def test_a_run_that_was_taken_over_stops_during_its_model_call(
     journal = SQLiteJournal(tmp_path / "runs.db")
     parts = thinking(60, journal=journal, lease=0.3)
     run = asyncio.ensure_future(ReActEngine(parts).run("Go.", run_id="r"))
-    await asyncio.sleep(0.1)
+    await eventually(
+        lambda: journal.runs() and journal.read("r")[-1].kind == "model_requested"
+    )
     await journal.claim("r", "elsewhere|1||other", take_over=True, lease=30)
     began = time.monotonic()
 

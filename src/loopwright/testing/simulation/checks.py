@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ...errors import JournalError
 from ...events.branches import BranchDelivered, BranchesClosed, TimeoutFired
+from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey
 from ...events.effects import (
     AttemptFailed,
@@ -189,6 +190,8 @@ def _depends_on_time(entry: Entry) -> bool:
         return event.status == "limit"  # which branch meets it first is a race
     if isinstance(event, PatchDecided):
         return event.active
+    if isinstance(event, QuestionWithdrawn):
+        return event.about == "doubt"  # an outcome that stays unknown
     return isinstance(event, (LimitHit, AttemptFailed, UnknownOutcomeResolved, *CUTS))
 
 

@@ -7,6 +7,12 @@ import pytest
 
 from loopwright import ConfigError, ReActEngine, ReflexionEngine, Suspend
 from loopwright.compose import Composition, load
+from loopwright.engines import (
+    AdaptiveBreak,
+    DirectorCriticEngine,
+    HumanCritic,
+    LlmCritic,
+)
 from loopwright.gates import AllOf
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import FallbackProvider
@@ -203,6 +209,61 @@ async def test_secret_of_a_variable_is_in_no_journal(
     assert started.event.agent == "billing"  # type: ignore[attr-defined]
 
 
+async def test_follow_ups_of_a_file_have_options(
+    compose: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", "https://example.com/a-secret-path")
+    text = """\
+[runtime]
+journal = "runs.db"
+knowledge = "sqlite:known.db"
+after = ["critique"]
+[agents.clerk]
+after = [{ follow_up = "deliver", to = [{ kind = "note" }] }]
+[agents.porter]
+after = [{ follow_up = "deliver", to = [{ url = "env:HOOK", format = "discord" }] }]
+"""
+    async with compose(f"{text}{SMALL}") as found:
+        ended = await found.agents["clerk"].run("look", tags={"user": "ada"})
+        await found.runtime.drain()
+        notes = await found.runtime.knowledge.store.search(
+            "done", scope="ada", threshold=0
+        )  # type: ignore[union-attr]
+        (planned,) = found.agents["porter"].engine.runtime.after
+
+    assert [(note.kind, note.text) for note in notes] == [("note", ended.answer)]
+    # A journal has the name of the variable alone, and another process rebuilds the follow-up from it.
+    assert planned.options["to"][0]["url"] == "env:HOOK"  # type: ignore[index, call-overload]
+    assert planned.opaque == ()
+
+
+def test_critics_of_a_file_record_the_same_options_as_from_python(
+    compose: Compose,
+) -> None:
+    table = """\
+[engines.reviewed]
+engine = "director-critic"
+mode = "rubric"
+rubric = { clarity = 0.5, truth = 0.5 }
+critic = { kind = "human", expires = 3600, fallback = { kind = "llm", provider = "main" } }
+convergence = { kind = "adaptive-break", min = 1, max = 4 }
+"""
+    found = compose(f"{SMALL}{table}")
+    critic = HumanCritic(expires=3600, fallback=LlmCritic(provider="main"))
+    same = DirectorCriticEngine(
+        found.runtime,
+        critic=critic,
+        mode="rubric",
+        rubric={"clarity": 0.5, "truth": 0.5},
+        convergence=AdaptiveBreak(min=1, max=4),
+    )
+
+    assert found.engines["reviewed"].recorded_options() == same.recorded_options()
+    assert found.engines["reviewed"].critic == critic  # type: ignore[attr-defined]
+
+
+AFTER = "[agents.a]\nafter = [{follow_up = "
+CRITIC = "[engines.e]\nengine = 'director-critic'\n"
 BAD = [
     ("[runtme]", 'runtme: there is no such key; did you mean runtime?'),
     ("[runtime]\nprovder = 'x'", "runtime.provder: there is no such key; did you mean provider"),
@@ -227,6 +288,14 @@ BAD = [
     ("[agents.a]\ntoolboxes = ['dsk']", "agents.a.toolboxes: there is no toolbox 'dsk'; did you mean desk?"),
     ("[agents.a]\noutput = 'scripted_compose:Town'", "agents.a.output: 'scripted_compose:Town' cannot be loaded"),
     ("[agents.a]\nafter = ['nothing']", "agents.a.after: followups: there is no 'nothing'"),
+    ("[agents.a]\nafter = [{follow_up = 'critic'}]", "agents.a.after.0: followups: there is no 'critic'"),
+    ("[agents.a]\nafter = [{follow_up = 'critique', hostile = 1}]", "agents.a.after.0.hostile: critique has no such"),
+    (f"{AFTER}'deliver', to = [{{urll = 'https://a.b'}}]}}]", "to.0.Webhook.urll: there is no such option"),
+    (f"{AFTER}'deliver', to = [{{url = 'env:NOT_SET'}}]}}]", "agents.a.after.0: url: variable 'NOT_SET'"),
+    (f"{AFTER}'memories', memory_folder = 'env:DESK_KEY'}}]", "agents.a.after.0.memory_folder: env: stands for"),
+    (f"{CRITIC}critic = {{expires = 3}}", "engines.e: DirectorCriticEngine: critic: needs the key 'kind'"),
+    (f"{CRITIC}critic = {{kind = 'human', expire = 3}}", "critic.human.expire: there is no such option"),
+    (f"{CRITIC}mode = 'rubric'\nrubric = {{a = 0.5}}", "engines.e: rubric: the weights must add up to 1"),
     ("[agents.react]", "agents.react: name: 'react' is the name of an engine"),
     ("[toolboxes.x]\ntoolbox = 'filesystem'\nrot = '.'", "toolboxes.x.rot: there is no such key; did you mean root?"),
     ("[toolboxes.x]\ntoolbox = 'filesystem'\nroot = '.'\nwrite = 'yes'", "toolboxes.x.write: Input should be a valid bool"),

@@ -17,6 +17,7 @@ from loopwright import (
     tool,
 )
 from loopwright.agents import SettingsEditor
+from loopwright.engines import ChainEngine
 from loopwright.errors import Denied, SettingsError
 from loopwright.gates import Action, Allow, Ask, Deny, PolicyState
 from loopwright.journals import SQLiteJournal
@@ -261,6 +262,13 @@ WRONG = [
     ("engine.react.prompts.other", "Say.", "react has no prompt 'other'"),
     ("engine.plan-execute.planner", "heavy", "planner: 'heavy' is not among"),
     ("engine.reflexion.actor", {"engine": "react"}, "engine.reflexion.actor"),
+    ("engine.chain.stepz", [], "engine.chain.stepz: no such option"),
+    ("engine.chain.steps", [], "engine.chain.steps: ChainEngine: steps: Tuple should have at least 1 item"),
+    ("engine.chain.steps", ["Sum {x} up."], "engine.chain.steps: steps.1: a prompt has {input}"),
+    ("engine.chain.prompts.step", "{input}", "the placeholder {number} is missing"),
+    ("engine.chain.prompts.other", "Say.", "chain has no prompt 'other'"),
+    ("engine.chain.sampling", {"temperature": "hot"}, "engine.chain.sampling: ChainEngine: sampling.temperature"),
+    ("engine.chain.limits.max_llm_calls", 21, "must be at most 20, the limit of the code, got 21"),
     ("agent.a.instructions", 3, "agent.a.instructions: must be a text, got 3"),
     ("agent.a.instructions", "password=tbk-93kd02jd83hd7w6s", "holds a secret"),
     ("agent.a.instructions", "x" * 20_001, "has more than 20,000 characters"),
@@ -282,6 +290,27 @@ async def test_setting_that_the_code_does_not_take_is_refused(
         await SettingsEditor(services, ADA).set(name, value)
     assert problem in str(refused.value)
     assert store.read().version == 0
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+async def test_engine_that_needs_an_option_has_settings(is_used: bool) -> None:
+    store = MemorySettings()
+    services = runtime(store, "Hello.", "Bye.", limits=Limits(max_llm_calls=20))
+    chain = ChainEngine(services, steps=("Say {input}.",))
+    if is_used:
+        services.agent("a", engine=chain)
+    editor = SettingsEditor(services, ADA)
+    await editor.set("engine.chain.limits.max_llm_calls", 3)
+    await editor.set("engine.chain.prompts.step", "{number}/{total}: {input}")
+    await editor.set("engine.chain.steps", ["Say {input}.", "Repeat {input}"])
+
+    result = await chain.run("Hello", run_id="one")
+    await editor.set("engine.chain.enabled", False)
+
+    assert (result.answer, result.llm_calls) == ("Bye.", 2)
+    assert started(services, "one").limits["max_llm_calls"] == 3
+    with pytest.raises(ConfigError, match=r"turns the engine 'chain' off"):
+        await chain.run("Hello")
 
 
 async def test_stored_limit_is_never_above_that_of_the_code() -> None:

@@ -2,10 +2,12 @@
 
 import dataclasses
 from abc import ABCMeta
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, dataclass_transform
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ..errors import ConfigError
@@ -19,6 +21,12 @@ def explain(
 ) -> str:
     """Describe in one line which fields are wrong; `positional` names the positional arguments in order."""
     details = error.errors(include_url=False, include_context=False)
+    return _join(details, owner, positional)
+
+
+def _join(
+    details: Sequence[ErrorDetails], owner: str, positional: tuple[str, ...] = ()
+) -> str:
     problems = [_describe(detail, owner, positional) for detail in details]
     return f"{owner}: " + "; ".join(problems)
 
@@ -29,13 +37,46 @@ def _describe(detail: ErrorDetails, owner: str, positional: tuple[str, ...]) -> 
         first = positional[first]
     field = ".".join(map(str, (first, *inner)))
     if detail["type"] == "unexpected_keyword_argument":
-        return f"{field}: {owner} has no such option"
+        return f"{field}: {'there is' if inner else f'{owner} has'} no such option"
+    if detail["type"] == "extra_forbidden":
+        return f"{field}: there is no such option"
     if detail["type"] in MISSING:
         return f"{field}: required"
+    if detail["type"] == "union_tag_not_found":
+        key = detail["msg"].rpartition("discriminator ")[2]
+        return f"{field}: needs the key {key}, got {detail.get('input')!r:.60}"
     value = repr(detail.get("input"))
     if len(value) > MAX_SHOWN:
         value = f"{value[: MAX_SHOWN - 3]}..."
     return f"{field}: {detail['msg']}, got {value}"
+
+
+def list_needed(kind: Any) -> list[str]:
+    """Return the options that have no default, but those that are positional."""
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.kw_only and not _has_default(field)
+    ]
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    own: Any = field.default
+    if isinstance(own, FieldInfo):
+        return not own.is_required()
+    is_missing = own is dataclasses.MISSING
+    return not is_missing or field.default_factory is not dataclasses.MISSING
+
+
+def check_some(kind: type[Any], *given: Any, **options: Any) -> None:
+    """Raise `ConfigError` for options of a class that are wrong by themselves; those that it needs may be missing."""
+    try:
+        type.__call__(kind, *given, **options)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        wrong = [detail for detail in details if detail["type"] not in MISSING]
+        if wrong:
+            raise ConfigError(_join(wrong, kind.__name__)) from None
 
 
 class Validated(ABCMeta):
@@ -70,7 +111,7 @@ def _advise(cls: Any, error: ValidationError) -> str:
     problem = explain(error, cls.__name__, positional=fields)
     shared = _list_shared(cls)
     own = ", ".join(name for name in fields if name not in shared)
-    if own and "no such option" in problem:
+    if own and f"{cls.__name__} has no such option" in problem:
         return f"{problem} (its own options: {own})"
     return problem
 

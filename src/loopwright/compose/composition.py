@@ -34,10 +34,10 @@ from .secrets import Environment, check_secrets
 from .services import (
     Providers,
     at,
+    build_follow_ups,
     build_gates,
     build_limits,
     build_toolboxes,
-    check_installed,
     choose_tools,
     load_object,
     open_journal,
@@ -167,7 +167,11 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
     models = Providers(tables.providers, environment, services.pop("providers", {}))
     toolboxes = build_toolboxes(tables, environment)
     stores = _open_stores(tables.runtime, services, environment)
-    options = {**_read_options(tables, toolboxes, environment), **stores, **services}
+    options: dict[str, Any] = {
+        **_read_options(tables, toolboxes, environment),
+        **stores,
+        **services,
+    }
     provider = models.choose(tables.runtime.provider)
     with at("runtime"):
         runtime = Runtime(
@@ -206,7 +210,6 @@ def _read_options(
     """Return what the file says of the runtime, beside models and stores."""
     given = tables.runtime
     names = toolboxes if given.toolboxes is None else given.toolboxes
-    check_installed("followups", given.after, "runtime.after")
     with at("runtime.progress"):
         progress = ProgressRules(**given.progress.model_dump())
     return {
@@ -221,7 +224,7 @@ def _read_options(
         "app_version": given.app_version,
         "lease": given.lease,
         "hooks": given.hooks,
-        "after": given.after,
+        "after": build_follow_ups(given.after, "runtime.after"),
         "redactor": Redactor().with_new_secrets(environment.secrets),
     }
 
@@ -245,8 +248,9 @@ def _define_agent(
     place = f"agents.{name}"
     if name in kinds:
         raise ConfigError(f"{place}: an engine of the file has the name already; take another")  # fmt: skip
-    tools = table.toolboxes
-    check_installed("followups", table.after or (), f"{place}.after")
+    tools, after = table.toolboxes, None
+    if table.after is not None:
+        after = build_follow_ups(table.after, f"{place}.after")
     output = load_object(table.output, f"{place}.output") if table.output else None
     engine = kinds.build(runtime, table.engine, f"{place}.engine" if isinstance(table.engine, dict) else place)  # fmt: skip
     with at(place):
@@ -258,7 +262,7 @@ def _define_agent(
             output=output,
             description=table.description,
             limits=build_limits(tables.limits, table.limits, f"{place}.limits"),
-            after=table.after,
+            after=after,
             handoffs=table.handoffs,
             context=table.context,
             hooks=table.hooks,

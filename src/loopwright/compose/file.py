@@ -64,7 +64,8 @@ class RuntimeTable(Table):
     retry: RetryTable | None = None
     """The `default_recovery` of tools without a recovery of their own."""
     hooks: list[str | Values] = []
-    after: list[str] = []
+    after: list[str | Values] = []
+    """Follow-ups: names of installed ones, or tables `{follow_up = name, option = value}`."""
 
 
 class AgentTable(Table):
@@ -81,7 +82,7 @@ class AgentTable(Table):
     handoffs: list[str] = []
     context: str | None = None
     hooks: list[str | Values] = []
-    after: list[str] | None = None
+    after: list[str | Values] | None = None
     output: str = ""
     """The type as which its answers are read, as "package.module:Type"."""
 

@@ -1,11 +1,14 @@
 """The services of a file: its providers, toolboxes and gates, and where runs and knowledge are stored."""
 
 import contextlib
+import dataclasses
 import pkgutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from ..errors import ConfigError
+from ..followups.base import FollowUp
+from ..followups.registry import load_follow_up_class
 from ..gates.all_of import AllOf
 from ..gates.base import PolicyGate
 from ..journals.base import Journal
@@ -263,11 +266,26 @@ def load_object(spec: str, place: str) -> Any:
         raise ConfigError(f"{place}: {spec!r} cannot be loaded: {problem}") from error
 
 
-def check_installed(group: str, names: Sequence[str], place: str) -> None:
-    """Raise `ConfigError`, with the path, for a name that no plug-in of a group has."""
-    for name in names:
+def build_follow_ups(given: Sequence[str | Values], place: str) -> list[str | FollowUp]:
+    """Return follow-ups of a file, built from tables; raise `ConfigError`, with the path, for one that is not installed."""
+    return [_build_follow_up(one, place, number) for number, one in enumerate(given)]
+
+
+def _build_follow_up(given: str | Values, place: str, number: int) -> str | FollowUp:
+    if isinstance(given, str):
         with at(place):
-            plugin(group, name)
+            plugin("followups", given)
+        return given
+    own = f"{place}.{number}"
+    name, options = take_name(given, "follow_up", own)
+    with at(own):
+        kind = load_follow_up_class(name)
+    known = [field.name for field in dataclasses.fields(kind)]  # pyright: ignore[reportArgumentType] - pydantic's
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{own}.{option}: {name} has no such option; {suggest(option, known)}")  # fmt: skip
+    with at(own):
+        return kind(**options)
 
 
 def _check_table(value: Any, place: str) -> Values:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from ..errors import ConfigError, EngineError, ToolError
 from ..events.run import Status
@@ -74,6 +74,26 @@ class Callback:
 Target: TypeAlias = Webhook | KnowledgeNote | Callback
 
 
+def _find_kind(given: object) -> str:
+    """Return which target is meant, so that an error is about that one alone; a file and a journal have dicts."""
+    if isinstance(given, (Callback, KnowledgeNote)):
+        return type(given).__name__
+    if not isinstance(given, dict):
+        return "Webhook"
+    keys = cast("Mapping[str, Any]", given).keys()
+    if "function" in keys:
+        return "Callback"
+    return "KnowledgeNote" if keys <= {"kind"} else "Webhook"
+
+
+_Target: TypeAlias = Annotated[
+    Annotated[Webhook, Tag("Webhook")]
+    | Annotated[KnowledgeNote, Tag("KnowledgeNote")]
+    | Annotated[Callback, Tag("Callback")],
+    Discriminator(_find_kind),
+]
+
+
 class Deliver(FollowUp):
     """Delivers the answer of a run, once it has ended, at least once to each target.
 
@@ -87,7 +107,7 @@ class Deliver(FollowUp):
     """
 
     name: ClassVar[str] = "deliver"
-    to: Sequence[Target]
+    to: Sequence[_Target]
     ends: tuple[Status, ...] = ("completed",)
 
     def __post_init__(self) -> None:

@@ -70,7 +70,11 @@ class FollowUps:
         recorded: dict[str, Any] = dict(options["options"])
         if known is not None and options["opaque"]:
             return known
-        return _load(name, recorded) if known is None else type(known)(**recorded)
+        return (
+            load_follow_up_class(name)(**recorded)
+            if known is None
+            else type(known)(**recorded)
+        )
 
     def can_do(self, info: RunInfo) -> bool:
         """Return whether a run can be resumed as far as its follow-up is concerned; any other run can."""
@@ -92,7 +96,7 @@ def plan_follow_ups(
     """Add follow-ups of an agent, or of all runs; raise `ConfigError` if they lack a journal or a store that they need."""
     bridge, own = services.knowledge, list[FollowUp]()
     if bridge is not None and bridge.auto_persist:
-        own.append(_load(ANSWER_GIST, {}))
+        own.append(load_follow_up_class(ANSWER_GIST)())
     planned = known.add(agent, given, services.redactor, own)
     journal: object = services.journal
     if planned and not isinstance(journal, FollowUpJournal):
@@ -107,7 +111,7 @@ def plan_follow_ups(
 
 def _resolve(given: object) -> FollowUp:
     """Return a follow-up that was given, or that of an installed name; raise `ConfigError` for anything else."""
-    found = _load(given, {}) if isinstance(given, str) else given
+    found = load_follow_up_class(given)() if isinstance(given, str) else given
     if not isinstance(found, FollowUp):
         raise ConfigError(
             f"after: needs a FollowUp or the name of one, got {given!r:.80}"
@@ -119,12 +123,12 @@ def _resolve(given: object) -> FollowUp:
     return found
 
 
-def _load(name: str, options: Mapping[str, Any]) -> FollowUp:
-    """Return the installed follow-up of a name; raise `ConfigError` if it is unknown, broken or something else."""
+def load_follow_up_class(name: str) -> type[FollowUp]:
+    """Return the class of an installed follow-up; raise `ConfigError` if it is unknown, broken or something else."""
     found = plugin("followups", name)
     loaded = found.load()
     if not (isinstance(loaded, type) and issubclass(loaded, FollowUp)):
         raise ConfigError(
             f"plug-in {name!r} of {found.distribution}: {found.target} is not a subclass of FollowUp"
         )
-    return loaded(**options)
+    return loaded

@@ -84,14 +84,8 @@ class _Changes:
 
     def _override(self, full: str, prompt: str, text: str) -> None:
         """Put a text in the place of a prompt; an empty one stands for the engine's own."""
-        for field in dataclasses.fields(self._engine):
-            known = self._options.get(field.name, getattr(self._engine, field.name))
-            if isinstance(known, PromptSet) and prompt in known:
-                if text:
-                    self._options[field.name] = known.override(**{prompt: text})
-                return
-        raise ConfigError(
-            f"{full}: {self._engine.name} has no prompt {prompt!r}; remove the setting"
+        self._options |= override_prompt(
+            self._engine, self._options, full, prompt, text
         )
 
     def build(self) -> Any:
@@ -104,6 +98,22 @@ class _Changes:
                 services.agent_name, self._instructions, tools=None, limits=limits
             )
         return rebind(self._engine, services, self._options, self._version)
+
+
+def override_prompt(
+    engine: Any, options: dict[str, Any], full: str, prompt: str, text: str
+) -> dict[str, PromptSet]:
+    """Return the prompts of an engine, or of its class, with a text in the place of one, by option; none for no text.
+
+    Raises `ConfigError` for a prompt that it does not have, and for a placeholder that there is not.
+    """
+    for field in dataclasses.fields(engine):
+        known = options.get(field.name, getattr(engine, field.name, None))
+        if isinstance(known, PromptSet) and prompt in known:
+            return {field.name: known.override(**{prompt: text})} if text else {}
+    raise ConfigError(
+        f"{full}: {engine.name} has no prompt {prompt!r}; remove the setting"
+    )
 
 
 def restrict_limits(code: Limits, limits: dict[str, Any]) -> Limits:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, TypeAlias
 
@@ -50,11 +51,17 @@ class DrawnEngine(LoopEngine):
     async def solve(self, run: Run) -> str:
         """Do the drawn steps, and answer with what they gave."""
         source = random.Random(self.seed)  # noqa: S311 - a program, not a secret
-        words = await do_steps(
-            Place(self, run, source, 0, f"root{len(run.conversation.messages)}")
-        )
+        words = await do_steps(Place(self, run, source, 0, _name_root(run)))
         run.offer("all is done")
         return " ".join(words)[:400] or "nothing"
+
+
+def _name_root(run: Run) -> str:
+    """Return a name that no other round of the run has: a message that follows begins one more."""
+    messages = run.conversation.messages
+    if len(messages) == 1:
+        return "root1"
+    return f"root{len(messages)}-{zlib.crc32(messages[-1].content.encode()):08x}"
 
 
 @dataclasses.dataclass(frozen=True)

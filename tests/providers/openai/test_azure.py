@@ -1,11 +1,13 @@
 """OpenAI's models on Azure: addresses, versions, deployments, keys and tokens; and services by name."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from loopwright.compose import load
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Conversation
 from loopwright.plugins import build_provider
@@ -51,7 +53,8 @@ async def ask(build: Any, **options: Any) -> httpx.Request:
         )
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        provider = build("mine-gpt-5", endpoint=ENDPOINT, client=client, **options)
+        chosen = {"endpoint": ENDPOINT, "client": client, **options}
+        provider = build("mine-gpt-5", **chosen)
         reply = await provider.complete(ASKED)
     assert reply.answer == "hi"
     assert provider.name == "azure"
@@ -64,7 +67,9 @@ async def ask(build: Any, **options: Any) -> httpx.Request:
     [
         (AzureOpenAIProvider, None, f"{ENDPOINT}/openai/v1/responses"),
         (AzureOpenAIProvider, "2025-04-01-preview", f"{ENDPOINT}/openai/responses?api-version=2025-04-01-preview"),
-        (AzureChatProvider, None, f"{ENDPOINT}/openai/v1/chat/completions"),
+        (AzureOpenAIProvider, "preview", f"{ENDPOINT}/openai/v1/responses?api-version=preview"),
+        (AzureChatProvider, "v1", f"{ENDPOINT}/openai/v1/chat/completions"),
+        (AzureChatProvider, "preview", f"{ENDPOINT}/openai/v1/chat/completions?api-version=preview"),
         (
             AzureChatProvider, "2024-10-21",
             f"{ENDPOINT}/openai/deployments/mine-gpt-5/chat/completions?api-version=2024-10-21",
@@ -79,6 +84,78 @@ async def test_the_address_has_version_and_deployment(
     assert request.headers["api-key"] == KEY
     assert "authorization" not in request.headers
     assert json.loads(request.content)["model"] == "mine-gpt-5"
+
+
+V1, DATED = "/openai/v1/responses", "/openai/responses?api-version=2025-04-01-preview"
+
+
+@pytest.mark.parametrize(
+    ("shown", "path"),
+    [
+        ("/", V1),
+        ("/openai", V1),
+        ("/openai/v1/", V1),
+        ("/openai/v1/responses", V1),
+        ("/openai/v1/chat/completions", V1),
+        ("/openai/responses?api-version=2025-04-01-preview", DATED),
+        ("/openai/deployments/d/chat/completions?api-version=2025-04-01-preview", DATED),
+        ("/models-of-mine/openai/v1", f"/models-of-mine{V1}"),
+    ],
+)  # fmt: skip
+async def test_address_that_the_portal_shows_is_that_of_its_resource(
+    shown: str, path: str
+) -> None:
+    request = await ask(AzureOpenAIProvider, endpoint=ENDPOINT + shown, api_key=KEY)
+    assert str(request.url) == ENDPOINT + path
+
+
+@pytest.mark.parametrize("build", [AzureOpenAIProvider, AzureChatProvider])
+def test_deployments_of_a_resource_are_other_sources_of_opaque_data(build: Any) -> None:
+    def find_source(deployment: str, **options: Any) -> str:
+        source: str = build(deployment, endpoint=ENDPOINT, **options).source
+        return source
+
+    with_key = {name: find_source(name, api_key=KEY) for name in ("one", "two")}
+    by_token = {
+        name: find_source(name, token=lambda: "entra") for name in ("one", "two")
+    }
+
+    assert len({*with_key.values(), *by_token.values()}) == 4
+    assert with_key["one"] == find_source("one", api_key=KEY, api_version="preview")
+    assert not any(KEY in source for source in with_key.values())
+
+
+@pytest.mark.parametrize("build", [AzureOpenAIProvider, AzureChatProvider])
+def test_model_of_a_deployment_says_what_it_takes(build: Any) -> None:
+    def describe(deployment: str, model: str | None = None) -> Any:
+        options = {"endpoint": ENDPOINT, "api_key": KEY, "model": model}
+        able = build(deployment, **options).capabilities
+        return able.context_tokens, able.max_output_tokens, able.images
+
+    assert describe("mine") == (None, None, True)
+    assert describe("mine", "gpt-4.1") == (1_047_576, 32_768, True)
+    assert describe("gpt-4.1-of-mine", "o3-mini") == (200_000, 100_000, False)
+
+
+def test_file_of_agents_has_the_options_of_azure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_KEY", KEY)
+    path = tmp_path / "agents.toml"
+    table = (
+        'model = "mine"\napi_key = "env:AZURE_KEY"\napi_version = "preview"\n'
+        f'deployed_model = "gpt-4.1"\nbase_url = "{ENDPOINT}"\n'
+    )
+    path.write_text(
+        f'[runtime]\nprovider = "a"\n[providers.a]\nprovider = "azure-chat"\n{table}'
+        f'[providers.b]\nprovider = "azure"\n{table}[engines.e]\nengine = "react"\n'
+        '[engines.p]\nengine = "plan-execute"\nplanner = "b"\n'
+    )
+    providers = load(path).runtime.providers
+
+    for name in ("a", "b"):
+        assert f"{ENDPOINT}/openai/v1" in repr(providers[name])
+        assert providers[name].capabilities.context_tokens == 1_047_576
 
 
 @pytest.mark.parametrize("build", [AzureOpenAIProvider, AzureChatProvider])
@@ -116,6 +193,15 @@ async def test_a_callback_without_a_token_is_a_provider_error(
         ({"endpoint": ENDPOINT}, "api_key: missing; pass one or a token"),
         ({"api_key": KEY}, "endpoint: must be the address of a resource"),
         ({"api_key": KEY, "endpoint": "mine"}, "endpoint: must be the address"),
+        ({"api_key": KEY, "endpoint": "ftp://mine"}, "endpoint: must be the address"),
+        (
+            {"api_key": KEY, "endpoint": f"{ENDPOINT}?key=x"},
+            r"endpoint: takes no query but api-version, got \['key'\]",
+        ),
+        (
+            {"api_key": KEY, "endpoint": ENDPOINT, "api_version": "24-10-21"},
+            "api_version: must be a date such as 2024-10-21, preview or v1, got '24-10-21'",
+        ),
     ],
 )
 def test_what_is_missing_is_named(options: Any, message: str) -> None:
@@ -133,8 +219,10 @@ def test_a_deployment_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         (KEY,),
     )
     assert KEY not in repr(provider)
-    with pytest.raises(ConfigError, match="deployment: missing"):
-        build_provider("azure")
+    assert isinstance(build_provider("azure-chat:mine"), AzureChatProvider)
+    for name in ("azure", "azure-chat"):
+        with pytest.raises(ConfigError, match="deployment: missing"):
+            build_provider(name)
 
 
 SERVICES = {

@@ -13,7 +13,7 @@ from loopwright.events import AttemptFailed
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
 from loopwright.plugins import build_provider
 from loopwright.providers import OpenAIProvider, OutputSchema, Quirks, Request
-from loopwright.providers.openai.endpoints import build_ollama_url
+from loopwright.providers.openai.endpoints import build_ollama_url, ollama
 from loopwright.providers.openai.quirks import (
     DEFAULT,
     LLAMACPP,
@@ -46,6 +46,7 @@ MADE_BY_NAME = ("OPENROUTER", "OLLAMA", "VLLM", "LLAMACPP", "LMSTUDIO")
 def a_bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "OLLAMA_HOST",
+        "OLLAMA_CONTEXT_LENGTH",
         *(
             f"{name}_{what}"
             for name in MADE_BY_NAME
@@ -519,3 +520,34 @@ def test_the_key_of_openai_is_not_sent_to_an_endpoint_that_has_a_key_of_its_own(
     asked = OpenAIProvider("m", base_url="https://openrouter.ai/api/v1")
 
     assert asked._key is None
+
+
+@pytest.mark.parametrize(("given", "tokens"), [("", None), ("0", None), ("8192", 8192)])
+def test_ollama_serves_as_much_context_as_its_variable_says(
+    monkeypatch: pytest.MonkeyPatch, given: str, tokens: int | None
+) -> None:
+    monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", given)
+    for model in ("gpt-oss:20b", "qwen3"):
+        assert ollama(model).capabilities.context_tokens == tokens
+    monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "8k")
+    with pytest.raises(ConfigError, match=r"^OLLAMA_CONTEXT_LENGTH: .* got '8k'"):
+        ollama("qwen3")
+
+
+@pytest.mark.parametrize(
+    ("url", "tokens"),
+    [
+        ("http://localhost:11434/v1", None),
+        ("http://127.0.0.1:8080/v1", None),
+        ("http://localhost:1234/v1", None),
+        ("http://localhost:8000/v1", 131_072),  # vLLM serves all, unless told so
+        ("https://api.groq.com/openai/v1", 131_072),
+    ],
+)
+def test_servers_that_cut_the_context_do_not_promise_that_of_the_model(
+    url: str, tokens: int | None
+) -> None:
+    provider = OpenAIProvider("openai/gpt-oss-20b", base_url=url, api_key="k")
+    assert provider.capabilities.context_tokens == tokens
+    told = OpenAIProvider("gpt-oss-20b", base_url=url, api_key="k", quirks=Quirks(context_tokens=9))  # fmt: skip
+    assert told.capabilities.context_tokens == 9

@@ -25,7 +25,6 @@ from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
-from ..model_sizes import find_size
 from ..settings import EndpointOptions, Settings, find_model
 from .request import (
     CODE_EXECUTION_BETA,
@@ -196,7 +195,7 @@ class AnthropicProvider(Endpoint):
         return Capabilities(
             json_schema=able,
             schema_with_tools=able,
-            context_tokens=find_size(self._model).context,
+            context_tokens=self._size.context,
             max_output_tokens=self._max_tokens + thinking,
             provider_tools=("web_search", "code_interpreter"),
             images=True,

@@ -23,7 +23,6 @@ from ..called_tools import describe_called_tools
 from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
-from ..model_sizes import find_size, takes_images
 from ..settings import EndpointOptions, Settings, find_model
 from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import (
@@ -162,13 +161,13 @@ class BedrockProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the model supports, as far as it was said."""
-        size = find_size(self._model)
+        size = self._size
         return Capabilities(
             json_schema=self._json_schema,
             context_tokens=size.context,
             max_output_tokens=size.output,
-            images=takes_images(self._model),
-            documents=takes_images(self._model),
+            images=self._takes_images,
+            documents=self._takes_images,
         )
 
     @property

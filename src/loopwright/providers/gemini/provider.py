@@ -25,7 +25,6 @@ from ..http.response import Response
 from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
-from ..model_sizes import find_size
 from ..provider_tools import KINDS
 from ..settings import EndpointOptions, find_model
 from .request import encode_contents, encode_tools
@@ -170,7 +169,7 @@ class GeminiProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the API supports."""
-        size = find_size(self._model)
+        size = self._size
         return Capabilities(
             json_schema=True,
             context_tokens=size.context,

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from ...errors import ContextTooLong, ProviderError
 from ...messages import Completion
 from ..base import Request
+from ..model_sizes import ModelSize, find_size, takes_images
 from ..settings import Sampling, Settings
 from .response import Response, is_retryable, read_retry_after
 from .transport import NO_HEADERS, HTTPTransport, StreamingResponse
@@ -57,6 +58,8 @@ class Endpoint:
     opaque_names: ClassVar[tuple[str, ...]] = ()
     """What a refusal of opaque data names, in lower case."""
     _model = _base_url = ""  # so that the repr of a half-made provider works
+    _known_model = ""
+    """The model's own name, where the endpoint has another one for it: sizes and senses are known by it."""
     _name: str
     _transport: HTTPTransport
     _key_variable: str
@@ -67,6 +70,8 @@ class Endpoint:
     """What authorizes requests where no key does, for errors."""
     _account = ""
     """Whose the opaque data of replies is, where no key says it."""
+    _deployment = ""
+    """What of the account serves the model, where another of its deployments may not read opaque data of this one."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -88,13 +93,23 @@ class Endpoint:
 
     @functools.cached_property
     def source(self) -> str:
-        """Where opaque data of a reply may be sent back to: the host, and a digest of the account, such as the API key."""
+        """Where opaque data of a reply may be sent back to: the host, and a digest of account (API key) and deployment."""
         host, account = self._transport.host, self._account
         if self._key is not None:
             account = self._key.get_secret_value()
+        if self._deployment:
+            account = f"{account}\n{self._deployment}"
         if not account:
             return host
         return f"{host}#{hashlib.sha256(account.encode()).hexdigest()[:12]}"
+
+    @property
+    def _size(self) -> ModelSize:
+        return find_size(self._known_model or self._model)
+
+    @property
+    def _takes_images(self) -> bool:
+        return takes_images(self._known_model or self._model)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r}, base_url={self._base_url!r})"

@@ -8,6 +8,7 @@ import os
 from typing import Unpack
 from urllib.parse import urlsplit
 
+from ..._internal import dataclasses
 from ...errors import ConfigError
 from ..settings import EndpointOptions, find_model
 from .provider import DEFAULT_URL, OpenAIProvider
@@ -29,6 +30,7 @@ from .quirks import (
 from .responses.provider import URL_VARIABLE, OpenAIResponsesProvider
 
 OLLAMA_PORT = 11434
+OLLAMA_CONTEXT_VARIABLE = "OLLAMA_CONTEXT_LENGTH"
 LISTENING_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - a server listens there, but a client cannot call it
 
 
@@ -50,14 +52,13 @@ def openrouter(model: str = "", **options: Unpack[EndpointOptions]) -> OpenAIPro
 
 
 def ollama(model: str = "", **options: Unpack[EndpointOptions]) -> OpenAIProvider:
-    """Return a model of Ollama, at OLLAMA_HOST or on this machine: "ollama:qwen3"."""
-    return _build_provider(
-        "ollama",
-        model,
-        build_ollama_url(os.environ.get("OLLAMA_HOST", "")),
-        OLLAMA,
-        **options,
-    )
+    """Return a model of Ollama, at OLLAMA_HOST or on this machine: "ollama:qwen3".
+
+    It serves OLLAMA_CONTEXT_LENGTH tokens, the variable that the server reads too; without it, that is unknown.
+    """
+    url = build_ollama_url(os.environ.get("OLLAMA_HOST", ""))
+    quirks = dataclasses.replace(OLLAMA, context_tokens=_read_ollama_context())
+    return _build_provider("ollama", model, url, quirks, **options)
 
 
 def vllm(model: str = "", **options: Unpack[EndpointOptions]) -> OpenAIProvider:
@@ -152,6 +153,17 @@ def build_ollama_url(host: str) -> str:
     if ":" in address:
         address = f"[{address}]"
     return f"{scheme}://{address}:{port}{url.path.rstrip('/')}/v1"
+
+
+def _read_ollama_context() -> int | None:
+    given = os.environ.get(OLLAMA_CONTEXT_VARIABLE, "").strip()
+    if not given:
+        return None
+    if not given.isascii() or not given.isdecimal():
+        raise ConfigError(
+            f"{OLLAMA_CONTEXT_VARIABLE}: must be a number of tokens, got {given!r}; correct it"
+        )
+    return int(given) or None  # 0 leaves it to the server
 
 
 def _build_hosted(

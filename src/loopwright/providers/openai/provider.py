@@ -24,7 +24,6 @@ from ..http.sse import ServerEvent
 from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
-from ..model_sizes import find_size, takes_images
 from ..settings import EndpointOptions, Settings, find_model
 from .arrangement import arrange_messages
 from .quirks import Quirks as Quirks
@@ -121,15 +120,16 @@ class OpenAIProvider(Endpoint):
     @property
     def capabilities(self) -> Capabilities:
         """What the endpoint supports, by its quirks."""
-        quirks, size = self._quirks, find_size(self._model)
+        quirks, size = self._quirks, self._size
+        window = quirks.context_tokens
         return Capabilities(
             native_tools=quirks.native_tools,
             json_schema=quirks.json_schema,
             stop=quirks.stop,
             schema_with_tools=quirks.schema_with_tools,
-            context_tokens=size.context,
+            context_tokens=size.context if window == "model" else window,
             max_output_tokens=size.output,
-            images="image" in quirks.attachments and takes_images(self._model),
+            images="image" in quirks.attachments and self._takes_images,
             documents="document" in quirks.attachments,
             max_samples=quirks.max_samples,
         )

@@ -36,6 +36,8 @@ class Quirks:
         effort: how `Sampling.effort` is sent: in the field `reasoning_effort`, in an object `reasoning`, or not at all.
         top_k: it accepts `Sampling.top_k`.
         max_samples: how many replies it gives to one request (`n`).
+        context_tokens: the context that it serves: "model" is that of the model, as far as its name tells, a number
+            that of a server which was started with less, and `None` is unknown.
         key_variable: the environment variable that holds its API key.
     """
 
@@ -58,6 +60,7 @@ class Quirks:
     effort: Literal["reasoning_effort", "reasoning"] | None = "reasoning_effort"
     top_k: bool = True
     max_samples: int = 1
+    context_tokens: int | Literal["model"] | None = "model"
     key_variable: str = "OPENAI_API_KEY"
 
     @classmethod
@@ -99,9 +102,15 @@ OPENROUTER = Quirks(
     send_reasoning="reasoning_details",
     key_variable="OPENROUTER_API_KEY",
 )
-LOCAL = Quirks(json_schema=True, stream_usage=True)  # common to those below
+# Common to those below. Most of them serve less of a model's context than it has, as they were started, and do not say
+# how much: Ollama 4,096 tokens on a small machine, and it drops what is longer without an error.
+LOCAL = Quirks(json_schema=True, stream_usage=True, context_tokens=None)
 VLLM = dataclasses.replace(
-    LOCAL, one_system_message=True, max_samples=128, key_variable="VLLM_API_KEY"
+    LOCAL,
+    one_system_message=True,
+    max_samples=128,
+    context_tokens="model",
+    key_variable="VLLM_API_KEY",
 )
 LLAMACPP = dataclasses.replace(
     LOCAL,

@@ -22,7 +22,6 @@ from ...http.sse import ServerEvent
 from ...http.tokens import BearerToken, TokenCallback
 from ...http.transport import Client, HTTPTransport, StreamingResponse
 from ...http.wire import WireError
-from ...model_sizes import find_size, takes_images
 from ...provider_tools import bound_uses
 from ...settings import EndpointOptions, find_model
 from ..provider import DEFAULT_URL, END_OF_STREAM, build_headers
@@ -125,7 +124,7 @@ class OpenAIResponsesProvider(Endpoint):
     def capabilities(self) -> Capabilities:
         """What the endpoint supports, by its quirks; the API has no stop sequences."""
         able = self._quirks.json_schema
-        size = find_size(self._model)
+        size = self._size
         return Capabilities(
             json_schema=able,
             stop=False,
@@ -133,8 +132,8 @@ class OpenAIResponsesProvider(Endpoint):
             context_tokens=size.context,
             max_output_tokens=size.output,
             provider_tools=self._quirks.provider_tools,
-            images=takes_images(self._model),
-            documents=takes_images(self._model),
+            images=self._takes_images,
+            documents=self._takes_images,
         )
 
     async def complete(self, request: Request) -> Completion:

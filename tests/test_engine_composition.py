@@ -358,7 +358,7 @@ async def test_several_engines_and_tools_of_one_turn_work_at_the_same_time() -> 
 
     class Meeting(ScriptedProvider):
         async def complete(self, request: Request) -> Completion:
-            await asyncio.wait_for(both.wait(), 5)
+            await asyncio.wait_for(both.wait(), 60)
             return await super().complete(request)
 
     one, two = (
@@ -383,7 +383,7 @@ async def test_an_engine_tool_takes_no_slot_that_its_own_tools_need() -> None:
     engine = react(
         turns(turn, "ok"), nested.as_tool(name="nested"), look, limits=limits
     )
-    result = await asyncio.wait_for(engine.run("go"), 5)
+    result = await asyncio.wait_for(engine.run("go"), 60)
 
     assert (result.answer, told(result)) == ("ok", ["all found", "sea is blue"])
     assert sorted(RAN) == ["0#1", "0.0.0.0.0#0", "0.0.0.1.0#0"]

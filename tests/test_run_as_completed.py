@@ -484,8 +484,12 @@ async def test_a_run_that_is_stopped_closes_nothing(by: str) -> None:
     started = engine(body, MemoryJournal())
     RAN.clear()
     task = asyncio.ensure_future(started.run("go", run_id="r"))
-    await eventually(lambda: "wait 10" in RAN)
-    await asyncio.sleep(STEP * 3)
+    await eventually(
+        lambda: (
+            started.runtime.journal.runs()
+            and "branch_delivered" in kinds(started.runtime, "r")
+        )
+    )
     if by == "abort":
         await started.runtime.control("r").abort()
     else:

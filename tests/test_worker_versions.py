@@ -13,7 +13,8 @@ from loopwright.errors import ConfigError
 from loopwright.events import RunResumed, RunStarted, RunSuspended
 from loopwright.events.lifecycle import find_diverged_versions, read_app_version
 from loopwright.journals import Journal, SQLiteJournal
-from loopwright.testing import ScriptedProvider, crashed
+from loopwright.testing import FakeClock, ScriptedProvider, crashed
+from waiting import eventually
 
 Body = Callable[[Run], Awaitable[object]]
 
@@ -36,10 +37,10 @@ async def new(run: Run) -> object:
     return (await run.call(ToolCall("erase", {"what": "x"}))).content
 
 
-def runtime(journal: Journal, version: str) -> Runtime:
+def runtime(journal: Journal, version: str, **options: Any) -> Runtime:
     return Runtime(
         ScriptedProvider(["a reply"] * 9), tools=[erase], journal=journal, approver=Suspend(),
-        lease=30.0, app_version=version,
+        lease=30.0, app_version=version, **options,
     )  # fmt: skip
 
 
@@ -48,9 +49,13 @@ def engine(journal: Journal, version: str, body: Body = old) -> FunctionEngine:
 
 
 def worker(
-    journal: Journal, version: str, body: Body = old, accepts: tuple[str, ...] = ()
+    journal: Journal,
+    version: str,
+    body: Body = old,
+    accepts: tuple[str, ...] = (),
+    **options: Any,
 ) -> Worker:
-    services = runtime(journal, version)
+    services = runtime(journal, version, **options)
     code = FunctionEngine(services, body=body)
     return Worker(services, engines=[code], accepts=accepts, poll=0.01)
 
@@ -135,8 +140,11 @@ async def test_a_run_that_diverged_is_not_taken_again_by_the_same_version() -> N
 
 async def test_a_worker_that_serves_on_tries_a_run_that_diverged_once() -> None:
     journal = await orphan("")
-    serving = asyncio.ensure_future(worker(journal, "", new).serve())
-    await asyncio.sleep(1.5)  # its process died, so it rests for a second first
+    clock = FakeClock()  # its process died, so it rests for a second first
+    serving = asyncio.ensure_future(worker(journal, "", new, clock=clock).serve())
+    await eventually(lambda: len(journal.read("r")) >= 3 + 2)
+    looked = len(clock.slept)
+    await eventually(lambda: len(clock.slept) >= looked + 1000)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 

@@ -19,6 +19,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.providers import Request
 from loopwright.result import Result
 from loopwright.testing import ScriptedProvider, call
+from waiting import eventually
 
 
 class HeldProvider(ScriptedProvider):
@@ -75,9 +76,9 @@ async def test_steer_gives_the_message_to_the_turn_at_work(
         agent.thread("user-42").run("In metric units.", busy="steer")
     )
     turn = (await agent.thread("user-42").turns())[0]
-    while not journal.inbox(turn.run_id):  # noqa: ASYNC110 - a file sets no event
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.3)  # the run reads its inbox four times a second
+    await eventually(
+        lambda: "command_received" in {e.kind for e in journal.read(turn.run_id)}
+    )
     go_on.set()
 
     results = await asyncio.gather(first, second)

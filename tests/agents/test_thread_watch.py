@@ -14,6 +14,7 @@ from loopwright.events import RunFinished, RunStarted
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import Delta
 from loopwright.testing import ScriptedProvider, call
+from waiting import eventually
 
 
 class Desk:
@@ -135,7 +136,9 @@ async def test_watched_steer_gives_the_turn_that_it_guides(
     await desk.searching.wait()
     async with desk.thread().start("Hurry.", busy="steer", deltas=True) as turn:
         reading = asyncio.ensure_future(read(turn))
-        await asyncio.sleep(0.5)  # the run reads its inbox four times a second
+        await eventually(
+            lambda: "command_received" in {e.kind for e in journal.read(turn.run_id)}
+        )
         desk.go_on.set()
         result = await turn.result()
         items = await reading

@@ -35,7 +35,7 @@ from waiting import eventually
 
 from .scripted_cli import HOSTILE, door, pay, wipe
 from .test_worker import until
-from .using import AtTerminal, Invoke, Start
+from .using import AtTerminal, Invoke, Start, hide_seconds
 
 WIPE = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
 ASK = ("--provider", "scripted:ask", "--tools", "loopwright:ask_user")
@@ -578,7 +578,7 @@ def test_a_timeline_tells_what_people_said_and_what_came_of_it(
 
     asyncio.run(a_busy_run())
 
-    shown = re.sub(r"\d\.\d s", "0.0 s", invoke("show", "r1").stdout)
+    shown = hide_seconds(invoke("show", "r1").stdout)
     lines = [line[3:] for line in shown.splitlines()]
     first = next(number for number, line in enumerate(lines) if " person " in line)
     hostile = r"\u001b[31mred\u001b[0m \u001b]0;title\u0007 [bold]not bold[/bold] \x9b2J \u202eabc end\r"

@@ -19,7 +19,7 @@ from loopwright.testing import ScriptedProvider, call
 from loopwright.testing.contracts.entries import AWAY, another_machine
 
 from .scripted_cli import both, capital
-from .using import Invoke
+from .using import Invoke, hide_seconds
 
 CAPITAL = (
     "run",
@@ -116,7 +116,7 @@ def test_a_journal_that_is_not_there_has_no_runs_and_is_not_made(
 
 @pytest.mark.usefixtures("three_runs")
 def test_a_run_is_shown_as_a_timeline_with_numbers_to_fork_at(invoke: Invoke) -> None:
-    assert invoke("show", "r1").stdout.splitlines() == [
+    assert hide_seconds(invoke("show", "r1").stdout).splitlines() == [
         "1           run      r1",
         "1           engine   react",
         "1           task     What is the capital of France?",
@@ -203,7 +203,7 @@ def test_children_branches_facts_and_refusals_are_shown_in_their_places(
 ) -> None:
     asyncio.run(in_journal(folder))
     plan = invoke("show", "r-plan").stdout.splitlines()
-    vote = invoke("show", "r-vote").stdout.splitlines()
+    vote = hide_seconds(invoke("show", "r-vote").stdout).splitlines()
     bad = invoke("show", "r-bad").stdout.splitlines()
 
     assert [line[4:] for line in plan if line.split()[1].startswith("1.")] == [
@@ -304,7 +304,7 @@ def test_resuming_tells_calls_with_the_arguments_that_were_recorded_before(
     done = invoke("resume", "r1", *wipe, "--yes")
 
     assert (done.exit_code, done.stdout) == (0, "I was told: wiped\n")
-    assert [line[9:] for line in done.stderr.splitlines()][1:4] == [
+    assert [line[9:] for line in hide_seconds(done.stderr).splitlines()][1:4] == [
         'call     wipe(path="/tmp/x") [allowed]',
         "result   wiped",
         "model    scripted/wipe, turn 2: 0.0 s, 10 + 5 tokens",

@@ -1,5 +1,6 @@
 """The types of the fixtures that use the command."""
 
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -25,3 +26,8 @@ class AtTerminal(Protocol):
         columns: int = ...,
         env: Mapping[str, str] = ...,
     ) -> tuple[int, str]: ...
+
+
+def hide_seconds(shown: str) -> str:
+    """Write every duration as 0.0 s, since a busy machine needs longer."""
+    return re.sub(r"\b\d+\.\d s\b", "0.0 s", shown)

@@ -33,6 +33,7 @@ from loopwright.events import Entry, FactNoted, GateDecided, ToolFinished, ToolS
 from loopwright.providers import TextTools
 from loopwright.testing import ScriptedProvider, call, crashed
 from sample_tools import RAN
+from virtual_time import in_virtual_time
 
 
 @tool(effect="read")
@@ -178,6 +179,7 @@ async def test_a_step_of_rewoo_s_llm_is_one_call_without_tools() -> None:
     assert not done.provider.requests[1].tools  # type: ignore[attr-defined]
 
 
+@in_virtual_time
 async def test_steps_that_wait_for_nothing_run_at_once_and_no_more_than_allowed() -> (
     None
 ):
@@ -232,6 +234,7 @@ def answer_steps(request: Request) -> str:
     return IN_STEPS if text.startswith("Plan how") else f"All of {len(text)}."
 
 
+@in_virtual_time
 async def test_a_step_begins_as_soon_as_those_that_it_needs_have_ended() -> None:
     result, done = await solved(answer_steps, tools=[fetch])
 
@@ -242,6 +245,7 @@ async def test_a_step_begins_as_soon_as_those_that_it_needs_have_ended() -> None
     assert [fact["id"] for fact in facts(done, "StepFinished")] == [2, 3, 4, 1, 5]
 
 
+@in_virtual_time
 async def test_a_plan_cut_after_any_entry_has_the_same_results_in_the_same_order() -> (
     None
 ):
@@ -258,6 +262,7 @@ async def test_a_plan_cut_after_any_entry_has_the_same_results_in_the_same_order
         assert sum(said.startswith("got") for said in RAN) == 5 - ended, keep
 
 
+@in_virtual_time
 async def test_a_run_begun_in_waves_is_continued_in_waves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

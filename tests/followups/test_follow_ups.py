@@ -23,6 +23,7 @@ from loopwright.events import RunStarted
 from loopwright.followups import EndedRun, FollowUp
 from loopwright.journals import RunFilter, SQLiteJournal
 from loopwright.testing import ScriptedProvider, call, crashed
+from waiting import eventually
 
 DONE: list[tuple[str, str]] = []
 """What the follow-ups of this module did: the run and its answer."""
@@ -134,8 +135,9 @@ async def test_leaving_the_runtime_waits_for_follow_ups_and_an_error_releases_th
     async def fail() -> None:
         async with runtime:
             await run(runtime)
-            await asyncio.sleep(0.05)
-            assert statuses(runtime)["r1@after:waiting"] == "running"
+            await eventually(
+                lambda: statuses(runtime).get("r1@after:waiting") == "running"
+            )
             raise KeyError
 
     with pytest.raises(KeyError):

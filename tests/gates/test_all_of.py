@@ -173,7 +173,7 @@ async def test_a_gate_that_takes_too_long_denies_even_if_it_will_not_be_cancelle
     async def stubborn(_: Action) -> Allow:
         while not done.is_set():
             try:
-                await asyncio.wait_for(done.wait(), 5)
+                await asyncio.wait_for(done.wait(), 60)
             except asyncio.CancelledError:
                 continue
         return Allow()
@@ -187,7 +187,6 @@ async def test_a_gate_that_takes_too_long_denies_even_if_it_will_not_be_cancelle
     await asyncio.sleep(0)
 
     assert decided == Deny("the policy gate did not decide in time")
-    assert took < 1
     assert took < AllOf(AllowAll(), gate, DenyAll()).timeout
 
 
@@ -198,9 +197,10 @@ async def test_a_gate_that_cancels_itself_denies_and_a_cancelled_question_is_can
         "the policy gate failed (RuntimeError)"
     )
 
-    cancelled = asyncio.Event()
+    asked, cancelled = asyncio.Event(), asyncio.Event()
 
     async def waits(_: Action) -> Allow:
+        asked.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -209,7 +209,7 @@ async def test_a_gate_that_cancels_itself_denies_and_a_cancelled_question_is_can
         return Allow()
 
     asking = asyncio.ensure_future(decide(Slow(waits, timeout=50)))
-    await asyncio.sleep(0.01)
+    await asked.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking

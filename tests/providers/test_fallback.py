@@ -32,6 +32,7 @@ from loopwright.providers.dialects import JsonDialect
 from loopwright.resilience import CircuitBreakers
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from sample_tools import add
+from virtual_time import in_virtual_time
 
 ASKED = Request(Conversation.of("q"))
 BUSY = ProviderError("too busy", status=503, retryable=True)
@@ -635,6 +636,7 @@ class Hanging(ScriptedProvider):
 
 @pytest.mark.parametrize("deltas", [False, True])
 @pytest.mark.parametrize("dialect", [None, "react", "json"])
+@in_virtual_time
 async def test_each_member_has_the_time_of_an_attempt_also_in_a_dialect(
     dialect: str | None, deltas: bool
 ) -> None:

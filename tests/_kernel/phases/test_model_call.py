@@ -34,6 +34,7 @@ from loopwright.events import (
 )
 from loopwright.providers import CallDelta
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from virtual_time import in_virtual_time
 
 
 def down(status: int | None = 503, *, after: float | None = None) -> ProviderError:
@@ -548,6 +549,7 @@ class Hanging(ScriptedProvider):
         raise AssertionError("nobody waits this long")
 
 
+@in_virtual_time
 async def test_a_provider_that_hangs_is_cut_off_at_the_run_s_deadline() -> None:
     provider = Hanging([])
     runtime = Runtime(provider, limits=Limits(timeout=0.05))

@@ -268,9 +268,9 @@ async def test_a_second_job_does_not_wait_behind_a_blocked_thread(
     threads = WorkerThreads()
     for _ in range(50):  # a thread that has just taken a job is not an idle one
         await threads.run(lambda: None)
-        blocked = asyncio.ensure_future(threads.run(lambda: gate.wait(10)))
+        blocked = asyncio.ensure_future(threads.run(lambda: gate.wait(60)))
         await asyncio.sleep(0)
-        assert await asyncio.wait_for(threads.run(lambda: "quick"), 2) == "quick"
+        assert await asyncio.wait_for(threads.run(lambda: "quick"), 30) == "quick"
         gate.set()
         await blocked
         gate.clear()
@@ -346,7 +346,7 @@ async def test_threads_work_again_after_they_were_let_go() -> None:
     await asyncio.gather(*(threads.run(lambda: None) for _ in range(5)))
     threads.close()
 
-    assert await asyncio.wait_for(threads.run(lambda: "still here"), 2) == "still here"
+    assert await asyncio.wait_for(threads.run(lambda: "still here"), 30) == "still here"
     threads.close()
 
 
@@ -426,7 +426,7 @@ async def test_no_more_tools_are_at_work_than_allowed(
 async def test_calls_that_wait_for_one_tool_do_not_hold_the_places_of_others() -> None:
     quick_ran = asyncio.Event()
 
-    @tool(max_concurrency=1, timeout=0.2)
+    @tool(max_concurrency=1, timeout=10)
     async def one_at_a_time() -> str:
         """Wait until the other tool has run."""
         await quick_ran.wait()

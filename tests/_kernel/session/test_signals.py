@@ -93,18 +93,24 @@ async def test_a_limit_that_branches_met_is_met_at_the_same_places_again() -> No
 
 
 async def test_nothing_new_starts_behind_a_recorded_limit() -> None:
-    async def asking(inner: Run) -> str:
-        return await asks(inner)
-
-    async def sending(inner: Run) -> str:
-        await asyncio.sleep(0.01)  # long enough for the sibling to reach the limit
-        try:
-            await inner.act(await inner.gate(inner.propose(call("send", what="late"))))
-        except LimitReached:
-            return "not sent"
-        return "sent"
-
     async def body(run: Run) -> str:
+        reached = asyncio.Event()
+
+        async def asking(inner: Run) -> str:
+            said = await asks(inner)
+            reached.set()
+            return said
+
+        async def sending(inner: Run) -> str:
+            await reached.wait()
+            try:
+                await inner.act(
+                    await inner.gate(inner.propose(call("send", what="late")))
+                )
+            except LimitReached:
+                return "not sent"
+            return "sent"
+
         return str(await run.gather(asking, sending))
 
     limits = Limits(max_llm_calls=3)
@@ -506,8 +512,11 @@ async def test_an_engine_that_swallows_everything_does_not_survive_an_abort() ->
 
 
 async def test_a_host_that_is_cancelled_while_it_watches_aborts_the_run() -> None:
+    entered = asyncio.Event()
+
     async def body(run: Run) -> str:
         async def work() -> int:
+            entered.set()
             await asyncio.sleep(60)
             return 1
 
@@ -521,7 +530,7 @@ async def test_a_host_that_is_cancelled_while_it_watches_aborts_the_run() -> Non
                 pass
 
     task = asyncio.ensure_future(host())
-    await asyncio.sleep(0.05)
+    await entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

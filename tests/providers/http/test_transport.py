@@ -21,6 +21,7 @@ from loopwright.providers.http.response import (
 )
 from loopwright.providers.http.sse import ServerEvent
 from loopwright.providers.http.transport import HTTPTransport, StreamingResponse
+from waiting import eventually
 
 KEY = "sk-very-secret-1234567890"
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"
@@ -164,7 +165,8 @@ async def test_a_connection_that_the_server_has_hung_up_is_not_used_again() -> N
 
     async with connected(once) as (server, transport):
         await transport.post(b"{}")
-        await asyncio.sleep(0.05)
+        (connections,) = transport._loops.values()
+        await eventually(connections._idle[0].has_expired)
         reply = await transport.post(b"{}")
 
     assert (reply.body, server.connections) == (b"hello", 2)
@@ -173,7 +175,11 @@ async def test_a_connection_that_the_server_has_hung_up_is_not_used_again() -> N
 async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_comes_back() -> (
     None
 ):
-    both, first_may_end = asyncio.Barrier(2), asyncio.Event()
+    both, first_may_end, first_is_back = (
+        asyncio.Barrier(2),
+        asyncio.Event(),
+        asyncio.Event(),
+    )
 
     async def first_hangs_up(
         _: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -181,20 +187,22 @@ async def test_a_connection_that_the_server_closed_is_let_go_when_another_one_co
         place = len(server.requests)
         if place <= 2:
             await both.wait()
-        await asyncio.sleep(
-            0.02 * (place - 1)
-        )  # so that the first comes back first and lies at the bottom
+        if place == 2:  # so that the first comes back first and lies at the bottom
+            await first_is_back.wait()
         writer.write(OK)
         if place == 1:
             await first_may_end.wait()
             writer.close()
 
     async with connected(first_hangs_up) as (server, transport):
-        await asyncio.gather(transport.post(b"{}"), transport.post(b"{}"))
+        posts = [asyncio.ensure_future(transport.post(b"{}")) for _ in range(2)]
+        await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
+        first_is_back.set()
+        await asyncio.gather(*posts)
         (connections,) = transport._loops.values()
         assert len(connections._idle) == 2
         first_may_end.set()
-        await asyncio.sleep(0.02)
+        await eventually(connections._idle[0].has_expired)
         await transport.post(b"{}")
 
         assert (len(connections._idle), server.connections) == (1, 2)

@@ -1,0 +1,27 @@
+"""Async tests in virtual time: no sleep costs any, and a machine that stalls changes no order."""
+
+import functools
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+from loopwright.testing.simulation.loop import make_loop
+
+P = ParamSpec("P")
+
+
+def in_virtual_time(
+    test: Callable[P, Coroutine[Any, Any, None]],
+) -> Callable[P, None]:
+    """Run an async test on a loop whose time moves only while nothing is ready; it has no sockets and no threads."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **options: P.kwargs) -> None:
+        loop = make_loop(random.Random(0), 1)
+        try:
+            loop.run_until_complete(test(*args, **options))
+        finally:
+            loop.close()
+        assert loop.errors == []
+
+    return run

@@ -39,7 +39,6 @@ from loopwright.testing import ScriptedProvider, crashed
 from loopwright.testing.simulation.loop import make_loop
 from loopwright.tools import Fallback
 from sample_tools import RAN
-from waiting import eventually
 
 Body = Callable[[Run], Awaitable[object]]
 Work = Callable[[Run], Awaitable[str]]
@@ -478,18 +477,17 @@ async def test_a_work_that_met_the_limit_where_it_had_waited_is_given_with_it() 
 
 @pytest.mark.parametrize("by", ["host", "abort"])
 async def test_a_run_that_is_stopped_closes_nothing(by: str) -> None:
+    is_delivered = asyncio.Event()
+
     async def body(run: Run) -> object:
-        return await read_all(run, (waits(500), waits(1)))
+        async with run.as_completed(waits(500), waits(1)) as done:
+            async for _ in done:
+                is_delivered.set()
+        return "never"
 
     started = engine(body, MemoryJournal())
-    RAN.clear()
     task = asyncio.ensure_future(started.run("go", run_id="r"))
-    await eventually(
-        lambda: (
-            started.runtime.journal.runs()
-            and "branch_delivered" in kinds(started.runtime, "r")
-        )
-    )
+    await is_delivered.wait()
     if by == "abort":
         await started.runtime.control("r").abort()
     else:

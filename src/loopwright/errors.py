@@ -8,6 +8,7 @@ LoopwrightError
 ├── ThreadBusy             the last turn of a thread is at work, or waits for something else than a message
 ├── ReplayDivergence       the engine asks for something else than the journal recorded
 ├── JournalError           the journal failed to store or read an entry
+│   ├── CodecError         what is stored cannot be encoded or decoded: a key is missing, or another one
 │   └── Fenced             another worker took the run over
 ├── KnowledgeError         a store of knowledge failed to store, find or forget an item
 ├── SettingsError          a store of settings failed, or another writer was faster
@@ -143,6 +144,13 @@ class JournalError(LoopwrightError):
     """Raised when the journal cannot store or read entries; no tool starts after it.
 
     The message names the file, the problem and the cure. Repair the cause, then resume the run.
+    """
+
+
+class CodecError(JournalError):
+    """Raised when what a journal stores cannot be encoded or decoded.
+
+    The message names the place and the cure: a key is missing or is another one, or what is stored was changed.
     """
 
 

@@ -12,6 +12,7 @@ from ._internal import dataclasses
 from ._internal.log import logger
 from .engine import LoopEngine
 from .errors import ConfigError, LoopwrightError
+from .events.payloads import Codec
 from .gates.base import PolicyGate
 from .journals.base import Journal
 from .knowledge.base import Knowledge
@@ -158,11 +159,11 @@ def plugin(group: str, name: str) -> Plugin:
     )
 
 
-def build(group: str, spec: str) -> Any:
+def build(group: str, spec: str, **options: object) -> Any:
     """Build what a plug-in provides, by its name or by "name:argument", such as "openai:gpt-4.1-mini".
 
-    The target of the entry point is called with the argument, or without one. Raises `ConfigError` with the name of the
-    plug-in if that fails.
+    The target of the entry point is called with the argument, or without one, and with `options`. Raises `ConfigError`
+    with the name of the plug-in if that fails.
     """
     if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
@@ -176,7 +177,7 @@ def build(group: str, spec: str) -> Any:
             f"plug-in {name!r} of {found.distribution}: {found.target} cannot be called"
         )
     try:
-        return target(argument) if argument else target()
+        return target(argument, **options) if argument else target(**options)
     except LoopwrightError:
         raise
     except Exception as error:
@@ -201,8 +202,8 @@ def build_provider(spec: str) -> Provider:
     return built
 
 
-def build_journal(spec: str) -> Journal:
-    """Build the journal of "name:place" ("sqlite:runs.db"), or a SQLite file by its path alone."""
+def build_journal(spec: str, codec: Codec | None = None) -> Journal:
+    """Build the journal of "name:place" ("sqlite:runs.db"), or a SQLite file by its path alone; `codec` is given to it."""
     name, colon, _ = spec.partition(":")
     installed = plugins("journals")
     if name not in installed:
@@ -213,7 +214,8 @@ def build_journal(spec: str) -> Journal:
                 f'journal: {spec!r} names no installed journal ({known}) and no file: write "runs.db"'
             )
         spec = f"sqlite:{spec}"
-    built: Journal = _check_method(build("journals", spec), "barrier", spec)
+    options = {} if codec is None else {"codec": codec}
+    built: Journal = _check_method(build("journals", spec, **options), "barrier", spec)
     return built
 
 

@@ -347,3 +347,20 @@ def test_file_without_a_model_or_that_is_missing_says_so(compose: Compose) -> No
     with pytest.raises(ConfigError, match=r"agent: name one of a, b"):
         compose(two).choose()
     assert compose(f'[runtime]\nprovider = "scripted:x"\n{SMALL}').runtime.provider.model == "x"  # fmt: skip
+
+
+def test_a_journal_of_a_file_is_encrypted_with_its_key_file(
+    compose: Compose, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = WHOLE.replace('"runs.db"', '{ journal = "sqlite", path = "runs.db", keys = "keys.toml" }')  # fmt: skip
+    monkeypatch.setenv("JOURNAL_KEY", "A" * 43 + "=")
+    keys = folder / "keys.toml"
+    keys.write_text('current = "one"\n[keys]\none = "env:JOURNAL_KEY"\n')
+    runtime = compose(file).runtime
+    run_id = ReActEngine(runtime).run_sync("Where is the quagmire?").run_id
+
+    assert b"quagmire" not in (folder / "runs.db-wal").read_bytes()
+    assert b"quagmire" in runtime.journal.read(run_id)[0].payload
+    keys.unlink()
+    with pytest.raises(ConfigError, match=r"runtime.journal.keys: key file 'keys.toml': No such file"):  # fmt: skip
+        compose(file)

@@ -51,6 +51,7 @@ WITHOUT: dict[
     "keyring": "from loopwright.security import SecretStore; SecretStore({'a': 'keyring:s/u'}).get('a')",
     "mcp": "from loopwright.plugins import build_tools; build_tools('mcp:files=nothing')",
     "schedule": "from loopwright.schedules.cron import find_next; find_next('0 9 * * *', 'UTC', 0.0)",
+    "encryption": "from loopwright.security import AESCodec; AESCodec({'k': b'x' * 32}, current='k')",
     "signatures": "from loopwright.security import Ed25519Signer; Ed25519Signer('k', b'x' * 32)",
     "toolboxes": "from loopwright.plugins import build_tools; build_tools('math')",
     "vectors": "from loopwright.knowledge.sqlite.vectors import load_numpy; load_numpy()",

@@ -17,6 +17,7 @@ from .._kernel.session.services import OnUnknown
 from ..attachments import Attachment, detect_media_type
 from ..errors import ConfigError
 from ..events.describe import format_value
+from ..events.payloads import Codec
 from ..events.run import RunStarted
 from ..gates.base import PolicyGate
 from ..journals.base import Journal
@@ -26,10 +27,12 @@ from ..providers.base import Provider
 from ..providers.dialects.text_tools import TextTools
 from ..providers.prices import Price
 from ..runtime import Runtime
+from ..security.aes_codec import AESCodec
 from ..tools.base import Tool
 
 JOURNAL, JOURNAL_VARIABLE = "loopwright.db", "LOOPWRIGHT_JOURNAL"
 PROVIDER_VARIABLE = "LOOPWRIGHT_PROVIDER"
+KEYS_VARIABLE = "LOOPWRIGHT_JOURNAL_KEYS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +101,18 @@ def resolve_journal(chosen: str | None) -> str:
 
 def open_journal(chosen: str | None) -> Journal:
     """Return the journal, which opens no file before it is used."""
+    codec = open_codec()
     with _name_option("--journal"):
-        return build_journal(resolve_journal(chosen))
+        return build_journal(resolve_journal(chosen), codec)
+
+
+def open_codec() -> Codec | None:
+    """Return the codec of the key file that the environment names; `None` if it names none."""
+    named = os.environ.get(KEYS_VARIABLE)
+    if not named:
+        return None
+    with _name_option(KEYS_VARIABLE):
+        return AESCodec.from_file(named)
 
 
 def open_provider(chosen: CommandOptions) -> Provider:

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..events.run import RunStarted
 from ..gates.base import Approver, Suspend
 from ..journals.base import Journal
-from .config import CommandOptions, open_journal
+from .config import CommandOptions, open_codec, open_journal
 
 
 def open_composition(
@@ -67,7 +67,7 @@ def find_journal(chosen: CommandOptions) -> Journal:
         return open_journal(chosen.journal)
     with at(chosen.config):
         named = open_named_journal(
-            read_file(chosen.config).runtime.journal, Environment()
+            read_file(chosen.config).runtime.journal, Environment(), open_codec()
         )
     return named or open_journal(None)
 

@@ -215,7 +215,7 @@ def _describe_run(listed: ListedRun, watch: LeaseWatch) -> dict[str, object]:
 
 def _describe_entry(entry: Entry) -> dict[str, object]:
     try:
-        body: object = json.loads(entry.body)
+        body: object = json.loads(entry.payload)
     except ValueError as error:
         raise JournalError(f"entry {entry.seq} cannot be read: {error}") from None
     return {

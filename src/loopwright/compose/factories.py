@@ -15,19 +15,26 @@ from .file import MAX_SHOWN, Values, suggest
 _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
-def build_plugin(group: str, name: str, options: Values, place: str) -> Any:
-    """Return what a plug-in makes with options; raise `ConfigError`, which begins with the path of the table."""
+def build_plugin(
+    group: str, name: str, options: Values, place: str, live: Values | None = None
+) -> Any:
+    """Return what a plug-in makes with options; raise `ConfigError`, which begins with the path of the table.
+
+    `live` are objects that it is given besides, by name.
+    """
     try:
         target = plugin(group, name).load()
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
     if not callable(target):
         raise ConfigError(f"{place}: {name!r} cannot be called, so it has no options")
-    return call_with(target, options, place)
+    return call_with(target, options, place, live)
 
 
-def call_with(target: Callable[..., Any], options: Values, place: str) -> Any:
-    """Call a function or a class with options by name, once they were checked."""
+def call_with(
+    target: Callable[..., Any], options: Values, place: str, live: Values | None = None
+) -> Any:
+    """Call a function or a class with options by name, once they were checked, and with live objects."""
     hints = _find_hints(target)
     parameters = _list_parameters(target, hints)
     for name in options:
@@ -46,7 +53,7 @@ def call_with(target: Callable[..., Any], options: Values, place: str) -> Any:
     ]
     first = [value for name in several for value in given.pop(name, [])]
     try:
-        return target(*first, **given)
+        return target(*first, **given, **(live or {}))
     except LoopwrightError as error:
         raise ConfigError(f"{place}: {error}") from error
     except Exception as error:  # a plug-in may raise anything

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from ..errors import ConfigError
+from ..events.payloads import Codec
 from ..followups.base import FollowUp
 from ..followups.registry import load_follow_up_class
 from ..gates.all_of import AllOf
@@ -27,6 +28,7 @@ from ..providers.dialects.text_tools import TextTools
 from ..providers.fallback import FallbackProvider
 from ..providers.prices import Price
 from ..providers.tiers import TIERS, Tiers
+from ..security.aes_codec import AESCodec
 from ..settings.base import Settings
 from ..tools.registry import ToolRegistry
 from .factories import build_plugin, call_with, take_name
@@ -212,15 +214,30 @@ def _build_gate(
     return built
 
 
-def open_journal(given: str | Values, environment: Environment) -> Journal | None:
-    """Return the journal of a file; `None` if it names none."""
+def open_journal(
+    given: str | Values, environment: Environment, codec: Codec | None = None
+) -> Journal | None:
+    """Return the journal of a file; `None` if it names none. A key file that the file names goes before `codec`."""
     place = "runtime.journal"
     if isinstance(given, str):
         with at(place):
-            return build_journal(environment.fill(given, place)) if given else None
+            return (
+                build_journal(environment.fill(given, place), codec) if given else None
+            )
     name, options = take_name(environment.fill(given, place), "journal", place)
-    built: Journal = build_plugin("journals", name, options, place)
+    keys = options.pop("keys", None)
+    codec = codec if keys is None else _read_keys(keys, f"{place}.keys")
+    live = {} if codec is None else {"codec": codec}
+    built: Journal = build_plugin("journals", name, options, place, live)
     return built
+
+
+def _read_keys(keys: object, place: str) -> Codec:
+    """Return the codec of a key file."""
+    if not isinstance(keys, str):
+        raise ConfigError(f"{place}: must be the path of a key file, got {keys!r:.60}")
+    with at(place):
+        return AESCodec.from_file(keys)
 
 
 def open_knowledge(given: str | Values, environment: Environment) -> Knowledge | None:

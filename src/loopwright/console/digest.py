@@ -100,10 +100,10 @@ class RunDigest:
             name = COUNTED.get(entry.kind)
             if name:
                 self.counts[name] = self.counts.get(name, 0) + 1
-            has_label = HIGHEST_LABEL in entry.body
-            if not has_label and entry.kind not in _FOLDS:
-                continue
             try:
+                has_label = HIGHEST_LABEL in entry.payload
+                if not has_label and entry.kind not in _FOLDS:
+                    continue
                 event = entry.event
             except JournalError:
                 continue

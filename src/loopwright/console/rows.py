@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_jsonable_python
 
-from ..errors import JournalError
+from ..errors import CodecError, JournalError
 from ..events.effect_key import EffectKey
 from ..events.entry import Entry
 from ..events.timeline import Line, Timeline
@@ -52,10 +52,13 @@ class RowReader:
 
 def build_raw(entry: Entry) -> dict[str, Any]:
     """Return all of an entry; a body that is not JSON as text."""
+    body: Any
     try:
-        body: Any = from_json(entry.body)
+        body = from_json(entry.payload)
     except ValueError:
-        body = entry.body.decode("utf-8", "replace")
+        body = entry.payload.decode("utf-8", "replace")
+    except CodecError as error:
+        body = str(error)
     shown = {
         name: getattr(entry, name)
         for name in ("run_id", "seq", "key", "kind", "at", "v", "fence", "hash")

@@ -46,10 +46,13 @@ if TYPE_CHECKING:
     from .entry import Event as Event
     from .entry import UnknownEvent as UnknownEvent
     from .entry import decode_event as decode_event
+    from .entry import encode_body as encode_body
     from .entry import encode_event as encode_event
     from .hooks import HookRan as HookRan
     from .knowledge import KnowledgeUnavailable as KnowledgeUnavailable
     from .lifecycle import restore_answer as restore_answer
+    from .payloads import Codec as Codec
+    from .payloads import PayloadPlace as PayloadPlace
     from .recovery import CallDeadLettered as CallDeadLettered
     from .recovery import RecoveryTriggered as RecoveryTriggered
     from .recovery import UndoBegun as UndoBegun
@@ -125,10 +128,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "Event",
                 "UnknownEvent",
                 "decode_event",
+                "encode_body",
                 "encode_event",
             ),
             ".hooks": ("HookRan",),
             ".knowledge": ("KnowledgeUnavailable",),
+            ".payloads": ("Codec", "PayloadPlace"),
             ".recovery": (
                 "CallDeadLettered",
                 "RecoveryTriggered",

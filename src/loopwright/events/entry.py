@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
@@ -17,6 +17,7 @@ from .describe import DescribedEvent, format_value
 from .effects import EffectEvent
 from .hooks import HookEvent
 from .knowledge import KnowledgeUnavailable
+from .payloads import MARK, Codec, PayloadPlace, decode_payload, encode_payload
 from .recovery import RecoveryEvent
 from .request_records import RequestEvent
 from .run import RunEvent
@@ -85,8 +86,11 @@ class Entry:
 
     `seq` counts from 1 without gaps. `key` is the place of the effect in the program. `at` is wall time in seconds. `v` is
     the version of the body's format, `fence` the number of the owner that wrote it. `hash` covers every field and the
-    hash of the entry before it.
+    hash of the entry before it. `body` is what is stored: in a journal with a codec, that of the codec.
     """
+
+    codec: ClassVar[Codec | None] = None
+    """What decodes the body; the journal that an entry is read from sets it."""
 
     run_id: str
     seq: int
@@ -101,7 +105,37 @@ class Entry:
     @functools.cached_property
     def event(self) -> Event:
         """Return the event that the body holds."""
-        return decode_event(self.kind, self.body)
+        return decode_event(self.kind, self.payload)
+
+    @property
+    def payload(self) -> bytes:
+        """Return the JSON that the body holds; raise `CodecError` if it is encoded and cannot be decoded."""
+        if not self.body.startswith(MARK):
+            return self.body
+        place = name_entry(self.run_id, self.seq, self.kind)
+        return decode_payload(self.codec, self.body, place)
+
+
+def name_entry(run_id: str, seq: int, kind: str, tenant: str = "") -> PayloadPlace:
+    """Return the place of an entry's payload."""
+    return PayloadPlace(run_id, f"entry {seq} {kind}", tenant)
+
+
+def encode_body(
+    codec: Codec | None, event: Event, run_id: str, seq: int, tenant: str
+) -> bytes:
+    """Return the body of an entry as it is stored."""
+    if codec is None:
+        return encode_event(event)
+    place = name_entry(run_id, seq, KINDS[type(event)], tenant)
+    return encode_payload(codec, encode_event(event), place)
+
+
+def with_codec(entry: Entry, codec: Codec | None) -> Entry:
+    """Give an entry what decodes its body, and return it."""
+    if codec is not None:
+        entry.__dict__["codec"] = codec
+    return entry
 
 
 def chain_hash(previous: str, entry: Entry) -> str:

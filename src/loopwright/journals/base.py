@@ -13,6 +13,7 @@ from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
 from ..events.entry import chain_hash as chain_hash
 from ..events.lifecycle import read_run_info
+from ..events.payloads import Codec
 from ..events.run import Ending, Follows, RunStarted
 from ..messages import JsonObject
 from .leases import Lease
@@ -163,7 +164,8 @@ class Claim:
     `header` is set until the run's first entries are stored. `lease_until` (wall clock, seconds) is the end of the
     lease that the journal holds for this claim, `None` without a lease; it is shown and decides nothing. `wake_at` is
     stored with the status that releases the run. `after` says how the work of the owner before ended (`find_ending`);
-    `began` is what the clocks of the owner showed before the claim was made.
+    `began` is what the clocks of the owner showed before the claim was made. `codec` encodes the bodies of the run's
+    entries (`encode_body`), for the tenant `tenant`.
     """
 
     run_id: str
@@ -175,6 +177,8 @@ class Claim:
     wake_at: float = 0.0
     after: Ending = ""
     began: ClockReading | None = None
+    codec: Codec | None = None
+    tenant: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -182,4 +182,4 @@ def _read_events(
 
 
 def _to_event(entry: Entry) -> StoredEvent:
-    return StoredEvent(entry.run_id, entry.kind, entry.at, entry.body)
+    return StoredEvent(entry.run_id, entry.kind, entry.at, entry.payload)

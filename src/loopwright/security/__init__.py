@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .aes_codec import AESCodec as AESCodec
     from .classifier import PatternClassifier as PatternClassifier
     from .redaction import REDACTED as REDACTED
     from .redaction import Redactor as Redactor
@@ -35,6 +36,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".aes_codec": ("AESCodec",),
             ".classifier": ("PatternClassifier",),
             ".redaction": ("REDACTED", "Redactor", "StreamRedactor"),
             ".secret_store": ("SecretStore",),

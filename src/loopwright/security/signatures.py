@@ -35,9 +35,21 @@ def _load() -> Any:
     try:
         return import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
     except ImportError as error:
-        raise ConfigError(
-            "signatures need cryptography; run: pip install 'loopwright[signatures]'"
-        ) from error
+        raise _build_missing("signatures") from error
+
+
+def load_ciphers() -> Any:
+    """Return the authenticated ciphers of cryptography; raise `ConfigError` without the extra `encryption`."""
+    try:
+        return import_module("cryptography.hazmat.primitives.ciphers.aead")
+    except ImportError as error:
+        raise _build_missing("encryption") from error
+
+
+def _build_missing(extra: str) -> ConfigError:
+    return ConfigError(
+        f"{extra} needs cryptography; run: pip install 'loopwright[{extra}]'"
+    )
 
 
 class Ed25519Signer:

@@ -9,10 +9,11 @@ from pydantic_core import to_json
 from ..._internal.version import __version__
 from ...clock import Clock
 from ...errors import ConfigError, JournalError
-from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_event
+from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_body, name_entry
 from ...events.lifecycle import read_app_version
+from ...events.payloads import encode_payload
 from ...events.run import RunFinished, RunForked, RunStarted
-from ...journals.base import Journal, RunHeader, chain_hash, check_run_id
+from ...journals.base import Claim, Journal, RunHeader, chain_hash, check_run_id
 from ...journals.owner import new_owner
 from .replay import last_event
 
@@ -49,9 +50,9 @@ async def fork(
     event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version)
     forked = Entry(
         new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence,
-        encode_event(event), "",
+        encode_body(claim.codec, event, new_id, at + 1, claim.tenant), "",
     )  # fmt: skip
-    chained = list(_chain([*copied, forked], new_id, claim.fence))
+    chained = list(_chain([*(_move(entry, claim) for entry in copied), forked]))
     journal.append(claim, chained, status="suspended")
     await journal.barrier(claim)
     return new_id
@@ -74,10 +75,16 @@ def _find_seed(entries: Sequence[Entry]) -> str:
     return next(seeds, "")
 
 
-def _chain(entries: Sequence[Entry], run_id: str, fence: int) -> Iterator[Entry]:
-    """Yield the entries as those of another run, with their own hash chain."""
+def _move(entry: Entry, claim: Claim) -> Entry:
+    """Return an entry as one of another run, for which it is encoded anew."""
+    place = name_entry(claim.run_id, entry.seq, entry.kind, claim.tenant)
+    body = encode_payload(claim.codec, entry.payload, place)
+    return dataclasses.replace(entry, run_id=claim.run_id, fence=claim.fence, body=body)
+
+
+def _chain(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield the entries with the hash chain that they make."""
     head = ""
     for entry in entries:
-        moved = dataclasses.replace(entry, run_id=run_id, fence=fence)
-        head = chain_hash(head, moved)
-        yield dataclasses.replace(moved, hash=head)
+        head = chain_hash(head, entry)
+        yield dataclasses.replace(entry, hash=head)

@@ -9,8 +9,7 @@ from ...clock import Clock
 from ...errors import Aborted, ConfigError, UndoFailed
 from ...events.effect_key import undo_key
 from ...events.effects import ToolFinished, ToolStarted
-from ...events.entry import EVENT_VERSION, KINDS, Entry
-from ...events.entry import encode_event as encode
+from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_body, with_codec
 from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
 from ...journals.base import Claim, Journal, chain_hash
 from ...journals.owner import ACTIVE_TOKENS, new_owner
@@ -92,11 +91,13 @@ async def _append(
 
 def _chain(claim: Claim, event: Transition, clock: Clock) -> Entry:
     """Return the entry of an event that follows the head of a claim."""
+    seq = claim.head_seq + 1
+    body = encode_body(claim.codec, event, claim.run_id, seq, claim.tenant)
     entry = Entry(
-        claim.run_id, claim.head_seq + 1, "", KINDS[type(event)], clock.wall(),
-        EVENT_VERSION, claim.fence, encode(event), "",
+        claim.run_id, seq, "", KINDS[type(event)], clock.wall(), EVENT_VERSION, claim.fence, body, "",
     )  # fmt: skip
-    return dataclasses.replace(entry, hash=chain_hash(claim.head_hash, entry))
+    chained = dataclasses.replace(entry, hash=chain_hash(claim.head_hash, entry))
+    return with_codec(chained, claim.codec)
 
 
 def _refuse_ended(run_id: str, entries: Sequence[Entry]) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...clock import ClockReading
-from ...errors import ConfigError, Fenced, JournalError, LoopwrightError
+from ...errors import CodecError, ConfigError, Fenced, JournalError, LoopwrightError
 from ...events.entry import (
     EVENT_VERSION,
     KINDS,
     Entry,
     Event,
     chain_hash,
-    encode_event,
+    encode_body,
+    with_codec,
 )
 from ...events.run import RunFinished, RunStarted, RunSuspended
 from ...journals.base import Claim, EarlierRunGone, NewRun
@@ -98,14 +99,22 @@ class JournalWriter:
             at,
             EVENT_VERSION,
             claim.fence,
-            encode_event(event),
+            self._encode(claim, event),
             "",
         )
         hashed = chain_hash(claim.head_hash, entry)
         # The hash covers the other fields, so it is set after they are.
         entry.__dict__.update(hash=hashed, event=event)
         claim.head_seq, claim.head_hash = entry.seq, hashed
-        return entry
+        return with_codec(entry, claim.codec)
+
+    def _encode(self, claim: Claim, event: Event) -> bytes:
+        """Return the body of the next entry; an error of the codec is one of the journal."""
+        seq = claim.head_seq + 1
+        try:
+            return encode_body(claim.codec, event, claim.run_id, seq, claim.tenant)
+        except CodecError as error:
+            raise self.fail(error) from None
 
     def _begin_anew(self, claim: Claim, error: EarlierRunGone) -> None:
         """Begin a new run again, of which nothing is stored, as one that continues no other."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..._internal.log import logger
+from ...events.payloads import MARK, Codec, PayloadPlace, decode_payload, encode_payload
+from ...messages import JsonObject
 from ...storage.formats import Format
 from ...storage.modes import add_suffix
 from ..base import Command, decode_command_body
@@ -44,18 +46,23 @@ CLOCK_RESOLUTION = 100_000_000  # nanoseconds within which two changes may leave
 class Inbox:
     """Stores commands in `<path>.inbox`, which is opened for each use, because commands are rare."""
 
-    def __init__(self, path: Path, busy_timeout: float) -> None:
+    def __init__(self, path: Path, busy_timeout: float, codec: Codec | None) -> None:
+        self._codec = codec
         self._file = JournalFile(
             add_suffix(path, ".inbox"), "FULL", busy_timeout, INBOX
         )
         self._warned: set[str] = set()  # runs with a logged command without a number
 
-    def add(self, run_id: str, at: float, kind: str, body: bytes) -> int:
+    def add(
+        self, run_id: str, at: float, kind: str, body: bytes, tenant: str = ""
+    ) -> int:
         """Store a command and return its number; durable on return."""
         try:
             with self._file.writing() as connection, connection.transaction() as cursor:
                 last, before = cursor.execute(_LAST, (run_id,)).fetchone() or (0, "")
-                row = (last + 1, run_id, at, kind, body)
+                place = _name_command(run_id, last + 1, kind, tenant)
+                stored = encode_payload(self._codec, body, place)
+                row = (last + 1, run_id, at, kind, stored)
                 cursor.execute(_INSERT, (*row, _hash(before, *row)))
         except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             raise self._file.explain(error) from error
@@ -78,7 +85,7 @@ class Inbox:
             )
         pairs = zip([(0, ""), *rows], rows, strict=False)
         return [
-            _read_command(previous, row, run_id)
+            _read_command(previous, row, run_id, self._codec)
             for previous, row in pairs
             if row[0] > after
         ]
@@ -129,23 +136,38 @@ class Inbox:
 
 
 def _read_command(
-    previous: tuple[Any, ...], row: tuple[Any, ...], owner: str
+    previous: tuple[Any, ...], row: tuple[Any, ...], owner: str, codec: Codec | None
 ) -> Command:
-    """Return the command of a row, with its damage if it does not follow the previous row."""
+    """Return the command of a row, with its damage if it does not follow the previous row.
+
+    Raises `CodecError` for one without its key, which another process may have: it is not refused.
+    """
     number, run_id, at, kind, body, found_hash = row
     try:
         if tuple(map(type, row)) not in _ROW_TYPES:
             raise ValueError("a column holds a value of another type")
-        command = Command(number, run_id, at, kind, decode_command_body(body))
+        decoded: JsonObject = {}
+        is_encoded = body.startswith(MARK)
+        if not is_encoded:
+            decoded = decode_command_body(body)
         expected = _hash(previous[-1], number, run_id, at, kind, body)
         if number != previous[0] + 1 or found_hash != expected:
             raise ValueError(
                 "it does not follow the one before, or another hash was made of it"
             )
-        return command
+        if is_encoded:
+            place = _name_command(run_id, number, kind)
+            decoded = decode_command_body(decode_payload(codec, body, place))
+        return Command(number, run_id, at, kind, decoded)
     except ValueError as error:
         damage = f"command {number} was changed: {error}"
         return Command(number, owner, 0.0, "damaged", {}, damage)
+
+
+def _name_command(
+    run_id: str, number: int, kind: str, tenant: str = ""
+) -> PayloadPlace:
+    return PayloadPlace(run_id, f"command {number} {kind}", tenant)
 
 
 def mark_files(path: Path) -> object:

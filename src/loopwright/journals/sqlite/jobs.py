@@ -16,6 +16,7 @@ from ...clock import Clock, ClockReading
 from ...errors import ConfigError, Fenced, JournalError, LoopwrightError, UnknownRun
 from ...events.entry import Entry
 from ...events.request_records import ContentStored
+from ...principals import TENANT_TAG
 from ..base import (
     TURN_PREFIX,
     Claim,
@@ -342,7 +343,7 @@ class ClaimRun(Job):
         claim.fence, claim.lease_until = info.fence + 1, given.lease_until
         claim.given = given
         claim.head_seq, claim.head_hash = info.head_seq, info.head_hash
-        claim.tail = info.head_seq
+        claim.tail, claim.tenant = info.head_seq, info.tags.get(TENANT_TAG, "")
 
 
 class Renew(Job):

@@ -8,7 +8,9 @@ from pathlib import Path
 from ...clock import Clock, ClockReading, SystemClock
 from ...errors import ConfigError, JournalError, LoopwrightError
 from ...events.entry import Entry
+from ...events.payloads import MARK, Codec
 from ...messages import JsonObject
+from ...principals import TENANT_TAG
 from ...storage.file import Synchronous
 from ..base import (
     Claim,
@@ -28,7 +30,7 @@ from .inbox import Inbox, mark_files
 from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, copy_error
 from .listing import RunQuery
 from .reader import (
-    has_run,
+    find_tags,
     read_info,
     read_news,
     read_range,
@@ -61,6 +63,9 @@ class SQLiteJournal(RequestReader):
             A write that had become durable unseen is not made again. Reads and commands are not tried again, and other
             errors, such as a full disk, are final at once.
         clock: the clock of leases and commands; by default the system's.
+        codec: encodes what entries, commands and schedules hold, for example to encrypt it (`AESCodec`). What was stored
+            without it stays readable. Ids, tags, kinds, keys and times are stored as they are, so that runs are found, and
+            their chains verified, without a key.
     """
 
     def __init__(
@@ -71,32 +76,22 @@ class SQLiteJournal(RequestReader):
         busy_timeout: float = 5.0,
         retry_timeout: float = 30.0,
         clock: Clock | None = None,
+        codec: Codec | None = None,
     ) -> None:
-        if synchronous not in ("FULL", "NORMAL"):
-            raise ConfigError(
-                f"SQLiteJournal: synchronous must be 'FULL' or 'NORMAL', got {synchronous!r}"
-            )
-        if not 0 < busy_timeout <= 86_400:
-            raise ConfigError(
-                f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}"
-            )
-        is_time = isinstance(retry_timeout, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not (is_time and 0 <= retry_timeout <= 86_400):
-            raise ConfigError(
-                f"SQLiteJournal: retry_timeout must be seconds from 0 up to a day, got {retry_timeout!r}"
-            )
+        _check_options(synchronous, busy_timeout, retry_timeout)
         self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
         self.path: Path = self._file.path
         """The absolute path of the file."""
-        self._inbox = Inbox(self._file.path, busy_timeout)
+        self._codec = codec
+        self._inbox = Inbox(self._file.path, busy_timeout, codec)
         self._clock = clock or SystemClock()
         self.lease_watch = LeaseWatch(self._clock)
         """Judges the leases of runs that are claimed."""
         self._writer = Writer(self._file, self._clock, retry_timeout)
         self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock, self.lease_watch)  # fmt: skip
-        self.schedules = SQLiteSchedules(self._file, self._writer)
+        self.schedules = SQLiteSchedules(self._file, self._writer, codec)
         """The schedules of the journal, for `Runtime.schedules`."""
-        self.statistics = SQLiteStatistics(self._file)
+        self.statistics = SQLiteStatistics(self._file, codec)
         """What `Runtime.metrics` reads."""
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
@@ -105,7 +100,10 @@ class SQLiteJournal(RequestReader):
 
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; nothing is written before its first `append`."""
-        claim = SQLiteClaim(header.run_id, fence=1, header=header, file=self._file)
+        tenant = header.tags.get(TENANT_TAG, "")
+        claim = SQLiteClaim(
+            header.run_id, 1, header=header, file=self._file, codec=self._codec, tenant=tenant
+        )  # fmt: skip
         _begin_lease(claim, header, self._clock)
         return claim
 
@@ -122,7 +120,7 @@ class SQLiteJournal(RequestReader):
             raise build_unknown_run(self._file, run_id)
         waiter = Waiter()
         job = ClaimRun(
-            SQLiteClaim(run_id, fence=0, file=self._file),
+            SQLiteClaim(run_id, fence=0, file=self._file, codec=self._codec),
             owner,
             take_over,
             lease,
@@ -155,6 +153,7 @@ class SQLiteJournal(RequestReader):
                 raise JournalError(
                     f"run {claim.run_id!r}: entry {held.tail + 1} must follow, got {entries[0].seq}"
                 )
+            _check_encoded(self._codec, entries)
             held.tail = entries[-1].seq
             held.pending.extend(entries)
         if status is not None:
@@ -176,6 +175,8 @@ class SQLiteJournal(RequestReader):
         due: Sequence[NewRun],
     ) -> None:
         """Queue the last entries of a run, and the runs that are due after it, for one transaction."""
+        for new in due:
+            _check_encoded(self._codec, new.entries)
         _check_claim(self._file, claim).due = due
         self.append(claim, entries, status=status)
 
@@ -205,7 +206,7 @@ class SQLiteJournal(RequestReader):
                 raise build_unknown_run(self._file, run_id)
             if last is not None:
                 after = max(after, info.head_seq - last)
-            entries, damage = read_range(connection, info, after, limit)
+            entries, damage = read_range(connection, info, after, limit, self._codec)
         if damage:  # changed entries must not be acted on
             raise JournalError(
                 f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more"
@@ -255,7 +256,9 @@ class SQLiteJournal(RequestReader):
         with self._file.reading() as connection:
             found = None
             if connection is not None:
-                found = verify_run(connection, run_id, head, policy=policy)
+                found = verify_run(
+                    connection, run_id, head, policy=policy, codec=self._codec
+                )
         if found is None:
             raise build_unknown_run(self._file, run_id)
         return found
@@ -266,9 +269,11 @@ class SQLiteJournal(RequestReader):
         if self._closed:
             raise self._writer.build_closed_error()
         with self._file.reading() as connection:
-            if connection is None or not has_run(connection, run_id):
-                raise build_unknown_run(self._file, run_id)
-        return self._inbox.add(run_id, self._clock.wall(), kind, encoded)
+            tags = None if connection is None else find_tags(connection, run_id)
+        if tags is None:
+            raise build_unknown_run(self._file, run_id)
+        tenant = tags.get(TENANT_TAG, "")
+        return self._inbox.add(run_id, self._clock.wall(), kind, encoded, tenant)
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
         """Return the durable commands to a run, oldest first."""
@@ -374,6 +379,22 @@ class SQLiteJournal(RequestReader):
             raise failure
 
 
+def _check_options(synchronous: str, busy_timeout: float, retry_timeout: float) -> None:
+    if synchronous not in ("FULL", "NORMAL"):
+        raise ConfigError(
+            f"SQLiteJournal: synchronous must be 'FULL' or 'NORMAL', got {synchronous!r}"
+        )
+    if not 0 < busy_timeout <= 86_400:
+        raise ConfigError(
+            f"SQLiteJournal: busy_timeout must be seconds above 0 up to a day, got {busy_timeout!r}"
+        )
+    is_time = isinstance(retry_timeout, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not (is_time and 0 <= retry_timeout <= 86_400):
+        raise ConfigError(
+            f"SQLiteJournal: retry_timeout must be seconds from 0 up to a day, got {retry_timeout!r}"
+        )
+
+
 def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
     if not isinstance(claim, SQLiteClaim) or claim.file is not file:
         raise JournalError(
@@ -382,6 +403,17 @@ def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
     if claim.failure is not None:
         raise copy_error(claim.failure)
     return claim
+
+
+def _check_encoded(codec: Codec | None, entries: Sequence[Entry]) -> None:
+    """Raise `JournalError` for entries that would be stored as they are, though a codec is to encode them."""
+    if codec is None:
+        return
+    for entry in entries:
+        if not entry.body.startswith(MARK):
+            raise JournalError(
+                f"run {entry.run_id!r}: entry {entry.seq} is not encoded; make its body with encode_body(claim.codec, ...)"
+            )
 
 
 def _begin_lease(claim: SQLiteClaim, header: RunHeader, clock: Clock) -> None:

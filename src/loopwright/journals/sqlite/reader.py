@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ...errors import JournalError
-from ...events.entry import Entry
+from ...events.entry import Entry, with_codec
 from ...events.lifecycle import restore_answer
+from ...events.payloads import Codec
 from ..base import RunInfo, Verification, check_history, follow_range, verify_chain
 from ..policy_check import check_policy
 
@@ -72,10 +73,15 @@ def read_journal_id(connection: sqlite3.Connection) -> str:
     return "" if row is None else str(row[0])
 
 
-def has_run(connection: sqlite3.Connection, run_id: str) -> bool:
-    """Return whether the journal has a run."""
-    query = "SELECT 1 FROM runs WHERE run_id = ?"
-    return connection.execute(query, (run_id,)).fetchone() is not None
+def find_tags(connection: sqlite3.Connection, run_id: str) -> Mapping[str, str] | None:
+    """Return the tags of a run, none where they were changed; `None` if the journal does not have it."""
+    query = "SELECT run_id, tags FROM runs WHERE run_id = ?"
+    row = connection.execute(query, (run_id,)).fetchone()
+    if row is None:
+        return None
+    with contextlib.suppress(JournalError):
+        return _read_tags(row[0], row[1])
+    return {}
 
 
 def _to_info(row: tuple[Any, ...]) -> RunInfo:
@@ -85,18 +91,18 @@ def _to_info(row: tuple[Any, ...]) -> RunInfo:
                 f"run {row[0]!r}: its row in the table runs was changed: column {position} is {value!r}"
             )
     fields = list(row)
-    fields[_TAGS] = _read_tags(row)
+    fields[_TAGS] = _read_tags(row[0], row[_TAGS])
     return RunInfo(*fields)
 
 
-def _read_tags(row: tuple[Any, ...]) -> dict[str, str]:
+def _read_tags(run_id: object, found: Any) -> dict[str, str]:
     """Return the tags of a row; raise `JournalError` unless they are as a journal writes them."""
     with contextlib.suppress(ValidationError):
-        tags = _TAG_READER.validate_json(row[_TAGS])
-        if encode_tags(tags) == row[_TAGS]:
+        tags = _TAG_READER.validate_json(found)
+        if encode_tags(tags) == found:
             return tags
     raise JournalError(
-        f"run {row[0]!r}: its row in the table runs was changed: its tags are {row[_TAGS]!r}"
+        f"run {run_id!r}: its row in the table runs was changed: its tags are {found!r}"
     )
 
 
@@ -110,14 +116,18 @@ def read_entries(
     run_id: str,
     after: int = 0,
     limit: int | None = None,
+    codec: Codec | None = None,
 ) -> tuple[list[Entry], str]:
-    """Return a run's entries, oldest first, up to the first unreadable one, and its problem or an empty text."""
+    """Return a run's entries, oldest first, up to the first unreadable one, and its problem or an empty text.
+
+    `codec` decodes their bodies when their events are asked for, so that the chain can be read without a key.
+    """
     entries: list[Entry] = []
     try:
         for row in connection.execute(
             _ENTRIES, (run_id, after, -1 if limit is None else limit)
         ):
-            entries.append(_read_entry(connection, row))
+            entries.append(with_codec(_read_entry(connection, row), codec))
     except ValueError as error:
         return entries, f"entry {after + len(entries) + 1} cannot be read: {error}"
     except sqlite3.DatabaseError as error:
@@ -128,10 +138,14 @@ def read_entries(
 
 
 def read_range(
-    connection: sqlite3.Connection, info: RunInfo, after: int, limit: int | None
+    connection: sqlite3.Connection,
+    info: RunInfo,
+    after: int,
+    limit: int | None,
+    codec: Codec | None = None,
 ) -> tuple[list[Entry], str]:
     """Return the entries of a range whose chain is intact, and what is wrong with it or an empty text."""
-    entries, damage = read_entries(connection, info.run_id, after, limit)
+    entries, damage = read_entries(connection, info.run_id, after, limit, codec)
     found = connection.execute(_HASH, (info.run_id, after)).fetchone()
     previous = found[0] if found else ""
     wanted = max(info.head_seq - after, 0)
@@ -139,15 +153,17 @@ def read_range(
     problem = damage or follow_range(info, entries, after, previous, count)
     if not problem:
         with contextlib.suppress(JournalError):  # it is said where the event is read
-            find = functools.partial(_find_reply, connection, info.run_id)
+            find = functools.partial(_find_reply, connection, codec, info.run_id)
             restore_answer(entries, find)
     return entries, problem
 
 
-def _find_reply(connection: sqlite3.Connection, run_id: str, key: str) -> Entry | None:
+def _find_reply(
+    connection: sqlite3.Connection, codec: Codec | None, run_id: str, key: str
+) -> Entry | None:
     """Return the last reply of a model at a key."""
     row = connection.execute(_REPLY, (run_id, key)).fetchone()
-    return None if row is None else _read_entry(connection, row)
+    return None if row is None else with_codec(_read_entry(connection, row), codec)
 
 
 def read_news(connection: sqlite3.Connection, after: int) -> tuple[int, frozenset[str]]:
@@ -190,9 +206,10 @@ def verify_run(
     head: str | None,
     *,
     policy: bool = False,
+    codec: Codec | None = None,
 ) -> Verification | None:
     """Check a run's chain, rows, head and policy; return `None` if the journal has nothing of it."""
-    entries, damage = read_entries(connection, run_id)
+    entries, damage = read_entries(connection, run_id, codec=codec)
     last = entries[-1].hash if entries else ""
     try:
         info = read_info(connection, run_id)
@@ -207,6 +224,8 @@ def verify_run(
     if damage and found.head_hash == last:
         return Verification(run_id, len(entries), last, damage, len(entries) + 1)
     found = found.with_history(
-        check_history(entries, lambda earlier: read_entries(connection, earlier)[0])
+        check_history(
+            entries, lambda earlier: read_entries(connection, earlier, codec=codec)[0]
+        )
     )
     return check_policy(found, entries) if policy else found

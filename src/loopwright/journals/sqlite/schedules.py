@@ -3,14 +3,16 @@
 import sqlite3
 from collections.abc import Sequence
 
-from ...errors import JournalError
+from ...errors import CodecError, JournalError
+from ...events.payloads import Codec, PayloadPlace, decode_payload, encode_payload
+from ...principals import read_principal
 from ...schedules.base import Schedule
 from ..base import NewRun
 from .file import JournalFile
 from .jobs import Job, Row, Waiter, insert_due
 from .writer import Writer
 
-_ALL = "SELECT body FROM schedules ORDER BY name"
+_ALL = "SELECT name, body FROM schedules ORDER BY name"
 _FIND = "SELECT revision, body FROM schedules WHERE name = ?"
 _STORE = "INSERT OR REPLACE INTO schedules (name, revision, body) VALUES (?, ?, ?)"
 _CREATE = """CREATE TABLE IF NOT EXISTS schedules (
@@ -21,8 +23,8 @@ _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'schedules'"
 class SQLiteSchedules:
     """Keeps schedules; see `ScheduleStore`."""
 
-    def __init__(self, file: JournalFile, writer: Writer) -> None:
-        self._file, self._writer = file, writer
+    def __init__(self, file: JournalFile, writer: Writer, codec: Codec | None) -> None:
+        self._file, self._writer, self._codec = file, writer, codec
 
     def read(self) -> list[Schedule]:
         """Return all schedules by name, those that were deleted too."""
@@ -32,7 +34,9 @@ class SQLiteSchedules:
                 return []
             rows = connection.execute(_ALL).fetchall()
         try:
-            return [Schedule.decode(body) for (body,) in rows]
+            return [self._decode(*row) for row in rows]
+        except CodecError:
+            raise
         except (ValueError, TypeError) as error:
             raise JournalError(
                 f"journal {str(self._file.path)!r}: a schedule was changed: {error}"
@@ -41,24 +45,45 @@ class SQLiteSchedules:
     async def store(self, schedule: Schedule, due: NewRun | None = None) -> bool:
         """Store the next revision of a schedule, with the run that is due; durable on return."""
         waiter = Waiter()
-        job = StoreSchedule(schedule, () if due is None else (due,), waiter)
+        body = self._encode(schedule)
+        job = StoreSchedule(schedule, body, () if due is None else (due,), waiter)
         await self._writer.complete(job, waiter)
         return job.is_stored
+
+    def _encode(self, schedule: Schedule) -> str | bytes:
+        """Return what is stored of a schedule: a text, or the bytes of a codec."""
+        text = schedule.encode()
+        if self._codec is None:
+            return text
+        principal = read_principal(schedule.principal)
+        tenant = "" if principal is None else principal.tenant
+        place = PayloadPlace("", f"schedule {schedule.name}", tenant)
+        return encode_payload(self._codec, text.encode(), place)
+
+    def _decode(self, name: str, body: str | bytes) -> Schedule:
+        if isinstance(body, bytes):
+            place = PayloadPlace("", f"schedule {name}")
+            body = decode_payload(self._codec, body, place).decode()
+        return Schedule.decode(body)
 
 
 class StoreSchedule(Job):
     """Store the next revision of a schedule, and the runs that are due, unless another process was faster."""
 
     def __init__(
-        self, schedule: Schedule, due: Sequence[NewRun], waiter: Waiter
+        self,
+        schedule: Schedule,
+        body: str | bytes,
+        due: Sequence[NewRun],
+        waiter: Waiter,
     ) -> None:
         super().__init__(waiter)
-        self._schedule, self._due = schedule, due
+        self._schedule, self._body, self._due = schedule, body, due
         self.is_stored = False
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Compare the revision, and store the schedule with its runs in the open transaction."""
-        schedule, body = self._schedule, self._schedule.encode()
+        schedule, body = self._schedule, self._body
         cursor.execute(_CREATE)
         found = cursor.execute(_FIND, (schedule.name,)).fetchone() or (0, "")
         if self.is_repeated and found == (schedule.revision, body):

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from ...events.entry import name_entry
+from ...events.payloads import Codec, decode_payload
 from ..metrics import StoredEvent
 from .file import JournalFile
 from .reader import REFERENCE
 
 # A large body stands in `blobs`, by its hash.
-_READ = """SELECT events.run_id, events.kind, events.at, coalesce(blobs.bytes, events.body) FROM events
+_READ = """SELECT events.run_id, events.kind, events.at, coalesce(blobs.bytes, events.body), events.seq FROM events
            LEFT JOIN blobs ON typeof(events.body) = 'text' AND blobs.sha256 = substr(events.body, ?)
            WHERE events.run_id != '' AND events.kind IN ({marks}) ORDER BY events.id"""
 
@@ -15,8 +17,8 @@ _READ = """SELECT events.run_id, events.kind, events.at, coalesce(blobs.bytes, e
 class SQLiteStatistics:
     """Reads the entries of some kinds, of all runs; see `EventStatistics`."""
 
-    def __init__(self, file: JournalFile) -> None:
-        self._file = file
+    def __init__(self, file: JournalFile, codec: Codec | None) -> None:
+        self._file, self._codec = file, codec
 
     def read(self, kinds: Sequence[str]) -> list[StoredEvent]:
         """Return them in the order in which they were written."""
@@ -25,4 +27,10 @@ class SQLiteStatistics:
             if connection is None:
                 return []
             rows = connection.execute(statement, (len(REFERENCE) + 1, *kinds))
-            return [StoredEvent(*row) for row in rows]
+            return [self._decode(*row) for row in rows]
+
+    def _decode(
+        self, run_id: str, kind: str, at: float, body: bytes, seq: int
+    ) -> StoredEvent:
+        place = name_entry(run_id, seq, kind)
+        return StoredEvent(run_id, kind, at, decode_payload(self._codec, body, place))

@@ -126,7 +126,7 @@ def read_trace(world: World) -> str:
     for run_id in world.run_ids:
         for entry in world.store.read(run_id):
             is_named = isinstance(entry.event, (RunStarted, RunResumed))
-            body = "" if is_named else entry.body.decode()
+            body = "" if is_named else entry.payload.decode()
             lines.append(
                 f"{run_id} {entry.seq} {entry.key} {entry.kind} {entry.at!r} {body}"
             )

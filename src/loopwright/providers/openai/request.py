@@ -1,17 +1,21 @@
 """The request format of Chat Completions: messages with attachments and reasoning, tools and schemas as bytes."""
 
+import base64
 import contextlib
 import functools
+import hashlib
 import mimetypes
 from collections.abc import Callable
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from ..._internal import dataclasses
 from ..._internal.regex import compile_late
 from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import Conversation, JsonObject, Message, ToolCall, ToolSpec
+from ...parsing.spotlighting import fence
 from ..base import OutputSchema
 from .quirks import DEFAULT, Quirks
 
@@ -153,6 +157,20 @@ def decode_text(attachment: Attachment) -> str:
         raise ProviderError(
             f"the document {label(attachment)} is called {attachment.media_type}, but is not UTF-8 text"
         ) from None
+
+
+def fence_document(sent: Attachment, call_id: str) -> Attachment:
+    """Return a text document of a tool's result between two lines that say that it is data.
+
+    The delimiter is a digest of the text, which the text cannot contain. Any other attachment is returned as it is.
+    """
+    if not sent.is_text or sent.url:
+        return sent
+    digest = hashlib.sha256(f"{call_id}\n{sent.data}".encode()).hexdigest()
+    source = sent.name or f"a document of the call {call_id}"
+    text = fence(decode_text(sent), source=source, delimiter=digest[:16])
+    data = base64.b64encode(text.encode("utf-8", "replace")).decode()
+    return dataclasses.replace(sent, data=data)
 
 
 def label(attachment: Attachment) -> str:

@@ -17,6 +17,7 @@ from ..request import (
     build_strict_schema,
     choose_schema_name,
     decode_text,
+    fence_document,
     label,
 )
 
@@ -47,8 +48,10 @@ def encode_message(message: Message, source: str | None = None) -> bytes:
     if message.role == "tool":
         output: object = message.content
         if message.attachments:
-            sent = map(_build_part, message.attachments)
-            output = [*_list_text(message.content), *sent]
+            fenced = [
+                fence_document(one, message.call_id) for one in message.attachments
+            ]
+            output = [*_list_text(message.content), *map(_build_part, fenced)]
         result = {"call_id": message.call_id, "output": output}
         return to_json({"type": "function_call_output", **result})
     if message.role == "assistant":

@@ -26,6 +26,7 @@ from ..http.response import Response
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..settings import EndpointOptions, Settings, find_model
+from ..thinking_budgets import BUDGETS, MIN_BUDGET
 from .request import (
     CODE_EXECUTION_BETA,
     build_format,
@@ -43,9 +44,6 @@ HOST = "api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 VERSION = "2023-06-01"
 BETA_HEADER = "anthropic-beta"
-MIN_BUDGET = 1024  # tokens; the API refuses less
-# Tokens that an effort stands for where a model knows budgets alone.
-BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 24_576}
 RESERVED = frozenset({"model", "messages", "tools", "stream", "system"})
 COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
 """The fields of a request that its tokens are counted of."""

@@ -24,6 +24,7 @@ from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
 from ..settings import EndpointOptions, Settings, find_model
+from ..thinking_budgets import BUDGETS, MIN_BUDGET
 from .aws import Signer, check_installed, find_region, load_event_buffer
 from .request import (
     build_output_config,
@@ -44,14 +45,6 @@ NAMES = {
     "max_tokens": "maxTokens",
     "stop": "stopSequences",
 }
-BUDGETS: Mapping[str, int] = {
-    "minimal": 1_024,
-    "low": 2_048,
-    "medium": 8_192,
-    "high": 24_576,
-}
-MIN_BUDGET = 1_024
-"""The smallest budget of thinking, in tokens, that Claude takes."""
 BESIDE_THINKING = "Claude takes none while it thinks"
 NO_CALL = "Answer now, without calling a tool."
 """The API cannot say that none of the described tools may be called."""

@@ -23,30 +23,44 @@ PER_FAMILY = 1_000 if LONG else 1
 
 
 def is_suitable(row: Row) -> bool:
-    """Whether a row has a whole reply with calls of functions, and another reply behind it."""
-    is_other = row["streaming"] or "builtin_tools" in row["features"]
-    if is_other or len(row["interactions"]) < 2:
+    """Whether a row has a whole reply, and another one behind it."""
+    if len(row["interactions"]) < 2:
         return False
     first, second = row["expected"][:2]
-    calls = first.get("calls") or ()
-    is_readable = all("arguments" in call for call in calls)
-    ends_well = "error" not in second and not second.get("refusal")
-    return bool(calls) and is_readable and ends_well and first["finish"] != "length"
+    if any("error" in one or one.get("refusal") for one in (first, second)):
+        return False
+    is_readable = all("arguments" in call for call in first["calls"])
+    return is_readable and first["finish"] != "length" and not first.get("cut_off")
 
 
-def prefer_sealed(row: Row) -> bool:
-    reasoning = row["expected"][0].get("reasoning") or ()
-    return not any(one.get("signature_sha256") for one in reasoning)
+def has_provider_tools(row: Row) -> bool:
+    return any(one.get("builtin") for one in row["expected"])
+
+
+def choose_rows(family: str) -> list[Row]:
+    """Return the rows of a family: the first of those with tools of the provider, and of the others."""
+    suitable = sorted(
+        filter(is_suitable, rows(f"wire/{family}.jsonl")), key=prefer_sealed
+    )
+    others = [row for row in suitable if not has_provider_tools(row)]
+    return [
+        *others[:PER_FAMILY],
+        *list(filter(has_provider_tools, suitable))[:PER_FAMILY],
+    ]
+
+
+def prefer_sealed(row: Row) -> tuple[bool, bool]:
+    """Order rows: with calls of functions first, and among those with signatures."""
+    first = row["expected"][0]
+    reasoning = first.get("reasoning") or ()
+    is_sealed = any(one.get("signature_sha256") for one in reasoning)
+    return not first["calls"], not is_sealed
 
 
 ROWS = [
     pytest.param(family, row, id=f"{family}-{number}")
     for family in PROVIDERS
-    for number, row in enumerate(
-        sorted(filter(is_suitable, rows(f"wire/{family}.jsonl")), key=prefer_sealed)[
-            :PER_FAMILY
-        ]
-    )
+    for number, row in enumerate(choose_rows(family))
 ]
 pytestmark = pytest.mark.skipif(not ROWS, reason=MISSING)
 
@@ -125,6 +139,8 @@ def write_config(family: str, row: Row, url: str, folder: Path) -> Path:
         "url": url,
         "journal": str(folder / "runs.db"),
         "tools": sorted(tools),
+        "streaming": row["streaming"],
+        "turns": 1 if row["expected"][0]["calls"] else len(row["interactions"]),
     }
     path = folder / "config.json"
     path.write_text(json.dumps(config))

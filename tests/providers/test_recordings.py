@@ -135,12 +135,7 @@ async def test_next_request_of_gemini_returns_the_signatures(
         assert list_sealed(turns) == list_sealed(parts)
 
 
-TWO_TURNS = [
-    one
-    for one in ROWS
-    if len(one.values[1]["interactions"]) > 1
-    and "builtin_tools" not in one.values[1]["features"]
-]
+TWO_TURNS = [one for one in ROWS if len(one.values[1]["interactions"]) > 1]
 
 
 @pytest.mark.parametrize(("family", "row"), TWO_TURNS)

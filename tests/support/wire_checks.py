@@ -120,6 +120,7 @@ def list_sealed(value: Any) -> list[str]:
         return []
     names = (
         "encrypted_content",
+        "encrypted_index",
         "signature",
         "thoughtSignature",
         "thought_signature",

@@ -1,4 +1,7 @@
-"""A process that runs or resumes ReAct with the provider of a recorded API: `wire_child.py run|resume CONFIG`."""
+"""A process that runs or resumes ReAct with the provider of a recorded API: `wire_child.py run|resume CONFIG`.
+
+It has several turns where a row's first reply is an answer already; each is a run, and `resume` begins at the second.
+"""
 
 import asyncio
 import json
@@ -6,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from loopwright import Limits, ReActEngine, Runtime, Tool
+from loopwright import Limits, ReActEngine, Result, Runtime, Tool
 from loopwright.journals import SQLiteJournal
+from loopwright.messages import Conversation
 from wire_replay import PROVIDERS
 
 
@@ -33,12 +37,37 @@ async def main(verb: str, config: dict[str, Any]) -> None:
         limits=Limits(max_provider_wait=0),
     )
     async with runtime:
-        engine = ReActEngine(runtime)
+        engine, is_streamed = ReActEngine(runtime), config["streaming"]
+        turns = config["turns"]
+        number = 0 if verb == "run" or turns == 1 else 1
         if verb == "run":
-            result = await engine.run("Go.", run_id="wire")
+            result = await ask(engine, Conversation.of("Go."), number, is_streamed)
         else:
-            result = await engine.resume("wire")
+            result = await resume(engine, number, is_streamed)
+        for later in range(number + 1, turns):
+            asked = result.conversation.user("Go on.")
+            result = await ask(engine, asked, later, is_streamed)
     print(json.dumps([result.status, result.answer, str(result.error or "")]))
+
+
+async def ask(
+    engine: ReActEngine, asked: Conversation, turn: int, is_streamed: bool
+) -> Result[str | None]:
+    run_id = f"wire-{turn}"
+    if not is_streamed:
+        return await engine.run(asked, run_id=run_id)
+    async with engine.start(asked, run_id=run_id, deltas=True) as handle:
+        return await handle.result()
+
+
+async def resume(
+    engine: ReActEngine, turn: int, is_streamed: bool
+) -> Result[str | None]:
+    run_id = f"wire-{turn}"
+    if not is_streamed:
+        return await engine.resume(run_id)
+    async with await engine.resume(run_id, deltas=True) as handle:
+        return await handle.result()
 
 
 if __name__ == "__main__":

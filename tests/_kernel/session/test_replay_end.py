@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from function_engine import FunctionEngine
+from journal_positions import cut_after
 from loopwright import (
     Limits,
     MemoryJournal,
@@ -286,5 +287,41 @@ async def test_a_call_beside_one_that_met_a_limit_is_no_divergence() -> None:
     entries = journal.read("r")
     assert [entry.key for entry in entries if entry.kind == "limit_hit"] == ["0#0"]
     for keep in range(1, len(entries)):
+        resumed = await limited(crashed(entries, keep)).resume("r")
+        assert (resumed.status, resumed.answer) == (first.status, first.answer)
+
+
+async def test_a_question_beside_a_work_that_met_a_limit_is_no_divergence() -> None:
+    """Its work ends by the limit once the run is resumed, at a place of which no outcome is recorded."""
+
+    async def asks(branch: Run) -> str:
+        return await branch.ask_user("Which one?")
+
+    async def spends(branch: Run) -> str:
+        return await branch.ask("one") + await branch.ask("two")
+
+    async def takes_both(run: Run) -> str:
+        found: list[str] = []
+        async with run.as_completed(asks, spends) as done:
+            async for one in done:
+                found.append(type(one.error).__name__)
+        return f"{found} {await run.best_answer(run.conversation)}"
+
+    def limited(journal: MemoryJournal) -> FunctionEngine:
+        parts = Runtime(
+            ScriptedProvider(["a reply"] * 20),
+            journal=journal,
+            limits=Limits(max_llm_calls=2),
+        )
+        return FunctionEngine(parts, body=takes_both)
+
+    journal = MemoryJournal()
+    waited = await limited(journal).run("Go.", run_id="r")
+    written = journal.read("r")
+    dead = crashed(written, cut_after(written, "limit_hit"))
+    first = await limited(dead).resume("r")
+    entries = dead.read("r")
+    assert (waited.status, first.status) == ("waiting", "limit")
+    for keep in range(cut_after(entries, "limit_hit"), len(entries)):
         resumed = await limited(crashed(entries, keep)).resume("r")
         assert (resumed.status, resumed.answer) == (first.status, first.answer)

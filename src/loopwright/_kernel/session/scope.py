@@ -232,10 +232,11 @@ class Scope:
         That is `ReplayDivergence`, or `Suspended` if the scope waited for a person there
         and the question was withdrawn: then it waits again, whatever was sent since.
         """
+        scopes = self.session.replay.scopes
         self.session.signals.cuts.check(key)
         if self.session.replay.waits_for_ever(key):
             raise self.halt(Suspended(ABANDONED_BRANCH))
-        if self.session.replay.scopes.is_abandoned(key):
+        if scopes.is_abandoned(key) or scopes.has_ended(self.path):
             self.session.signals.check_limit(key)
         self.session.signals.check_gap(key, found)
 

@@ -98,6 +98,7 @@ class Message(Encodable):
     """
 
     entry: ClassVar[EntryMark | None] = None
+    turn: ClassVar[int] = 0
     role: Role
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -293,9 +294,7 @@ class Conversation:
         system: str | None = None,
         attachments: Iterable[Attachment] = (),
     ) -> Self:
-        """Return a conversation that opens with `task` (and images or documents), behind a system
-        message if given.
-        """
+        """Return a conversation that opens with `task`, behind a system message if one is given."""
         opening = [Message("system", system)] if system else []
         return cls([*opening, Message("user", task, attachments=tuple(attachments))])
 

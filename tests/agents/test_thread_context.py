@@ -2,15 +2,22 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loopwright import Limits, Request, Runtime
-from loopwright.agents import Thread
+from loopwright import Limits, Request, Runtime, tool
+from loopwright.agents import InstructionContext, Thread
 from loopwright.journals import SQLiteJournal
-from loopwright.testing import ScriptedProvider
+from loopwright.testing import ScriptedProvider, call
 
 TURNS = 60
+
+
+@tool(effect="read", trusted=True)
+async def look(n: int) -> str:
+    """Look something up."""
+    return f"The code of {n} is {n * 111}. " + "x" * 1_500
 
 
 class Model:
@@ -28,21 +35,37 @@ class Model:
         return "word " * 40
 
 
-def open_thread(path: Path, model: Model, context: str) -> tuple[Runtime, Thread[None]]:
+def open_thread(
+    path: Path,
+    model: Any,
+    context: str,
+    instructions: Any = "Be kind.",
+    tokens: int = 1_500,
+) -> tuple[Runtime, Thread[None]]:
     runtime = Runtime(
         ScriptedProvider(model), journal=SQLiteJournal(path), context=context,
-        limits=Limits(context_tokens=1_500),
+        limits=Limits(context_tokens=tokens), tools=[look],
     )  # fmt: skip
-    return runtime, runtime.agent("clerk", instructions="Be kind.").thread("ada")
+    return runtime, runtime.agent("clerk", instructions=instructions).thread("ada")
 
 
-@pytest.mark.parametrize("processes", [1, TURNS])
+def say_the_turn(context: InstructionContext) -> str:
+    """Write other words for each turn."""
+    return f"Be kind. Now it is {context.task}."
+
+
+@pytest.mark.parametrize(
+    ("processes", "instructions"),
+    [(1, "Be kind."), (TURNS, "Be kind."), (1, say_the_turn), (TURNS, say_the_turn)],
+)
 async def test_summaries_of_a_thread_are_as_few_as_those_of_a_run(
-    tmp_path: Path, processes: int
+    tmp_path: Path, processes: int, instructions: Any
 ) -> None:
     model, turns = Model(), TURNS // processes
     for process in range(processes):
-        runtime, thread = open_thread(tmp_path / "runs.db", model, "anchored")
+        runtime, thread = open_thread(
+            tmp_path / "runs.db", model, "anchored", instructions
+        )
         for number in range(process * turns, (process + 1) * turns):
             await thread.run(f"message {number}")
         await runtime.journal.close()
@@ -52,6 +75,8 @@ async def test_summaries_of_a_thread_are_as_few_as_those_of_a_run(
     assert 1 <= model.summaries <= TURNS // 6
     last = [m.content for m in model.requests[-1].conversation]
     assert any("the first turns" in content for content in last)
+    if instructions is say_the_turn:
+        assert last[0] == f"Be kind. Now it is message {TURNS - 1}."
 
 
 async def test_a_cut_of_a_thread_holds_for_the_turns_after_it(tmp_path: Path) -> None:
@@ -67,3 +92,50 @@ async def test_a_cut_of_a_thread_holds_for_the_turns_after_it(tmp_path: Path) ->
     changes = sum(one != other for one, other in itertools.pairwise(starts))
     assert len(model.requests[-1].conversation) < TURNS
     assert changes <= TURNS // 4
+
+
+class Looker:
+    """Looks something up in each turn, and reads again what a mask of the first turn names when asked to."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request) -> Any:
+        self.requests.append(request)
+        *_, last = request.conversation.messages
+        if last.role == "tool":
+            return last.content[:80]
+        if last.content == "again":
+            return call("recall", handle=find_masks(request)[0][1])
+        return call("look", n=int(last.content.split()[1]))
+
+
+def find_masks(request: Request) -> list[tuple[int, str]]:
+    """The masks of a request: the place and the handle of each."""
+    found = enumerate(m.content for m in request.conversation)
+    return [(at, text.split('"')[1]) for at, text in found if "read it with" in text]
+
+
+@pytest.mark.parametrize("processes", [1, 16])
+async def test_masks_of_a_thread_are_the_same_in_each_turn(
+    tmp_path: Path, processes: int
+) -> None:
+    model = Looker()
+    texts = [f"message {number}" for number in range(1, 16)] + ["again"]
+    for begin in range(0, 16, 16 // processes):
+        runtime, thread = open_thread(
+            tmp_path / "runs.db", model, "masking", tokens=4_000
+        )
+        for text in texts[begin : begin + 16 // processes]:
+            result = await thread.run(text)
+        await runtime.journal.close()
+
+    masks = [find_masks(request) for request in model.requests]
+    shown = [dict(found) for found in masks if found]
+    assert len(shown) > 8
+    turn, _, code = masks[-1][0][1].partition("/")
+    assert (len(shown[-1]) > 3, int(turn) < 12, code) == (True, True, "0#0")
+    for before, after in itertools.pairwise(shown):
+        if after.keys() >= before.keys():
+            assert before.items() <= after.items()
+    assert f"The code of {turn} is {int(turn) * 111}." in str(result.answer)

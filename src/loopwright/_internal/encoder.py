@@ -38,6 +38,13 @@ def mark_entry(value: object, entry: EntryMark | None) -> None:
         value.__dict__["entry"] = entry
 
 
+def mark_turns(values: Iterable[Any], run_id: str, turn: int) -> None:
+    """Note with the messages of a run what number it has among the runs that continue each other."""
+    for value in values:
+        if value.entry is not None and value.entry[0] == run_id:
+            value.__dict__["turn"] = turn
+
+
 class Encodable:
     """Caches the encoded forms of an immutable value, so that each wire format is written once."""
 

@@ -1,9 +1,11 @@
 """Events about what a model call sends, and how its messages are named; what of a reply is stored."""
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from .._internal import dataclasses
-from ..messages import Completion, Json, JsonObject
+from ..messages import Completion, Json, JsonObject, Message, encode_message
 from .describe import CONTENT, PUBLIC, DescribedEvent, drop_defaults
 
 REPEATED = ("answer", "thought")
@@ -38,6 +40,7 @@ class ViewRecord:
         notes: the codes of the messages that stand in the place of those left out.
         summary_key: the key of the model call that wrote a summary among them; empty for none.
         summarized: how many messages it stands for.
+        behind: the digest (hex) of the messages behind a system message in front, which instructions may change.
     """
 
     length: int
@@ -48,10 +51,35 @@ class ViewRecord:
     notes: tuple[str, ...] = ()
     summary_key: str = ""
     summarized: int = 0
+    behind: str = ""
+
+    def begins(self, messages: Sequence[Message]) -> bool:
+        """Whether messages begin with those that it is a view of, but for other instructions in front."""
+        begun = messages[: self.length]
+        if len(begun) != self.length:
+            return False
+        if digest_messages(begun) == self.digest:
+            return True
+        return bool(self.behind) and digest_behind(begun) == self.behind
 
     def to_stored(self) -> Any:
         """Return the fields that say something."""
         return drop_defaults(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class AidsRecord:
+    """The messages that stand among those of a conversation without being part of it, such as the pinned block.
+
+    Args:
+        place: how many messages are sent before them.
+        codes: their codes.
+        before: the beginning of the digest (hex) of the messages before them.
+    """
+
+    place: int
+    codes: tuple[str, ...]
+    before: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +106,7 @@ class RequestRecord:
         redacted: whether something secret was sent that no entry holds.
         renderer: the version of the rules by which messages are made of entries.
         view: what of the conversation was sent, where that is not the view of the call before with what is new.
+        aids: what was sent beside the conversation, where that is not what the call before sent at the same place.
     """
 
     base: int = 0
@@ -97,6 +126,7 @@ class RequestRecord:
     redacted: bool = False
     renderer: int = 1
     view: ViewRecord | None = None
+    aids: AidsRecord | None = None
 
     @property
     def is_trimmed(self) -> bool:
@@ -139,6 +169,33 @@ class ContentStored(DescribedEvent, heading=""):
 
 
 RequestEvent: TypeAlias = RequestChanged | ContentStored
+
+
+def digest_behind(messages: Sequence[Message]) -> str:
+    """Return the digest (hex) of messages behind the system message in front; empty if there is none."""
+    has_system = bool(messages) and messages[0].role == "system"
+    return digest_messages(messages[1:]) if has_system else ""
+
+
+def digest_messages(messages: Iterable[Message]) -> str:
+    """Return the digest (hex) that a conversation of these messages has."""
+    digest = b""
+    for message in messages:
+        encoded = message.encoded(encode_message)
+        digest = hashlib.sha256(digest + encoded).digest()
+    return digest.hex()
+
+
+def format_handle(message: Message, code: str, turn: int) -> str:
+    """Return the handle of a message, the same in each turn that has it; `turn` is the number of the run with the code.
+
+    Empty without a code.
+    """
+    if code.startswith("@"):  # what one turn began with, the others begin with, too
+        marked = message.entry is not None and message.turn > 0
+        _, code = message.entry if marked and message.entry else ("", code)
+        turn = message.turn if marked else 1
+    return f"{turn}/{code}" if code else ""
 
 
 def expand_places(codes: tuple[str, ...]) -> list[str]:

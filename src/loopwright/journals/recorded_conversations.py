@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .._internal import dataclasses
+from .._internal.encoder import mark_turns
 from ..errors import JournalError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import Follows, RunFinished, RunStarted
 from ..labels import highest
-from ..messages import Conversation
+from ..messages import Conversation, mark_entry
 from .recorded_messages import RecordedMessages, delimiter_of
 
 
@@ -21,8 +22,13 @@ class ReadableJournal(Protocol):
         ...
 
 
-def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
-    """Return the conversation that a run ended with, of the one that it began with and its entries."""
+def build_end(
+    start: Conversation, entries: Sequence[Entry], turn: int = 0
+) -> Conversation:
+    """Return the conversation that a run ended with, of the one that it began with and its entries.
+
+    Its messages are marked with the number of the run among those that continue each other, if that is given.
+    """
     first, last = entries[0].event, entries[-1].event
     if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
         raise JournalError(f"run {entries[0].run_id!r} has not ended")
@@ -41,7 +47,10 @@ def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
             message = dataclasses.replace(
                 message, label=read.label, untrusted=read.untrusted
             )
+        if isinstance(one, str):
+            mark_entry(message, (entries[0].run_id, one))
         kept = kept.add(message)
+    mark_turns(kept.messages[last.kept :], entries[0].run_id, turn)
     return _with_end(kept, last)
 
 
@@ -75,7 +84,7 @@ def read_history(journal: ReadableJournal, follows: Follows) -> Conversation:
         started = read_start(known.run_id, entries)
         given = conversation.add(*started.messages)
         given = given.with_provenance(started.label, untrusted=started.untrusted)
-        conversation = build_end(given, entries)
+        conversation = build_end(given, entries, known.turn)
         if conversation.digest.hex() != known.digest:
             raise JournalError(
                 f"the messages of run {known.run_id!r}, which is continued, are not those that they were"

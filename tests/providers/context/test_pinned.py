@@ -1,6 +1,7 @@
 """What stands before the newest turn: slots, knowledge and the pinned block, none of them part of the history."""
 
 import dataclasses
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,24 @@ async def test_pinned_block_stands_before_the_newest_turn_once_something_is_left
     assert "failed: look: room 18 is sssssssss locked" in last[-3].content
     assert not any(m.content.startswith(HEADING) for m in result.conversation)
     assert all(r.system == "" for r in provider.requests)
+
+
+async def test_pinned_block_stays_where_it_stands_until_it_changes_or_a_cut() -> None:
+    result, provider = await run(looks(60))
+
+    places: dict[str, set[int]] = {}
+    for before, after in itertools.pairwise(provider.requests):
+        pinned = find_pinned(after)
+        is_cut = len(after.conversation) != len(before.conversation) + 2
+        if pinned is None or is_cut or pinned != find_pinned(before):
+            continue
+        place = after.conversation.messages.index(pinned)
+        places.setdefault(pinned.content, set()).add(place)
+        known = before.conversation.messages
+        assert after.conversation.messages[: len(known)] == known
+    assert len(places) >= 3
+    assert max(map(len, places.values())) <= 2, "a cut may move it"
+    assert result.answer == "done"
 
 
 async def test_pinned_block_has_the_decided_plan_and_what_failed() -> None:

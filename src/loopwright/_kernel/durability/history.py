@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from ..._internal import dataclasses
+from ..._internal.encoder import mark_turns
 from ...events.entry import Entry
 from ...events.run import Follows, RunStarted
 from ...journals.base import Journal, RunHeader
@@ -235,10 +236,11 @@ def offer_conversation(
 ) -> Conversation:
     """Return the conversation of a run that has ended, as one that a new run can continue; `last` is its last entry."""
     digest = conversation.digest.hex()
+    turn = turn_of(conversation)
     follows = Follows(
-        last.run_id, last.seq, last.hash, digest, conversation.size, len(conversation),
-        turn_of(conversation),
+        last.run_id, last.seq, last.hash, digest, conversation.size, len(conversation), turn
     )  # fmt: skip
+    mark_turns(list_own_messages(conversation), last.run_id, turn)
     return ContinuedConversation.begin(History(journal, follows, conversation))
 
 

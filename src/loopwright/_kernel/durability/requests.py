@@ -10,6 +10,7 @@ from ...events.effect_key import EffectKey
 from ...events.effects import ModelRequested
 from ...events.entry import Entry
 from ...events.request_records import (
+    AidsRecord,
     ContentStored,
     RequestChanged,
     RequestRecord,
@@ -33,6 +34,8 @@ class RecordedRequests:
         """The contents by their codes."""
         self.views: dict[str, ViewRecord] = {}
         """The view that was recorded last in each scope."""
+        self.aids: dict[str, AidsRecord] = {}
+        """What was recorded last of each scope as sent beside its conversation."""
         self.trimmed: set[str] = set()
         """The keys of the calls that did not send all of their conversation."""
 
@@ -62,6 +65,8 @@ class RecordedRequests:
         self.by_seq[entry.seq], self.last[entry.key] = record, (entry.seq, record)
         if record.view is not None:
             self.views[EffectKey.parse(entry.key).path] = record.view
+        if record.aids is not None:
+            self.aids[EffectKey.parse(entry.key).path] = record.aids
         if record.is_trimmed:
             self.trimmed.add(entry.key)
         for index, content in enumerate(record.contents):

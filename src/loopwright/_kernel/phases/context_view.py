@@ -9,14 +9,19 @@ from pydantic import BaseModel
 from ..._internal import dataclasses
 from ...errors import ConfigError, PhaseError
 from ...events.effect_key import EffectKey
+from ...events.request_records import digest_messages
 from ...messages import Conversation, Message, estimate_size
 from ...providers.context.base import ContextAnswer, ContextPolicy, View
+from ...providers.context.sliding_context import find_newest_turn
 from ...providers.context.tokens import TokenMeter, encode_tool
 from ...security.spotlighting import fence
 from ...tools.recall import recall
 from ...tools.registry import ToolRegistry
 from ..session.earlier_views import read_earlier_requests
-from ..session.recent_views import Shown, find_earlier_view, has_grown_from
+from ..session.recent_views import (
+    Shown,
+    find_earlier_view,
+)
 from ..session.session import Session
 from .pinned_block import write_pinned_block
 from .result_masks import ResultMasks
@@ -24,6 +29,8 @@ from .result_masks import ResultMasks
 M = TypeVar("M", bound=BaseModel)
 PINNED_SHARE = 16
 """The part of the room that the pinned block may have beside the task: one of so many."""
+DIGEST_LENGTH = 16
+"""Hex digits by which the messages before the aids of a request are known."""
 
 
 class AskModel(Protocol):
@@ -96,7 +103,8 @@ class CallContext:
     def is_failure(self, index: int) -> bool:
         """Whether a message is the result of a call of this run that did not succeed."""
         session, message = self._masks.session, self.conversation.messages[index]
-        return message.entry is not None and message.entry[1] in session.failures
+        run_id, code = message.entry or ("", "")
+        return run_id == session.run_id and code in session.failures
 
 
 class ContextViews:
@@ -123,10 +131,7 @@ class ContextViews:
         beside: tuple[Message, ...] = (),
         refused: Shown | None = None,
     ) -> Shown:
-        """Return what to send of a conversation; `refused` is what was too long.
-
-        The messages `beside` it stand before its newest turn.
-        """
+        """Return what to send of a conversation, with messages `beside` it; `refused` is what was too long."""
         masks = ResultMasks(self._session, conversation, self.can_recall)
         earlier = refused or self._session.views.find(self._path, conversation)
         if earlier is None:
@@ -135,7 +140,8 @@ class ContextViews:
         tail = (*slots.values(), *beside)
         pinned: tuple[Message, ...] = ()
         if earlier is not None and (refused or earlier.view.is_cut):
-            pinned = self._pin_again(conversation, earlier, room)
+            new = conversation.messages[earlier.view.length :]
+            pinned = (self._pin((*earlier.history.messages, *new), room),)
         aids = (*tail, *pinned)
         left = room.subtract(sum(map(estimate_size, aids)))
         if pinned and self.can_recall:
@@ -143,27 +149,47 @@ class ContextViews:
         previous = None if earlier is None else earlier.view
         at = CallContext(conversation, previous, self._ask, left, self._meter, masks)
         view = await self._policy.view(at)
-        history = _render(view, masks, earlier, slots)
+        has_grown = previous is not None and view == previous.extend(conversation)
+        continued = earlier if has_grown else None
+        history = _render(view, masks, continued, slots)
         if not view.is_cut:
             aids = tail
         elif not pinned:
             aids = (*tail, self._pin(history.messages, room))
-        sent = _insert(history, aids, earlier)
-        sized = dataclasses.replace(view, size=history.size)
-        shown = Shown(conversation.digest, sized, history, slots, sent)
+        view = dataclasses.replace(view, size=history.size)
+        shown = Shown(conversation, view, history, slots, history)
+        if aids:
+            place = self._find_place(shown, aids, earlier, has_grown=has_grown)
+            shown = _insert(shown, aids, place, continued)
         self._session.views.keep(self._path, shown)
         return shown
+
+    def _find_place(
+        self,
+        shown: Shown,
+        aids: tuple[Message, ...],
+        earlier: Shown | None,
+        *,
+        has_grown: bool,
+    ) -> int:
+        """Return how many messages of a history come before its aids.
+
+        Aids that the request before had stay where they stood, so that each request begins with what the one before
+        sent; others stand before the newest turn.
+        """
+        messages = shown.history.messages
+        start = find_newest_turn(messages)
+        last = self._session.requests.find_aids(self._path, aids)
+        if last is None or last.place > start:
+            return start
+        if earlier is None:  # of an earlier process, or of none
+            before = digest_messages(messages[: last.place])
+            has_grown = before.startswith(last.before)
+        return last.place if has_grown else start
 
     def _pin(self, messages: Sequence[Message], room: Room) -> Message:
         limit = room.size // PINNED_SHARE
         return write_pinned_block(self._session, self._path, messages, limit)
-
-    def _pin_again(
-        self, conversation: Conversation, earlier: Shown, room: Room
-    ) -> tuple[Message, ...]:
-        """Return the pinned block, for a conversation that does not fit."""
-        new = conversation.messages[earlier.view.length :]
-        return (self._pin((*earlier.history.messages, *new), room),)
 
     async def _restore(self, masks: ResultMasks, room: Room) -> Shown | None:
         """Return what the last call of an earlier process, or of an earlier run, showed, if this one continues it."""
@@ -180,7 +206,7 @@ class ContextViews:
         slots = {one.slot: one for one in shown if one.slot}
         history = _render(view, masks, None, slots)
         sized = dataclasses.replace(view, size=history.size)
-        return Shown(b"", sized, history, slots, history)
+        return Shown(Conversation(), sized, history, slots, history)
 
 
 def _find_slots(
@@ -194,22 +220,24 @@ def _find_slots(
 
 
 def _insert(
-    history: Conversation, tail: tuple[Message, ...], earlier: Shown | None
-) -> Conversation:
-    """Return a history with messages before its newest turn."""
-    messages = history.messages
-    if not tail or not messages:
-        return history.add(*tail)
-    start = len(messages) - 1
-    while start and messages[start].role == "tool":
-        start -= 1
+    shown: Shown, aids: tuple[Message, ...], place: int, continued: Shown | None
+) -> Shown:
+    """Return what is shown with aids before the message of its history at a place."""
+    messages = shown.history.messages
+    if continued is not None and (continued.aids, continued.place) == (aids, place):
+        new = messages[len(continued.history) :]
+        sent = continued.conversation.add(*new)
+        return dataclasses.replace(
+            shown, conversation=sent, aids=aids, place=place, before=continued.before
+        )
     head = Conversation()
-    if earlier is not None and len(earlier.history) <= start:
-        before = earlier.history
-        if has_grown_from(history, len(before), before.digest):
-            head = before
-    head = head.add(*messages[len(head) : start])
-    return head.add(*tail, *messages[start:])
+    if continued is not None and len(continued.history) <= place:
+        head = continued.history
+    head = head.add(*messages[len(head) : place])
+    sent, before = head.add(*aids, *messages[place:]), head.digest.hex()
+    return dataclasses.replace(
+        shown, conversation=sent, aids=aids, place=place, before=before[:DIGEST_LENGTH]
+    )
 
 
 def _render(
@@ -218,14 +246,14 @@ def _render(
     earlier: Shown | None,
     slots: Mapping[str, Message],
 ) -> Conversation:
-    """Return the messages of a view; those that an earlier one has are not put together again."""
+    """Return the messages of a view; those of an earlier one, which it continues, are not put together again."""
     conversation = masks.conversation
     if view.replacement is not None:
         return _without_slots(view.replacement, slots)
     is_all = view.is_whole and view.length == len(conversation)
     if is_all and not slots:
         return conversation
-    if earlier is not None and view == earlier.view.extend(conversation):
+    if earlier is not None:
         new = conversation.messages[earlier.view.length :]
         return earlier.history.add(*(one for one in new if not one.slot))
     if is_all:

@@ -33,10 +33,12 @@ class ResultMasks:
 
     def _hint(self, result: Message) -> str:
         """Return how a result is read again; empty where it cannot be."""
-        code = self.session.requests.find_code(result) if self.can_recall else ""
-        if not code:
+        session = self.session
+        if not self.can_recall:
             return ""
-        handle = f"{self.session.turn}/{code}"
+        handle = session.requests.find_handle(result, session.turn)
+        if not handle:
+            return ""
         return f', kept as {handle}: read it with recall("{handle}")'
 
     def _find_tool(self, index: int) -> str:

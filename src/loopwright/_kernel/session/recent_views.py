@@ -1,6 +1,5 @@
 """The views of the last model calls of a run, so that the next one continues the one before, in a resumed run too."""
 
-import hashlib
 from collections.abc import Mapping
 
 from ..._internal import dataclasses
@@ -10,7 +9,6 @@ from ...messages import (
     Conversation,
     Json,
     Message,
-    encode_message,
 )
 from ...providers.context.base import View
 from ..durability.requests import RecordedRequests
@@ -31,21 +29,27 @@ def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bo
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What a model call sends of a conversation, whose digest is that.
+    """What a model call sends of a conversation.
 
     Args:
-        digest: that of the conversation.
+        asked: the conversation.
         view: which part of it is sent.
         history: the messages of the view, without those that have a slot.
         slots: the newest message of each slot.
-        conversation: what is sent: the history, with what stands before its newest turn.
+        conversation: what is sent: the history, with the aids.
+        aids: what stands among the history without being part of it.
+        place: how many messages of the history come before the aids.
+        before: the beginning of the digest (hex) of these messages.
     """
 
-    digest: bytes
+    asked: Conversation
     view: View
     history: Conversation
     slots: Mapping[str, Message]
     conversation: Conversation
+    aids: tuple[Message, ...] = ()
+    place: int = 0
+    before: str = ""
 
 
 class RecentViews:
@@ -61,7 +65,7 @@ class RecentViews:
     def find(self, path: str, conversation: Conversation) -> Shown | None:
         """Return the last view of a conversation that this one continues; `None` without one."""
         for shown in reversed(self._shown.get(path, [])):
-            if has_grown_from(conversation, shown.view.length, shown.digest):
+            if has_grown_from(conversation, shown.view.length, shown.asked.digest):
                 return shown
         return None
 
@@ -78,7 +82,7 @@ class RecentViews:
         if record is None or path in self._restored:
             return None
         self._restored.add(path)
-        if not is_continued(record, conversation):
+        if not record.begins(conversation.messages):
             return None
         return build_view(record, self._recorded.contents)
 
@@ -91,19 +95,9 @@ def find_earlier_view(
     views = (
         build_view(record, earlier.contents)
         for record in records
-        if is_continued(record, conversation)
+        if record.begins(conversation.messages)
     )
     return next(views, None)
-
-
-def is_continued(record: ViewRecord, conversation: Conversation) -> bool:
-    """Whether a conversation begins with the messages that a recorded view is of."""
-    messages = conversation.messages[: record.length]
-    digest = b""
-    for message in messages:
-        encoded = message.encoded(encode_message)
-        digest = hashlib.sha256(digest + encoded).digest()
-    return len(messages) == record.length and digest.hex() == record.digest
 
 
 def build_view(record: ViewRecord, contents: Mapping[str, Json]) -> View:

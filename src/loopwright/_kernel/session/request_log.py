@@ -10,10 +10,13 @@ from pydantic_core import to_json, to_jsonable_python
 from ..._internal import dataclasses
 from ...events.effect_key import EffectKey
 from ...events.request_records import (
+    AidsRecord,
     ContentStored,
     RequestRecord,
     ViewRecord,
+    digest_behind,
     expand_places,
+    format_handle,
 )
 from ...events.run import compact_messages
 from ...messages import Conversation, Message, ToolSpec
@@ -27,6 +30,7 @@ from .secrets import Secrets
 
 MAX_INLINE_CONTENT = 1024
 """Longer tools and schemas, in bytes, get an entry of their own, which a journal may keep once for many runs."""
+NO_AIDS = AidsRecord(0, ())
 
 
 class RequestLog:
@@ -61,6 +65,7 @@ class RequestLog:
         self.trimmed = set(replay.requests.trimmed)
         """The keys of the calls that did not send all of their conversation."""
         self._views = dict(replay.requests.views)
+        self._aids = dict(replay.requests.aids)
 
     def begin(self, given: Conversation) -> None:
         """Know the conversation that the run began with."""
@@ -92,6 +97,7 @@ class RequestLog:
             request.tool_choice == "auto", None, request.timeout,
             self._store(to_jsonable_python(request.provider_tools)), request.max_provider_calls,
             len(request.system), view.left_out, masked, view=self._describe_view(path, shown),
+            aids=self._describe_aids(path, shown),
         )  # fmt: skip
         return dataclasses.replace(
             record, contents=tuple(self._contents), redacted=self._is_redacted
@@ -105,12 +111,28 @@ class RequestLog:
             return None
         notes = tuple(self._name(note) for note in view.notes)
         record = ViewRecord(
-            view.length, shown.digest.hex(), view.spans, view.masked, view.shortened, notes,
+            view.length, shown.asked.digest.hex(), view.spans, view.masked, view.shortened, notes,
             view.summary_key, view.summarized,
         )  # fmt: skip
         self._views[path] = record
-        is_same = known is not None and _cut_of(known) == _cut_of(record)
+        if known is not None and _cut_of(known) == _cut_of(record):
+            return None
+        behind = digest_behind(shown.asked.messages)
+        return dataclasses.replace(record, behind=behind)
+
+    def _describe_aids(self, path: str, shown: Shown) -> AidsRecord | None:
+        """Return the aids of a request, unless the last one of its scope had the same at the same place."""
+        codes = tuple(self._name(one) for one in shown.aids)
+        record = AidsRecord(shown.place, codes, shown.before)
+        is_same = record == self._aids.get(path, NO_AIDS)
+        self._aids[path] = record
         return None if is_same else record
+
+    def find_aids(self, path: str, aids: Sequence[Message]) -> AidsRecord | None:
+        """Return where the last request of a scope had the same aids; `None` if it had others."""
+        last = self._aids.get(path, NO_AIDS)
+        codes = tuple(self._find_name(one) for one in aids)
+        return last if codes == last.codes else None
 
     def find_recorded(self, key: str, record: RequestRecord) -> int:
         """Return the number of the entry that holds this request of an earlier process; 0 if none does."""
@@ -134,8 +156,8 @@ class RequestLog:
             codes += earlier.added[: record.kept]
         codes += expand_places(record.added)
         return dataclasses.replace(
-            record, base=0, kept=0, added=tuple(codes), contents=(), view=None
-        )
+            record, base=0, kept=0, added=tuple(codes), contents=(), view=None, aids=None
+        )  # fmt: skip
 
     def get_given(self) -> Conversation:
         """Return the conversation that the run began with."""
@@ -152,16 +174,30 @@ class RequestLog:
         place = self._places.get(id(message))
         return "" if place is None else f"@{place}"
 
+    def find_handle(self, message: Message, turn: int) -> str:
+        """Return the handle of a message, which is the same in every turn; `turn` is the number of the run's own.
+
+        Empty for a message that the journal does not have.
+        """
+        code = self.find_code(message)
+        return format_handle(message, code, turn)
+
     def _name(self, message: Message) -> str:
         """Return the code of a message."""
-        code = self.find_code(message)
-        if code:
-            return code
+        return self.find_code(message) or self._store(self._clean(message))
+
+    def _find_name(self, message: Message) -> str:
+        """Return the code of a message; empty for one that has none yet."""
+        digest = hashlib.sha256(to_json(self._clean(message))).digest()
+        return self.find_code(message) or self._codes.get(digest, "")
+
+    def _clean(self, message: Message) -> Any:
+        """Return a message as plain data, without secrets."""
         [plain] = compact_messages((message,))
         clean = to_jsonable_python(plain)
         if self._secrets.redactor is not self._redactor:
             clean = self._redact(clean)
-        return self._store(clean)
+        return clean
 
     def _list_tools(self, tools: tuple[ToolSpec, ...]) -> Any:
         """Return tools as plain data, without secrets."""

@@ -31,6 +31,14 @@ def group_turns(messages: Sequence[Message]) -> list[list[Message]]:
     return turns
 
 
+def find_newest_turn(messages: Sequence[Message]) -> int:
+    """Return the index of the first message of the newest turn; 0 without messages."""
+    start = max(len(messages) - 1, 0)
+    while start and messages[start].role == "tool":
+        start -= 1
+    return start
+
+
 @dataclasses.dataclass(frozen=True)
 class SlidingContext:
     """Masks all but the newest `keep_results` tool results, then drops the oldest turns."""

@@ -16,6 +16,12 @@ RECENT_SHARE = 3 / 4
 """The part of the target that the newest results, or turns, may have."""
 MIN_SHOWN = 400
 """Characters of a long result of the newest turn that are sent at least."""
+MIN_TURNS = 12
+"""How many turns should have room between two cuts, so that requests share most of their beginning."""
+LONG_TURNS_SHARE = 4 / 5
+"""The part of the target that a cut leaves where turns are so long that fewer have room."""
+MEASURED_TURNS = 6
+"""How many of the newest turns say how long turns are."""
 
 
 class Stage(Protocol):
@@ -30,6 +36,7 @@ class Stage(Protocol):
 class Stages:
     """A policy that lets a conversation grow until it has no room, and then cuts it by its stages, to half of that.
 
+    Where turns are so long that half is full again after fewer than twelve, it cuts to two fifths.
     What was cut stays cut, so that each request begins with what the one before sent, which providers keep in caches.
 
     Args:
@@ -49,12 +56,22 @@ class Stages:
         if at.count(view) <= at.room:
             return view
         cleared = min(self.clear_at_least, at.room // 2)
-        target = max(min(at.target, at.count(view) - cleared), 1)
+        wanted = _choose_target(at, view)
+        target = max(min(wanted, at.count(view) - cleared), 1)
         for stage in self.stages:
             view = await stage.cut(at, view, target)
             if at.count(view) <= target:
                 break
         return view if at.count(view) <= at.room else shorten_results(at, view)
+
+
+def _choose_target(at: ContextView, view: View) -> int:
+    """Return how many tokens a cut leaves: less where the newest turns are long."""
+    turns = list_shown_turns(at, view)[-MEASURED_TURNS:]
+    newest = at.count(list_sent(at, view, [index for turn in turns for index in turn]))
+    needed = MIN_TURNS * newest / max(len(turns), 1)
+    is_long = at.room - at.target < needed
+    return int(at.target * LONG_TURNS_SHARE) if is_long else at.target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,7 +60,7 @@ from .journals.listing import check_thread
 from .journals.owner import new_owner
 from .labels import Label, highest
 from .messages import Conversation, Effect, Json
-from .principals import ApprovalRule, Principal
+from .principals import ApprovalRule, Principal, Sender
 from .prompts import PromptSet, own_prompts
 from .providers.base import Delta, Sampling
 from .providers.provider_tools import check_provider_tools
@@ -118,6 +118,8 @@ class ResumeOptions(TypedDict, total=False):
     """What the tools get as `ToolContext.deps`: it is not recorded, so it must be given again."""
     on_disconnect: OnDisconnect
     """What happens to the run when its watcher leaves; see `RunOptions`."""
+    by: Sender
+    """Who asks for it: a name or a principal, whose name is recorded."""
 
 
 class LoopEngine(Options):
@@ -297,6 +299,7 @@ class LoopEngine(Options):
         take_over: bool = False,
         deps: object = None,
         on_disconnect: OnDisconnect | None = None,
+        by: Sender = "",
     ) -> RunHandle[Any, Any] | Result[Any]:
         """Claim a run and return its handle; of one that has ended, the result."""
         chosen, journal = check_on_disconnect(on_disconnect), self.runtime.journal
@@ -314,13 +317,11 @@ class LoopEngine(Options):
             if recorded is not None:  # it ended between the first look and the claim
                 await claimed.release()
                 return recorded
-            replay = Replay(claimed.entries)
-            session = Session(
-                engine.runtime, claimed.claim, claimed.owner, replay, deps
-            )
+            replay, owner = Replay(claimed.entries), claimed.owner
+            session = Session(engine.runtime, claimed.claim, owner, replay, deps)
         resumed = RunResumed(
             str(claimed.owner), self.name, self.runtime.app_version, claimed.claim.after,
-            ALONE.get(), self.runtime.agent_name,
+            ALONE.get(), self.runtime.agent_name, str(by),
         )  # fmt: skip
         session.writer.record("", resumed)
         note_setup_drift(session)

@@ -246,7 +246,8 @@ class RunResumed(DescribedEvent, heading="resumed", level="info"):
 
     `after` is how the work before ended: the run was `left` in order, its process `died`, or the owner `lost` it while
     it may have been alive (a lease that was over); empty in entries of early versions. A worker has the run `alone` if
-    earlier processes died at work on it. `agent` is the name of the agent whose run it is.
+    earlier processes died at work on it. `agent` is the name of the agent whose run it is. `by` is the name of who asked
+    for it, empty if it is not known.
     """
 
     owner: Annotated[str, PUBLIC]
@@ -255,9 +256,11 @@ class RunResumed(DescribedEvent, heading="resumed", level="info"):
     after: Ending = ""
     alone: bool = False
     agent: Annotated[str, public("gen_ai.agent.name", log="")] = ""
+    by: Annotated[str, CONTENT] = ""
 
     def summary(self) -> str:
-        return f"by {format_process(self.owner)}"
+        asked = f", asked for by {self.by}" if self.by else ""
+        return f"by {format_process(self.owner)}{asked}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,7 +268,8 @@ class RunForked(DescribedEvent, heading="forked"):
     """The entries before this one were copied from another run, up to its entry `seq`, whose hash is `head_hash`.
 
     `seed` is the seed of the run's random numbers and ids: that of the run that was forked first. `version` is that of
-    the library that made the fork, `app_version` that of the application; without one the fork keeps the run's.
+    the library that made the fork, `app_version` that of the application; without one the fork keeps the run's. `by` is
+    the name of who asked for it, empty if it is not known.
     """
 
     run_id: str
@@ -274,9 +278,11 @@ class RunForked(DescribedEvent, heading="forked"):
     seed: str
     version: str = ""
     app_version: str = ""
+    by: Annotated[str, CONTENT] = ""
 
     def summary(self) -> str:
-        return f"from {self.run_id}, after its entry {self.seq}"
+        asked = f", asked for by {self.by}" if self.by else ""
+        return f"from {self.run_id}, after its entry {self.seq}{asked}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,12 +26,13 @@ async def fork(
     clock: Clock,
     new_id: str | None = None,
     app_version: str = "",
+    by: str = "",
 ) -> str:
     """Copy a run's entries 1 to `at` into a new run, which can be resumed; return its id.
 
     The run that is copied does not change, be it at work or finished. An effect that had begun by
-    then and not ended has an unknown outcome in the fork, as after a crash. Raises `UnknownRun`, or
-    `ConfigError` for an entry that does not exist or is the last of a finished run.
+    then and not ended has an unknown outcome in the fork, as after a crash. `by` names who asks for it.
+    Raises `UnknownRun`, or `ConfigError` for an entry that does not exist or is the last of a finished run.
     """
     entries = await asyncio.to_thread(journal.read, run_id)
     copied = _first_entries(run_id, entries, at)
@@ -47,7 +48,7 @@ async def fork(
     )  # fmt: skip
     claim = journal.create(header)
     seed = _find_seed(entries) or run_id
-    event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version)
+    event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version, by)
     forked = Entry(
         new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence,
         encode_body(claim.codec, event, new_id, at + 1, claim.tenant), "",

@@ -50,22 +50,38 @@ class SettingsEditor:
         """
         return await self.write({name: value}, reason=reason)
 
-    async def write(self, changes: Mapping[str, Json], *, reason: str = "") -> int:
-        """Change several settings together and return the new version; see `set`."""
+    async def write(
+        self,
+        changes: Mapping[str, Json],
+        *,
+        reason: str = "",
+        expected: int | None = None,
+    ) -> int:
+        """Change several settings together and return the new version; see `set`.
+
+        With `expected`, raise `SettingsError` unless the version is that one: another writer was faster.
+        """
         now = await self.read()
         kept = {name: value for name, value in now.values.items() if name not in changes}  # fmt: skip
-        for name, value in changes.items():
-            check_setting(self._runtime, name, value)
+        self.check(changes)
         if len(kept) + len(changes) > MAX_SETTINGS:
             raise ConfigError(
                 f"settings: are at most {MAX_SETTINGS}, got {len(kept) + len(changes)}; remove some"
             )
-        return await self._write(dict(changes), reason, now.version)
+        version = now.version if expected is None else expected
+        return await self._write(dict(changes), reason, version)
 
-    async def revert(self, version: int, *, reason: str = "") -> int:
+    def check(self, changes: Mapping[str, Json]) -> None:
+        """Raise `ConfigError` for a name or a value that the code does not take, as `write` does; nothing is written."""
+        for name, value in changes.items():
+            check_setting(self._runtime, name, value)
+
+    async def revert(
+        self, version: int, *, reason: str = "", expected: int | None = None
+    ) -> int:
         """Write the settings as they were in an earlier version, as a new one, and return that.
 
-        They are checked as any others, since the code may take them no more.
+        They are checked as any others, since the code may take them no more. `expected` is as in `write`.
         """
         now, changes = await self.read(), await self.history()
         if not 0 <= version <= now.version:
@@ -73,10 +89,10 @@ class SettingsEditor:
         before = list_values(changes, version)
         names = {**now.values, **before}
         differing = {name: before.get(name) for name in names if before.get(name) != now.values.get(name)}  # fmt: skip
-        for name, value in differing.items():
-            check_setting(self._runtime, name, value)
+        self.check(differing)
         why = reason or f"as in version {version}"
-        return await self._write(differing, why, now.version) if differing else now.version  # fmt: skip
+        known = now.version if expected is None else expected
+        return await self._write(differing, why, known) if differing else now.version
 
     async def _write(self, changes: JsonObject, reason: str, version: int) -> int:
         await self._permit(changes)

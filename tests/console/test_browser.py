@@ -33,6 +33,7 @@ from loopwright import (
 )
 from loopwright.console import Console
 from loopwright.journals import SQLiteJournal
+from loopwright.settings import SQLiteSettings
 from loopwright.testing import ScriptedProvider, call
 from xss_payloads import build_payloads
 
@@ -118,12 +119,13 @@ class Visitor:
         assert [one for one in self.requests if not one.startswith(self.address)] == []
 
 
-def build_runtime(path: Path, model: Any) -> Runtime:
+def build_runtime(path: Path, model: Any, **more: Any) -> Runtime:
     return Runtime(
         ScriptedProvider(model, model="m"),
         tools=[delete, look_up],
         journal=SQLiteJournal(path),
         approver=Suspend(expires=3600),
+        **more,
     )
 
 
@@ -691,8 +693,66 @@ def test_a_task_is_started_and_without_a_runtime_the_form_says_why_not(
     with serving(open_console(runtime.journal).app) as address:
         visitor = Visitor(chromium, address)
         visitor.go("#/start", ".start")
-        reason = visitor.page.inner_text("p.problem[role=note]")
+        reason = visitor.page.inner_text("p.note[role=note]")
         visitor.close()
 
     assert [info.status for info in runtime.journal.runs()] == ["completed"]
     assert "runtime" in reason
+
+
+def test_a_setting_and_a_schedule_are_changed_in_the_page(
+    chromium: Any, axe: str, tmp_path: Path
+) -> None:
+    settings = SQLiteSettings(tmp_path / "settings.db")
+    runtime = build_runtime(tmp_path / "runs.db", [], settings=settings)
+    runtime.agent("guide", instructions="Be friendly.")
+    with serving(open_console(runtime).app) as address:
+        visitor = Visitor(chromium, address, viewport=PHONE)
+        page, found = visitor.page, list[Any]()
+        visitor.go("#/settings", "[data-setting='agent.guide.limits.timeout']")
+        found += find_violations(page, axe)
+        page.click("[data-setting='agent.guide.limits.timeout']")
+        page.fill("#value", "9000")
+        page.wait_for_selector("dialog .problem:not([hidden])")
+        assert "the limit of the code" in page.inner_text("dialog .problem")
+        page.fill("#value", "30")
+        page.fill("#why", "too slow")
+        found += find_violations(page, axe)
+        page.click("dialog .primary")
+        page.wait_for_selector(".history tbody tr")
+        assert "too slow" in page.inner_text(".history")
+        visitor.go("#/schedules", "#add")
+        page.click("#add")
+        page.fill("#name", "daily")
+        page.fill("#task", "Sum up.")
+        found += find_violations(page, axe)
+        page.click("dialog .primary")
+        page.click("[data-schedule=daily] >> text=Pause")
+        page.wait_for_selector("[data-schedule=daily] .s-paused")
+        found += find_violations(page, axe)
+        wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        visitor.close()
+
+    assert (found, wide) == ([], False)
+    assert settings.read().values == {"agent.guide.limits.timeout": 30}
+    [added] = complete(runtime.schedules.list())
+    assert (added.task, added.paused, added.by) == ("Sum up.", True, "Ada")
+
+
+def test_a_call_of_a_person_has_the_fields_of_the_tools_schema(
+    chromium: Any, tmp_path: Path
+) -> None:
+    runtime = suspend_run(tmp_path / "runs.db")
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/run/tidy", "[data-action=override]")
+        page.click("[data-action=override]")
+        page.select_option("#tool", "look_up")
+        page.fill("#argument-topic", "lamps")
+        page.click("dialog .primary")
+        page.wait_for_selector("dialog", state="detached")
+        visitor.close()
+
+    [command] = runtime.journal.inbox("tidy")
+    assert command.body == {"tool": "look_up", "arguments": {"topic": "lamps"}, "by": "Ada"}  # fmt: skip

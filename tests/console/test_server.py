@@ -623,9 +623,10 @@ async def test_a_principal_of_the_application_signs_what_it_does(
     tmp_path: Path,
 ) -> None:
     runtime = await suspend_run(tmp_path / "runs.db")
-    bob = Principal("bob", "acme", ("manager",))
+    bob = Principal("bob", roles=("manager",))
 
-    with client_of(Console(runtime, user=lambda request: bob)) as client:
+    roles = {"manager": "operate"}
+    with client_of(Console(runtime, user=lambda request: bob, roles=roles)) as client:
         assert client.get("/api/session").json()["user"] == "bob"
         sent = {"run": "tidy", "action": "steer", "text": "Stop."}
         assert client.post("/api/control", json=sent).status_code == 200

@@ -1,14 +1,16 @@
 """`loopwright console`: serve a page over a journal."""
 
+import asyncio
 import getpass
 import os
 from importlib import import_module
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from ..gates.base import Suspend
 from .config import CommandOptions
-from .config_file import find_journal
+from .config_file import find_journal, open_composition
 from .options import Config, Journal, end
 
 TOKEN_VARIABLE = "LOOPWRIGHT_CONSOLE_TOKEN"
@@ -63,28 +65,34 @@ def console(
 
     It prints the address with a token, new at each start, without which nothing is shown. LOOPWRIGHT_CONSOLE_TOKEN sets
     the token for a server that is restarted. Runs may be at work in any process; they need not know of the page.
+    With --config the page also starts, resumes and forks runs, talks to the agents of the file and has its settings.
 
     \b
     Example: loopwright console runs.db --open
+    Example: loopwright console --config agents.toml --open
     Exit status: 0, or 2 for wrong usage or configuration.
     """
 
+    chosen = CommandOptions(journal=file or journal, config=config)
+    options: dict[str, Any] = {"host": host, "port": port, "open_page": open_page}
+    options |= {"user": user or _find_login(), "hosts": tuple(allow_host or ())}
+
     def work() -> int:
-        opened = find_journal(CommandOptions(journal=file or journal, config=config))
-        token = os.environ.get(TOKEN_VARIABLE) or None
-        server = import_module("..console.server", __package__)  # it needs the extra
-        server.serve(
-            opened,
-            user=user or _find_login(),
-            host=host,
-            port=port,
-            hosts=tuple(allow_host or ()),
-            token=token,
-            open_page=open_page,
-        )
+        asyncio.run(_serve(chosen, options))
         return 0
 
     end(context, work)
+
+
+async def _serve(chosen: CommandOptions, options: dict[str, Any]) -> None:
+    """Serve a journal, or the runtime of the file of `--config`, until a signal."""
+    server = import_module("..console.server", __package__)  # it needs the extra
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    if chosen.config is None:
+        await server.serve(find_journal(chosen), token=token, **options)
+        return
+    async with open_composition(chosen, Suspend()) as composed:
+        await server.serve(composed.runtime, token=token, **options)
 
 
 def _find_login() -> str:

@@ -15,10 +15,11 @@ from ..tools.resolution import (
     OutcomeUnknown,
     Resolution,
 )
+from .users import RIGHT_OF_ACTION, ConsoleUser
 
 NO_RUNTIME = (
-    "needs a runtime, which has the model and the tools: mount the console in your application "
-    "(`Console(runtime, user=...)`)"
+    "needs a runtime, which has the model and the tools: serve the page with --config agents.toml, or mount it in "
+    "your application (`Console(runtime, user=...)`)"
 )
 ALWAYS = (
     "steer",
@@ -64,8 +65,15 @@ class RunState:
         return any(question.about in about for question in self.questions)
 
 
-def find_reasons(state: RunState) -> dict[str, str]:
-    """Return for each action why it cannot be done now; an empty text if it can."""
+def find_reasons(state: RunState, user: ConsoleUser) -> dict[str, str]:
+    """Return for each action why a user cannot do it now; an empty text if they can."""
+    return {
+        name: user.find_problem(RIGHT_OF_ACTION.get(name, "operate")) or reason
+        for name, reason in _find_reasons(state).items()
+    }
+
+
+def _find_reasons(state: RunState) -> dict[str, str]:
     ended = f"the run has ended ({state.status})" if state.has_ended else ""
     paused = "it is paused already" if state.is_paused else ""
     unpaused = "" if state.is_paused else "it is not paused"

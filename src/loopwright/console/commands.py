@@ -1,10 +1,10 @@
 """The commands of the console: what a person does with a run, if it can be done now."""
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any, cast
 
-from .._internal.log import logger
 from .._kernel.control.run_control import RunControl
 from .._kernel.durability.fork import fork
 from ..clock import SystemClock
@@ -14,7 +14,10 @@ from ..runtime import Runtime
 from ..security.redaction import Redactor
 from ..security.signed_commands import CommandSigner
 from .actions import SENDERS, find_reasons
+from .guard import RefusedRequest
+from .resumed_runs import ResumedRuns
 from .service import ConsoleService
+from .users import RIGHT_OF_ACTION, ConsoleUser
 
 
 class Commands:
@@ -29,26 +32,27 @@ class Commands:
         self._service, self._runtime, self._signer = service, runtime, signer
         self._journal = service.records.journal
         self._clock = SystemClock() if runtime is None else runtime.clock
-        self._resumed: dict[str, asyncio.Task[object]] = {}
 
     async def act(
-        self, run_id: str, name: str, body: Mapping[str, Any], user: Sender
+        self, run_id: str, name: str, body: Mapping[str, Any], user: ConsoleUser
     ) -> dict[str, Any]:
         """Do something with a run; raise `ConfigError` with the reason if that cannot be done now."""
         state = await asyncio.to_thread(self._service.find_state, run_id)
-        reasons = find_reasons(state)
+        reasons = find_reasons(state, user)
         if name not in reasons:
             raise ConfigError(
                 f"action: must be one of {', '.join(reasons)}, got {name!r:.80}"
             )
+        if problem := user.find_problem(RIGHT_OF_ACTION.get(name, "operate")):
+            raise RefusedRequest(403, f"{name}: {problem}")
         if reasons[name]:
             raise ConfigError(f"{name}: {reasons[name]}")
         if name == "resume":
-            self._resume(run_id)
+            self.resumed.begin(run_id, user.sender)
         elif name == "fork":
-            return {"run": await self._fork(run_id, body)}
+            return {"run": await self._fork(run_id, body, user.sender)}
         else:
-            await SENDERS[name](self._control(run_id), body, user)
+            await SENDERS[name](self._control(run_id), body, user.sender)
         return {"run": run_id, "at_work": state.has_owner}
 
     def _control(self, run_id: str) -> RunControl:
@@ -56,24 +60,16 @@ class Commands:
             return self._runtime.control(run_id)
         return RunControl(self._journal, Redactor(), run_id, self._clock, self._signer)
 
-    def _resume(self, run_id: str) -> None:
-        """Have the runtime continue a run, beside the answer to the request."""
-        runtime = cast("Runtime", self._runtime)
-        task = asyncio.create_task(runtime.resume(run_id))
-        self._resumed[run_id] = task
-        task.add_done_callback(lambda done: self._report(run_id, done))
+    @functools.cached_property
+    def resumed(self) -> ResumedRuns:
+        """The runs that the runtime continues."""
+        return ResumedRuns(cast("Runtime", self._runtime))
 
-    def _report(self, run_id: str, task: asyncio.Task[object]) -> None:
-        self._resumed.pop(run_id, None)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            logger().warning("run_not_resumed", run_id=run_id, error=str(error))
-
-    async def _fork(self, run_id: str, body: Mapping[str, Any]) -> str:
+    async def _fork(self, run_id: str, body: Mapping[str, Any], user: Sender) -> str:
         """Copy the first entries of a run and have the copy continue; return its id."""
         at = body.get("at")
         if not isinstance(at, int) or isinstance(at, bool):
             raise ConfigError(f"at: must be the number of an entry, got {at!r:.80}")
-        made = await fork(self._journal, run_id, at=at, clock=self._clock)
-        self._resume(made)
+        made = await fork(self._journal, run_id, at=at, clock=self._clock, by=str(user))
+        self.resumed.begin(made, user)
         return made

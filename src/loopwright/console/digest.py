@@ -24,6 +24,7 @@ from ..events.entry import Entry, Event
 from ..events.run import RunFinished, RunResumed, RunStarted
 from ..labels import is_at_least
 from ..messages import Usage
+from ..principals import TENANT_TAG
 
 MAX_KEPT = 500
 """Facts, children and visited states that are kept of a run; the timeline has all."""
@@ -70,6 +71,9 @@ class RunDigest:
     engine: str = ""
     agent: str = ""
     thread: str = ""
+    tenant: str = ""
+    settings: int = 0
+    """The version of the settings that it began with; 0 for none."""
     owner: str = ""
     is_paused: bool = False
     has_asked: bool = False
@@ -87,6 +91,8 @@ class RunDigest:
     children: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     tools: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
     received: int = 0
+    last_request: str = ""
+    """The key of its newest model call."""
     secrecy: list[tuple[int, bool]] = dataclasses.field(
         default_factory=list[tuple[int, bool]]
     )
@@ -147,6 +153,7 @@ class RunDigest:
             "task": self.task,
             "agent": self.agent,
             "owner": self.owner,
+            "settings": self.settings,
             "paused": self.is_paused,
             "ending": self.ending or None,
             "answer": self.answer,
@@ -171,7 +178,8 @@ class RunDigest:
 
 def _start(digest: RunDigest, entry: Entry, event: RunStarted) -> None:
     digest.started, digest.engine, digest.agent = entry.at, event.engine, event.agent
-    digest.thread = event.thread
+    digest.thread, digest.tenant = event.thread, event.tags.get(TENANT_TAG, "")
+    digest.settings = 0 if event.settings is None else event.settings.version
     asked = [one.content for one in event.messages if one.role == "user"]
     digest.task = asked[-1][:MAX_TEXT] if asked else ""
 
@@ -185,6 +193,7 @@ def _set_instructions(digest: RunDigest, entry: Entry, event: InstructionsSet) -
 
 
 def _request(digest: RunDigest, entry: Entry, event: ModelRequested) -> None:
+    digest.last_request = entry.key
     if event.model or event.provider:
         digest.models[entry.key] = "/".join(filter(None, [event.provider, event.model]))
 

@@ -11,14 +11,18 @@ from ..errors import ConfigError
 from ..events.effects import ModelReplied
 from ..events.entry import Entry
 from ..events.run import RunFinished, RunSuspended
+from ..journals.listing import MAX_TAG_VALUE
 from ..plugins import available_engines
-from ..principals import Principal, Sender
+from ..principals import Principal
 from ..providers.base import Delta
 from ..runtime import Runtime
 from .actions import NO_RUNTIME
 from .streams import Item
+from .users import ConsoleUser
 
 IMAGE, DOCUMENT = "image/", "application/pdf"
+STARTER_TAG = "started-by"
+"""The tag of a run with the name of the person who started it from the page."""
 
 
 class Launcher:
@@ -32,6 +36,11 @@ class Launcher:
         if self._given is None:
             raise ConfigError(NO_RUNTIME)
         return self._given
+
+    def find_problem(self, user: ConsoleUser) -> str:
+        """Return why a user cannot begin anything; empty if they can."""
+        problem = user.find_problem("operate")
+        return problem or ("" if self._given is not None else NO_RUNTIME)
 
     def list_choices(self) -> dict[str, Sequence[str]]:
         """Return the names of what can be begun."""
@@ -49,18 +58,18 @@ class Launcher:
             raise ConfigError(f"agent: must be one of {known}, got {name!r:.80}")
         return found
 
-    async def start(self, body: Mapping[str, Any], user: Sender) -> str:
+    async def start(self, body: Mapping[str, Any], user: ConsoleUser) -> str:
         """Begin a run of an agent or an engine; return its id."""
         runtime, task = self._runtime, _read_text(body)
         agent, engine = body.get("agent"), str(body.get("engine"))
         begun = self._find_agent(agent) if agent else runtime.engine(engine)
         handle = begun.start(
-            task, deltas=True, on_disconnect="continue", **_name_principal(user)
+            task, deltas=True, on_disconnect="continue", **_name_starter(user)
         )  # the page may show its words
         async with handle as run:
             return run.run_id
 
-    async def send(self, body: Mapping[str, Any], user: Sender) -> str:
+    async def send(self, body: Mapping[str, Any], user: ConsoleUser) -> str:
         """Send a message to a thread, which steers a turn at work; return the turn's run."""
         thread_id = body.get("thread")
         if not isinstance(thread_id, str) or not thread_id:
@@ -69,7 +78,7 @@ class Launcher:
         text, attachments = _read_text(body), _read_attachments(body)
         turn = agent.thread(thread_id).start(
             text, deltas=True, busy="steer", on_disconnect="continue", attachments=attachments,
-            timeout=0, **_name_principal(user),
+            timeout=0, **_name_starter(user),
         )  # fmt: skip
         async with turn as begun:
             return begun.run_id
@@ -104,8 +113,11 @@ async def _wait(watch: RunWatch[Any], seconds: float) -> Any:
         return None
 
 
-def _name_principal(user: Sender) -> dict[str, Any]:
-    return {"principal": user} if isinstance(user, Principal) else {}
+def _name_starter(user: ConsoleUser) -> dict[str, Any]:
+    """Return who starts a run: a principal, for gates; a plain name is recorded only."""
+    if isinstance(user.sender, Principal):
+        return {"principal": user.sender}
+    return {"tags": {STARTER_TAG: user.sender[:MAX_TAG_VALUE]}}
 
 
 def _read_text(body: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import ConfigError
 from ..journals.base import Journal
+from ..runtime import Runtime
 from .app import Console
 from .guard import LOOPBACK
 
@@ -19,8 +20,8 @@ except ModuleNotFoundError as missing:  # pragma: no cover - tried without the e
     ) from None
 
 
-def serve(
-    journal: Journal,
+async def serve(
+    source: Runtime | Journal,
     *,
     user: str,
     host: str = "127.0.0.1",
@@ -30,11 +31,11 @@ def serve(
     open_page: bool = False,
     announce: Callable[[str], object] = sys.stderr.write,
 ) -> None:
-    """Serve a journal until the process is told to end, and announce the address with the token.
+    """Serve a journal, or a runtime with its journal, until the process is told to end; announce the address with the token.
 
     Port 0 is any free one. Raises `ConfigError` for an address that cannot be used.
     """
-    console = Console(journal, user=user, hosts=[*hosts, host], token=token)
+    console = Console(source, user=user, hosts=[*hosts, host], token=token)
     listening = _listen(host, port)
     address = _format_address(host, listening.getsockname()[1], console.token)
     announce(f"console: {address}\n")
@@ -51,7 +52,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=1,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    await uvicorn.Server(config).serve(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,18 @@ from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun
 from ..events.effects import ModelRequested
 from ..events.lifecycle import restore_answer
 from ..events.run import RunFinished, RunStarted
-from ..journals.base import Journal
+from ..journals.base import Journal, RunInfo
+from ..journals.capabilities import DeletingJournal
 from ..journals.listing import RunFilter
+from ..principals import TENANT_TAG
 from ..runtime import Runtime
+from ..security.signed_commands import CommandSigner
 from .access import AccessFile
-from .actions import NO_RUNTIME, RunState, find_reasons
+from .actions import RunState, find_reasons
 from .digest import RunDigest
 from .records import Records
 from .rows import LOOKBACK, RowReader, build_raw
+from .users import ConsoleUser
 
 MAX_SUMMED = 300
 """Runs whose costs are summed, the newest."""
@@ -31,51 +36,78 @@ CONTENT = ("task", "answer", "plans", "steps", "levels", "visits", "facts", "chi
 class ConsoleService:
     """Reads the runs of one journal."""
 
-    def __init__(self, journal: Journal, runtime: Runtime | None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        runtime: Runtime | None,
+        signer: CommandSigner | None = None,
+    ) -> None:
         self._clock = SystemClock() if runtime is None else runtime.clock
         self.records = Records(journal, self._clock)
         self._journal, self._runtime = journal, runtime
         path = getattr(journal, "path", None)
-        self._access = AccessFile(path if isinstance(path, Path) else None)
+        self._access = AccessFile(path if isinstance(path, Path) else None, signer)
         self._path = str(path or type(journal).__name__)
         self._revealed: set[tuple[str, str]] = set()
 
     # --- read ---
 
-    def describe_session(self, user: str) -> dict[str, Any]:
-        """Return who uses the page, on which journal, and what is not there yet, with the reason."""
+    def describe_session(self, user: ConsoleUser) -> dict[str, Any]:
+        """Return who uses the page, what they may do, and on which journal."""
+        sender = user.sender
         return {
-            "user": user,
+            "user": sender if isinstance(sender, str) else sender.id,
+            "tenant": user.tenant,
+            "rights": sorted(user.rights),
             "journal": self._path,
             "version": __version__,
             "runtime": self._runtime is not None,
-            "missing": {
-                "settings": "there is no store of settings yet",
-                "schedules": "there are no schedules yet",
-                "start": "" if self._runtime else NO_RUNTIME,
-            },
         }
 
+    def check_run(self, run_id: str, user: ConsoleUser) -> None:
+        """Raise `UnknownRun` for a run that is not there, or is of another tenant than the user's."""
+        if user.tenant and not user.reaches(self._find_tenant(run_id)):
+            raise UnknownRun(f"run {run_id!r} is not in the journal")
+
+    def _find_tenant(self, run_id: str) -> str:
+        return self.records.find(run_id).tags.get(TENANT_TAG, "")
+
+    def select_runs(self, runs: Iterable[str], user: ConsoleUser) -> list[str]:
+        """Return those of some runs that a user may see; of deleted ones, those that no tenant is asked about."""
+        if not user.tenant:
+            return sorted(runs)
+        found: list[str] = []
+        for run_id in sorted(runs):
+            try:
+                self.check_run(run_id, user)
+            except (UnknownRun, JournalError):
+                continue
+            found.append(run_id)
+        return found
+
     def list_runs(
-        self, where: RunFilter, limit: int, before: str | None
+        self, where: RunFilter, limit: int, before: str | None, tenant: str
     ) -> dict[str, Any]:
-        """Return a page of the runs that a filter selects, and their number by status."""
+        """Return a page of the runs that a filter selects, and the number of a tenant's by status."""
         infos = self.records.list_runs(where, limit, before)
         return {
             "runs": [self.records.describe(info) for info in infos],
-            "counts": self.records.count(),
+            "counts": self.records.count(RunFilter(tenant=tenant)),
             "more": len(infos) == limit,
         }
 
-    def list_questions(self) -> list[dict[str, Any]]:
-        """Return what all runs want decided, that of the newest run first."""
-        return self.records.describe_questions(self._journal.runs(unfinished=True))
+    def list_questions(self, user: ConsoleUser) -> list[dict[str, Any]]:
+        """Return what all runs of a user want decided, that of the newest run first."""
+        infos = self._journal.runs(unfinished=True)
+        return self.records.describe_questions(
+            [one for one in infos if user.reaches(one.tags.get(TENANT_TAG, ""))]
+        )
 
-    def show_run(self, run_id: str, user: str) -> dict[str, Any]:
+    def show_run(self, run_id: str, user: ConsoleUser) -> dict[str, Any]:
         """Return the state of a run, what it asks, and which controls there are."""
         info, digest = self.records.find(run_id), self.records.digest(run_id)
         questions = self.records.questions(info)
-        is_hidden = digest.holds_secrets and not self._sees(run_id, user)
+        is_hidden = digest.holds_secrets and not self._sees(run_id, user.name)
         state = self.find_state(run_id)
         described = digest.to_json()
         if is_hidden:
@@ -89,8 +121,29 @@ class ConsoleService:
                 for one in questions
             ],
             "unreceived": [] if is_hidden else self.records.find_unreceived(run_id),
-            "reasons": find_reasons(state),
+            "reasons": find_reasons(state, user),
+            "delete": self._find_reason_of_delete(state, user),
+            "reveal": user.find_problem("admin"),
         }
+
+    def _find_reason_of_delete(self, state: RunState, user: ConsoleUser) -> str:
+        """Return why a run cannot be deleted by a user; empty if it can."""
+        journal: object = self._journal
+        if not isinstance(journal, DeletingJournal):
+            return f"{type(journal).__name__} deletes no runs"
+        at_work = "" if state.has_ended else "the run has not ended: stop it first"
+        return user.find_problem("admin") or at_work
+
+    async def delete(self, run_id: str, user: ConsoleUser) -> list[str]:
+        """Delete a run that has ended, which the access file records; return the ids that are gone."""
+        state = await asyncio.to_thread(self.find_state, run_id)
+        reason = self._find_reason_of_delete(state, user)
+        journal: object = self._journal
+        if reason or not isinstance(journal, DeletingJournal):
+            raise ConfigError(f"delete: {reason}")
+        at = self._clock.wall()
+        await asyncio.to_thread(self._access.add, at, user.name, run_id, "delete")
+        return await journal.delete(run_id, deleted_by=user.name)
 
     def find_state(self, run_id: str) -> RunState:
         info, digest = self.records.find(run_id), self.records.digest(run_id)
@@ -171,10 +224,24 @@ class ConsoleService:
                 found.append(entry.seq)
         return found
 
-    def list_threads(self) -> list[dict[str, Any]]:
+    async def list_tools(self, run_id: str, user: str) -> list[dict[str, Any]]:
+        """Return the tools of a run's newest model call, each with the schema of its arguments and its effect."""
+        digest = await asyncio.to_thread(self.records.digest, run_id)
+        if digest.holds_secrets and not self._sees(run_id, user):
+            return []
+        request = await self._show_request(run_id, digest.last_request)
+        offered = {one["name"]: one for one in request.get("tools", ())}
+        called = {name: {"name": name, "schema": {}} for name in digest.tools}
+        return [
+            {**one, "effect": digest.tools.get(name, "")}
+            for name, one in {**called, **offered}.items()
+        ]
+
+    def list_threads(self, user: ConsoleUser) -> list[dict[str, Any]]:
         """Return the conversations of the newest runs, the newest first."""
         threads: dict[str, dict[str, Any]] = {}
-        for info in self.records.list_runs(limit=1000):
+        where = RunFilter(tenant=user.tenant)
+        for info in self.records.list_runs(where, 1000):
             if not info.thread:
                 continue
             known = threads.setdefault(
@@ -190,14 +257,16 @@ class ConsoleService:
             known["turns"] += 1
         return list(threads.values())
 
-    def show_thread(self, thread: str, user: str) -> dict[str, Any]:
+    def show_thread(self, thread: str, user: ConsoleUser) -> dict[str, Any]:
         """Return a conversation: for each run what was said, and the answer."""
-        infos = list(self.records.list_runs(RunFilter(thread=thread), 500))
-        turns = [self._show_turn(info.run_id, user) for info in reversed(infos)]
+        where = RunFilter(thread=thread, tenant=user.tenant)
+        infos = list(self.records.list_runs(where, 500))
+        turns = [self._show_turn(info, user.name) for info in reversed(infos)]
         return {"thread": thread, "turns": turns}
 
-    def _show_turn(self, run_id: str, user: str) -> dict[str, Any]:
-        info, digest = self.records.find(run_id), self.records.digest(run_id)
+    def _show_turn(self, info: RunInfo, user: str) -> dict[str, Any]:
+        run_id = info.run_id
+        digest = self.records.digest(run_id)
         first, last = (
             self.records.read(run_id, 0, 1),
             self.records.read(run_id, digest.seq - 1),
@@ -222,9 +291,9 @@ class ConsoleService:
         entries = [one for one in self.records.read(run_id) if one.key == key]
         return entries[-1] if entries else None
 
-    def sum_costs(self) -> dict[str, Any]:
+    def sum_costs(self, user: ConsoleUser) -> dict[str, Any]:
         """Return what the newest runs used, by agent, model and day."""
-        infos = self.records.list_runs(limit=MAX_SUMMED)
+        infos = self.records.list_runs(RunFilter(tenant=user.tenant), MAX_SUMMED)
         sums: dict[tuple[str, str, str], dict[str, Any]] = {}
         for info in infos:
             try:
@@ -265,5 +334,5 @@ class ConsoleService:
     def reveal(self, run_id: str, user: str) -> None:
         """Show a user what is hidden of a run, which is recorded first."""
         self.records.find(run_id)
-        self._access.add(self._clock.wall(), user, run_id)
+        self._access.add(self._clock.wall(), user, run_id, "reveal")
         self._revealed.add((run_id, user))

@@ -9,6 +9,7 @@ from .digest import RunDigest
 from .news import News
 from .rows import LOOKBACK, RowReader
 from .service import ConsoleService
+from .users import ConsoleUser
 
 Item: TypeAlias = tuple[int | None, str, Any]
 """What a stream sends: the number of an entry, the kind of the news, and a value."""
@@ -68,8 +69,10 @@ class Streams:
         ]
         return used, rows
 
-    async def follow_all(self, keep_alive: float) -> AsyncIterator[Item]:
-        """Send which runs have changed, until the reader leaves."""
+    async def follow_all(
+        self, user: ConsoleUser, keep_alive: float
+    ) -> AsyncIterator[Item]:
+        """Send which runs of a user have changed, until the reader leaves."""
         async with self._news.subscribe(None) as subscription:
             yield None, "open", {}
             while True:
@@ -77,4 +80,8 @@ class Streams:
                 if runs is None:
                     yield None, "", None
                 else:
-                    yield None, "changed", {"runs": sorted(runs)}
+                    seen = await asyncio.to_thread(
+                        self._service.select_runs, runs, user
+                    )
+                    if seen or not (runs and user.tenant):
+                        yield None, "changed", {"runs": seen}

@@ -5,10 +5,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..._internal.log import logger
 from ..._kernel.control.run_control import RunControl
 from ...agents import Agent
-from ...errors import ConfigError, LoopwrightError, RunBusy, UnknownRun
+from ...errors import ConfigError, UnknownRun
 from ...events.run import Question
 from ...journals.base import RunInfo
 from ...journals.listing import RunFilter
@@ -16,6 +15,7 @@ from ...labels import Untrusted
 from ...principals import Principal, Sender
 from ...runtime import Runtime
 from ..guard import RefusedRequest
+from ..resumed_runs import ResumedRuns
 from ..service import ConsoleService
 from .interrupts import name_interrupt, send_answer
 from .protocol import (
@@ -49,7 +49,7 @@ class AgUi:
         self._has_users = has_users
         self.streams = RunStreams(runtime, service)
         """What the requests watch."""
-        self._resumed: set[asyncio.Task[Any]] = set()
+        self._resumed = ResumedRuns(runtime)
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -86,7 +86,7 @@ class AgUi:
         self._check_owner(info, user)
         await self._runtime.control(run_id).stop(by=user)
         if info.status in ("waiting", "suspended"):
-            self._resume(run_id)
+            self._resumed.begin(run_id, user)
 
     def _find_agent(self, name: str, last: RunInfo | None) -> Agent[Any]:
         """Return the agent of a name; without one that of the thread, or the only one."""
@@ -210,24 +210,10 @@ class AgUi:
         self, given: core.RunAgentInput, info: RunInfo, user: Sender
     ) -> Stream:
         """Have a turn continue, and return how to watch what follows."""
-        self._resume(info.run_id)
+        self._resumed.begin(info.run_id, user)
         return Stream(
             info.run_id, given.thread_id, given.run_id, info.head_seq, _name(user)
         )
-
-    def _resume(self, run_id: str) -> None:
-        """Have the runtime continue a run, unless another process does."""
-        task = asyncio.create_task(self._continue(run_id))
-        self._resumed.add(task)
-        task.add_done_callback(self._resumed.discard)
-
-    async def _continue(self, run_id: str) -> None:
-        try:
-            await self._runtime.resume(run_id)
-        except RunBusy:
-            return
-        except LoopwrightError as error:
-            logger().warning("run_not_resumed", run_id=run_id, error=str(error))
 
 
 def _check_begun(given: core.RunAgentInput, last: RunInfo | None) -> RunInfo:
@@ -238,4 +224,4 @@ def _check_begun(given: core.RunAgentInput, last: RunInfo | None) -> RunInfo:
 
 
 def _name(user: Sender) -> str:
-    return user if isinstance(user, str) else user.id
+    return str(user)

@@ -3,6 +3,7 @@
 import { follow, post } from "./api.js";
 import { act } from "./controls.js";
 import { h, say } from "./dom.js";
+import { buildField, buildSelect } from "./forms.js";
 
 const MAX_FILES = 5 * 1024 * 1024;
 
@@ -17,11 +18,6 @@ async function readFiles(field) {
   const files = [...field.files];
   if (files.reduce((sum, one) => sum + one.size, 0) > MAX_FILES) throw new Error("Attachments may have 5 MB in all.");
   return Promise.all(files.map(readFile));
-}
-
-function buildSelect(id, label, names, chosen) {
-  const field = h("select", { id, name: id }, ...names.map((one) => h("option", { value: one, selected: one === chosen }, one)));
-  return [h("label", { for: id }, label), field];
 }
 
 // The words of a reply as they come, below what the journal has.
@@ -50,13 +46,13 @@ export function buildChat(list, name, session, reload) {
   const reason = session.missing.start;
   const live = buildLive(list);
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const text = h("textarea", { id: "message", rows: 3, required: true });
+  const text = h("textarea", { id: "message", rows: 3, required: true, placeholder: "Write a message. Enter sends it, Shift+Enter begins a line." });
   const files = h("input", { id: "files", type: "file", multiple: true, accept: "image/*,application/pdf" });
   const stop = h("button", { type: "button", "aria-disabled": "true", onclick: () => halt() }, "Stop the reply");
-  const agents = h("div", { class: "choice" });
-  const form = h("form", { class: "composer", "aria-label": "Message" }, agents, h("label", { for: "message" }, "Message"), text,
-    h("label", { for: "files" }, "Attachments"), files, problem,
-    h("div", { class: "buttons" }, stop, h("button", { class: "primary", title: reason || null, "aria-disabled": reason ? "true" : null }, "Send")));
+  const agents = h("div", {});
+  const form = h("form", { class: "composer", "aria-label": "Message" }, h("label", { class: "visually-hidden", for: "message" }, "Message"), text, problem,
+    h("div", { class: "composer-tools" }, agents, h("label", { class: "visually-hidden", for: "files" }, "Attachments"), files,
+      h("div", { class: "buttons" }, stop, h("button", { class: "primary", title: reason || null, "aria-disabled": reason ? "true" : null }, "Send"))));
   let running = "";
   let close = () => {};
 
@@ -106,7 +102,7 @@ export function buildChat(list, name, session, reload) {
     show(turns) {
       const last = turns.at(-1);
       const isAtWork = last?.status === "running";
-      if (!agents.childElementCount) agents.replaceChildren(...buildSelect("agent", "Agent", session.agents, last?.agent));
+      if (!agents.childElementCount) agents.replaceChildren(h("label", { class: "check" }, "Agent ", h("select", { name: "agent" }, ...session.agents.map((one) => h("option", { value: one, selected: one === last?.agent }, one)))));
       if (!isAtWork) live.clear();
       if (!reason) watch(isAtWork ? last.run_id : "");
       stop.setAttribute("aria-disabled", String(!isAtWork));
@@ -117,15 +113,15 @@ export function buildChat(list, name, session, reload) {
 export function showStart(main, session) {
   const reason = session.missing.start;
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const note = reason ? h("p", { class: "problem", role: "note" }, reason) : null;
+  const note = reason ? h("p", { class: "note", role: "note" }, `Starting from the page ${reason}.`) : null;
   const choose = (event) => { location.hash = `#/thread/${encodeURIComponent(event.target.elements.thread.value.trim())}`; };
   const talk = h("form", { class: "start", onsubmit: (event) => { event.preventDefault(); choose(event); } },
     h("h2", {}, "Talk to an agent"), h("p", {}, "A conversation that the journal keeps, under a name of your choice."),
-    h("label", { for: "thread" }, "Name of the conversation"), h("input", { id: "thread", name: "thread", required: true, maxlength: 256, autocomplete: "off" }),
+    buildField("Name of the conversation", h("input", { id: "thread", name: "thread", required: true, maxlength: 256, autocomplete: "off" })),
     h("div", { class: "buttons" }, h("button", { class: "primary" }, "Open")));
   const task = h("form", { class: "start" }, h("h2", {}, "Run a task"), h("p", {}, "An agent or an engine works on it until it has an answer."),
-    ...buildSelect("who", "Agent or engine", [...session.agents.map((one) => `agent ${one}`), ...session.engines.map((one) => `engine ${one}`)]),
-    h("label", { for: "task" }, "Task"), h("textarea", { id: "task", name: "text", rows: 4, required: true }), problem,
+    buildSelect("who", "Agent or engine", [...session.agents.map((one) => `agent ${one}`), ...session.engines.map((one) => `engine ${one}`)]),
+    buildField("Task", h("textarea", { id: "task", name: "text", rows: 4, required: true })), problem,
     h("div", { class: "buttons" }, h("button", { class: "primary", title: reason || null, "aria-disabled": reason ? "true" : null }, "Start")));
   task.addEventListener("submit", async (event) => {
     event.preventDefault();

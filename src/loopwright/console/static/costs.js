@@ -15,11 +15,11 @@ export function showCosts(main) {
       sums.set(row[by.value], { calls: known.calls + row.calls, tokens: known.tokens + row.tokens, cost: known.cost + row.cost });
     }
     const sorted = [...sums].sort((a, b) => b[1].cost - a[1].cost || b[1].tokens - a[1].tokens);
-    table.replaceChildren(...sorted.map(([name, sum]) => h("tr", {}, h("td", {}, name), h("td", {}, formatNumber(sum.calls)), h("td", {}, formatNumber(sum.tokens)), h("td", {}, sum.cost ? formatCost(sum.cost) : "–"))));
+    table.replaceChildren(...sorted.map(([name, sum]) => h("tr", {}, h("td", {}, name), h("td", { class: "number" }, formatNumber(sum.calls)), h("td", { class: "number" }, formatNumber(sum.tokens)), h("td", { class: "number" }, sum.cost ? formatCost(sum.cost) : "–"))));
   };
   by.addEventListener("change", draw);
-  main.replaceChildren(h("h1", {}, "Costs"), h("div", { class: "filters" }, by), note,
-    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Costs" }, h("table", {}, h("thead", {}, h("tr", {}, ...["Name", "Model calls", "Tokens", "Cost"].map((one) => h("th", { scope: "col" }, one)))), table)));
+  main.replaceChildren(h("h1", {}, "Costs"), h("div", { class: "filters" }, h("label", { class: "check" }, "By ", by), note),
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Costs" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Name"), ...["Model calls", "Tokens", "Cost"].map((one) => h("th", { scope: "col", class: "number" }, one)))), table)));
   get("costs").then((answer) => {
     rows = answer.rows;
     note.textContent = answer.more ? `of the newest ${answer.runs} runs` : `of all ${answer.runs} runs`;

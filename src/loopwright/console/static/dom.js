@@ -16,8 +16,15 @@ function build(element, properties, children) {
 export const h = (tag, properties, ...children) => build(document.createElement(tag), properties, children);
 export const svg = (tag, properties, ...children) => build(document.createElementNS(SVG, tag), properties, children);
 
+const SHOWN = 8000;
+let hiding = 0;
+
+// Say something at the foot of the page, where a screen reader hears it, for a few seconds.
 export function say(text) {
-  document.getElementById("status").textContent = text;
+  const status = document.getElementById("status");
+  status.textContent = text;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => { status.textContent = ""; }, SHOWN);
 }
 
 export function formatTime(seconds) {

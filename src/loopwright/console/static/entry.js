@@ -2,6 +2,7 @@
 
 import { get, post } from "./api.js";
 import { formatTime, h, say } from "./dom.js";
+import { buildButton } from "./forms.js";
 
 export function pretty(value) {
   return JSON.stringify(value, null, 2);
@@ -16,7 +17,7 @@ function buildMessages(request) {
     h("details", {}, h("summary", {}, "Tools and settings"), h("pre", {}, pretty({ tools: request.tools, sampling: request.sampling }))));
 }
 
-export async function showEntry(panel, runId, seq, row, { fork, changed }) {
+export async function showEntry(panel, runId, seq, row, { fork, reason, changed }) {
   panel.hidden = false;
   const title = h("h2", { tabindex: "-1" }, `Entry ${seq}`);
   const close = h("button", { type: "button", onclick: () => { panel.hidden = true; changed(); } }, "Close");
@@ -25,12 +26,12 @@ export async function showEntry(panel, runId, seq, row, { fork, changed }) {
   try {
     entry = await get("entry", { run: runId, seq });
   } catch (error) {
-    const reveal = h("button", { type: "button", onclick: async () => {
+    const reveal = buildButton("Show what is hidden of this run (recorded)", reason(), async () => {
       await post("reveal", { run: runId });
       say("Shown; the access file says who asked.");
       changed();
-      showEntry(panel, runId, seq, row, { fork, changed });
-    } }, "Show what is hidden of this run (recorded)");
+      showEntry(panel, runId, seq, row, { fork, reason, changed });
+    });
     panel.replaceChildren(h("div", { class: "panel-head" }, title, close), h("p", { class: "problem" }, error.message), error.status === 409 && reveal);
     return;
   }

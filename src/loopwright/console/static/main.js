@@ -5,9 +5,11 @@ import { openApproval } from "./approvals.js";
 import { showStart } from "./chat.js";
 import { showCompare } from "./compare.js";
 import { showCosts } from "./costs.js";
-import { h, say, throttle } from "./dom.js";
+import { h, throttle } from "./dom.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
+import { showSchedules } from "./schedules.js";
+import { showSettings } from "./settings.js";
 import { showThread, showThreads } from "./threads.js";
 
 const main = document.getElementById("main");
@@ -24,8 +26,12 @@ const VIEWS = [
   [/^#\/thread\/([^/]+)$/, (name) => showThread(main, decodeURIComponent(name), session)],
   [/^#\/start$/, () => showStart(main, session)],
   [/^#\/costs$/, () => showCosts(main)],
+  [/^#\/settings$/, () => showSettings(main, session)],
+  [/^#\/schedules$/, () => showSchedules(main, session)],
   [/^#\/compare\/([^/]+)\/([^/]+)$/, (a, b) => showCompare(main, decodeURIComponent(a), decodeURIComponent(b))],
 ];
+
+const LINKS = [["#/", "Runs"], ["#/start", "Start"], ["#/threads", "Threads"], ["#/schedules", "Schedules"], ["#/costs", "Costs"], ["#/settings", "Settings"]];
 
 function route() {
   close();
@@ -49,20 +55,13 @@ function mark() {
   }
 }
 
-function buildMissing(name, text) {
-  const reason = (session.missing || {})[name];
-  const tell = () => say(`${text}: ${reason}`);
-  return h("button", { type: "button", class: "missing", "aria-disabled": "true", title: reason, onclick: tell }, text);
-}
-
 function buildFrame() {
   document.getElementById("top").replaceChildren(
-    h("a", { class: "brand", href: "#/" }, "Loopwright"),
+    h("a", { class: "brand", href: "#/" }, h("img", { src: "static/icon.svg", alt: "" }), "Loopwright"),
     h("nav", { "aria-label": "Views" },
-      h("a", { href: "#/" }, "Runs"), h("a", { href: "#/start" }, "Start"), h("a", { href: "#/threads" }, "Threads"), h("a", { href: "#/costs" }, "Costs"),
-      buildMissing("settings", "Settings"), buildMissing("schedules", "Schedules")),
+      ...LINKS.map(([href, text]) => h("a", { href }, text))),
     waiting, link,
-    h("span", { class: "user", title: session.journal }, session.user));
+    h("span", { class: "user", title: `${session.tenant ? `Tenant ${session.tenant}. ` : ""}May ${session.rights.join(", ")}. Journal ${session.journal}` }, session.user));
 }
 
 const readWaiting = throttle(async () => {

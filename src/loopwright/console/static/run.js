@@ -5,6 +5,7 @@ import { openApproval } from "./approvals.js";
 import { act, buildControls } from "./controls.js";
 import { badge, debounce, formatCost, formatNumber, h, say, throttle } from "./dom.js";
 import { showEntry } from "./entry.js";
+import { buildButton } from "./forms.js";
 import { buildPlan, buildTree } from "./graph.js";
 import { Timeline } from "./timeline.js";
 
@@ -27,12 +28,12 @@ function buildHead(run, verify) {
   ].filter(Boolean);
   const why = run.ending?.error || (run.ending && run.ending.stop_reason !== "answered" ? run.ending.stop_reason : "") || run.damage;
   return h("div", { class: "head" },
-    h("p", { class: "crumbs" }, badge(run.paused ? "paused" : run.status), run.orphaned && badge("orphaned"), " ", h("span", { class: "id" }, run.run_id), ...links),
-    h("h1", {}, run.task || (run.hidden ? "hidden: it may hold something secret" : run.run_id)),
-    h("p", { class: "sub" }, [run.agent && `agent ${run.agent}`, run.engine, `${formatNumber(run.entries)} entries`, `${formatNumber(total.calls)} model calls`, `${formatNumber(total.input_tokens)} + ${formatNumber(total.output_tokens)} tokens`, `cost ${formatCost(run.cost)}`, ...Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`)].filter(Boolean).join(" · ")),
+    h("p", { class: "crumbs" }, badge(run.paused ? "paused" : run.status), run.orphaned && badge("orphaned"), " ", h("span", { class: "id" }, run.run_id), ...links, h("span", { class: "space-between" }), verify),
+    h("h1", {}, run.task || run.run_id),
+    h("p", { class: "sub" }, [run.agent && `agent ${run.agent}`, run.engine, `${formatNumber(run.entries)} entries`, `${formatNumber(total.calls)} model calls`, `${formatNumber(total.input_tokens)} + ${formatNumber(total.output_tokens)} tokens`, `cost ${formatCost(run.cost)}`, run.settings && `settings version ${run.settings}`, ...Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`)].filter(Boolean).join(" · ")),
     why && h("p", { class: "why" }, why),
-    run.answer && h("details", { open: true, class: "answer" }, h("summary", {}, "Answer"), h("pre", {}, run.answer)),
-    verify);
+    run.hidden && h("p", { class: "note" }, "This run has read something secret: what models, tools and people wrote is hidden. Open an entry to ask for it."),
+    run.answer && h("details", { open: true, class: "answer" }, h("summary", {}, "Answer"), h("pre", {}, run.answer)));
 }
 
 function buildWaiting(run) {
@@ -81,22 +82,19 @@ export function showRun(main, runId, session, firstSeq) {
   let tab = "timeline";
   let last = null;
 
-  const timeline = new Timeline(runId, (seq) => showEntry(panel, runId, seq, timeline.rows.get(seq), { fork: buildFork, changed }));
+  const timeline = new Timeline(runId, (seq) => showEntry(panel, runId, seq, timeline.rows.get(seq), { fork: buildFork, reason: () => last?.reveal, changed }));
   const changed = () => {
     timeline.forget();
     read();
     timeline.element.focus();
   };
   const buildFork = (seq) => {
-    const reason = last?.reasons.fork;
-    return h("button", { type: "button", title: reason || null, "aria-disabled": reason ? "true" : null, onclick: async () => {
-      if (reason) return say(`Fork: ${reason}`);
+    return buildButton("Fork after this entry", last?.reasons.fork, async () => {
       try {
         const { run } = await act(runId, "fork", { at: seq });
         location.hash = `#/run/${encodeURIComponent(run)}`;
       } catch (error) { say(error.message); }
-      return undefined;
-    } }, "Fork after this entry");
+    });
   };
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the run" }, ...Object.entries(TABS).map(([name, title]) => h("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === "timeline"), "aria-controls": "tabpanel", onclick: () => choose(name),

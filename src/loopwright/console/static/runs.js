@@ -18,18 +18,17 @@ function buildRow(run) {
         h("span", { class: "sub" }, [run.run_id, ...details, ...counts].filter(Boolean).join(" · ")),
         why && h("span", { class: "why" }, why)),
       h("span", { class: "run-numbers" },
-        h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`),
-        h("span", {}, `${formatNumber(run.entries)} entries`),
-        h("span", {}, `${formatNumber(run.tokens)} tokens`),
-        h("span", {}, `cost ${formatCost(run.cost)}`))),
-    h("label", { class: "pick" }, h("input", { type: "checkbox", class: "compare", value: run.run_id }), "compare"));
+        h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`, h("span", { class: "unit" }, ` ${formatNumber(run.entries)} entries`)),
+        h("span", {}, formatNumber(run.tokens), h("span", { class: "unit" }, " tokens")),
+        h("span", {}, formatCost(run.cost), h("span", { class: "unit" }, " cost")))),
+    h("label", { class: "pick", title: "Choose two runs to compare them" }, h("input", { type: "checkbox", class: "compare", value: run.run_id, "aria-label": `Compare ${run.run_id}` })));
 }
 
 export function showRuns(main) {
   const list = h("ul", { class: "runs" });
   const counts = h("div", { class: "counts", role: "group", "aria-label": "Status" });
-  const text = h("input", { type: "search", placeholder: "id, engine, agent, thread, tag", "aria-label": "Search runs" });
-  const compare = h("button", { type: "button", hidden: true }, "Compare the two");
+  const text = h("input", { type: "search", placeholder: "Search by id, agent, thread, tag", "aria-label": "Search runs" });
+  const compare = h("button", { type: "button", class: "primary", hidden: true }, "Compare the two");
   const more = h("button", { type: "button", hidden: true }, "Older runs");
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   let status = "";
@@ -82,7 +81,7 @@ export function showRuns(main) {
   text.addEventListener("input", debounce(load, 200));
   const refresh = throttle(load, 250);
   document.addEventListener("news", refresh);
-  main.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "filters" }, text, counts, compare), problem, list, more);
+  main.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "filters" }, text, counts), problem, list, h("div", { class: "bar" }, compare), more);
   load();
   return () => {
     isClosed = true;

@@ -18,16 +18,18 @@ export function showThreads(main) {
     const { threads } = await get("threads");
     list.replaceChildren(...(threads.length ? threads.map((one) => h("li", { class: "run" }, h("a", { href: `#/thread/${encodeURIComponent(one.thread)}` },
       h("span", { class: "run-state" }, badge(one.status)), h("span", { class: "run-text" }, h("span", { class: "task" }, one.thread), h("span", { class: "sub" }, `${one.agent || "no agent"} · ${one.turns} turns · ${formatTime(one.last)}`)))))
-      : [h("li", { class: "empty" }, "No conversations yet: agent.thread(\"name\") begins one.")]));
+      : [h("li", { class: "empty" }, "No conversations yet. ", h("a", { href: "#/start" }, "Begin one"), ", or call agent.thread(\"name\") in your code.")]));
   });
 }
 
 function buildTurn(turn) {
-  const link = h("a", { href: `#/run/${encodeURIComponent(turn.run_id)}` }, `${formatTime(turn.at)}: the run`);
-  if (turn.hidden) return [h("li", { class: "said" }, h("p", {}, "hidden: it may hold something secret"), link)];
+  const isPlain = turn.status === "completed";
+  const meta = h("div", { class: "meta" }, !isPlain && badge(turn.status), h("a", { href: `#/run/${encodeURIComponent(turn.run_id)}`, title: "How this answer came about" }, formatTime(turn.at)));
+  if (turn.hidden) return [h("li", { class: "said" }, h("p", {}, "Hidden: it may hold something secret."), meta)];
+  const said = turn.answer || (turn.reason ? `No answer: ${turn.reason.replaceAll("_", " ")}` : turn.status === "running" ? "At work …" : `No answer yet: ${turn.status}`);
   return [
     ...turn.asked.map((text) => h("li", { class: "said user" }, h("b", {}, "user"), h("pre", {}, text))),
-    h("li", { class: "said assistant" }, h("b", {}, "assistant"), badge(turn.status), h("pre", {}, turn.answer || (turn.reason ? `no answer: ${turn.reason}` : "at work")), link),
+    h("li", { class: "said assistant" }, h("b", {}, turn.agent || "assistant"), h("pre", {}, said), meta),
   ];
 }
 

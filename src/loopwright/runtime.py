@@ -54,6 +54,7 @@ from .resilience.circuit_breaker import CircuitBreakers
 from .result import Model, Result
 from .schedules.base import Missed, Overlap, Schedule
 from .security.redaction import Redactor
+from .security.secret_store import SecretStore
 from .security.signed_commands import CommandSigner
 from .settings.base import Settings
 from .tools.executor import ToolExecutor
@@ -106,6 +107,7 @@ class Runtime(Services):
             the effect of that tool: `Retry()` for those that read.
         progress: when a run makes no progress, and what happens then.
         executor: runs the functions of some tools in another process, such as a `RemoteExecutor`; without one all run here.
+        secrets: what tools ask for by name (`ctx.secrets.get("github")`); its values are removed from what enters a run.
     """
 
     _owned_provider: Provider | None
@@ -145,13 +147,14 @@ class Runtime(Services):
         default_recovery: RecoveryStrategy | Iterable[RecoveryStrategy] = (),
         progress: ProgressRules | None = None,
         executor: ToolExecutor | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         services, owned = build_services(
             provider, tools=tools, profile=profile, journal=journal, gate=gate, limits=limits, approver=approver,
             breakers=breakers, context=context, observers=observers, providers=providers, clock=clock, on_unknown=on_unknown,
             prices=prices, lease=lease, redactor=redactor, user=user, classifier=classifier, app_version=app_version,
             knowledge=knowledge, settings=settings, default_recovery=default_recovery, progress=progress,
-            executor=executor)  # fmt: skip
+            executor=executor, secrets=secrets)  # fmt: skip
         super().__init__(**services)
         build_own_parts(self, owned, after, hooks, command_signer=commands)
 

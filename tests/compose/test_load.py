@@ -291,7 +291,7 @@ BAD = [
     ("[agents.a]\nafter = [{follow_up = 'critic'}]", "agents.a.after.0: followups: there is no 'critic'"),
     ("[agents.a]\nafter = [{follow_up = 'critique', hostile = 1}]", "agents.a.after.0.hostile: critique has no such"),
     (f"{AFTER}'deliver', to = [{{urll = 'https://a.b'}}]}}]", "to.0.Webhook.urll: there is no such option"),
-    (f"{AFTER}'deliver', to = [{{url = 'env:NOT_SET'}}]}}]", "agents.a.after.0: url: variable 'NOT_SET'"),
+    (f"{AFTER}'deliver', to = [{{url = 'env:NOT_SET'}}]}}]", "agents.a.after.0: url: the variable NOT_SET"),
     (f"{AFTER}'memories', memory_folder = 'env:DESK_KEY'}}]", "agents.a.after.0.memory_folder: env: stands for"),
     (f"{CRITIC}critic = {{expires = 3}}", "engines.e: DirectorCriticEngine: critic: needs the key 'kind'"),
     (f"{CRITIC}critic = {{kind = 'human', expire = 3}}", "critic.human.expire: there is no such option"),
@@ -303,7 +303,7 @@ BAD = [
     ("[toolboxes.x]\ntoolbox = 'web'\ntransport = 'x'", "toolboxes.x.transport: is code, which no file holds"),
     ("[toolboxes.x]\ntoolbox = 'nothing'", "toolboxes.x: toolboxes: there is no 'nothing'"),
     ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\nkey = 'x'", "providers.x.key: there is no such key; did you"),
-    ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = 'env:NOT_SET'", "providers.x.api_key: NOT_SET is"),
+    ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = 'env:NOT_SET'", "api_key: the variable NOT_SET is"),
     ("[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = 'env:'", "providers.x.api_key: must be"),
     (f"[providers.x]\nprovider = 'openrouter'\nmodel = 'm'\napi_key = '{KEY}'", "providers.x.api_key: holds a secret"),
     (f"[agents.a]\ninstructions = 'The password={KEY}'", "agents.a.instructions: holds a secret"),
@@ -364,3 +364,15 @@ def test_a_journal_of_a_file_is_encrypted_with_its_key_file(
     keys.unlink()
     with pytest.raises(ConfigError, match=r"runtime.journal.keys: key file 'keys.toml': No such file"):  # fmt: skip
         compose(file)
+
+
+def test_secrets_of_a_file_are_those_of_its_runtime(
+    compose: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghx-1234567890")
+    runtime = compose(WHOLE + '\n[secrets]\ngithub = "env:GITHUB_TOKEN"\n').runtime
+
+    assert runtime.secrets.get("github") == "ghx-1234567890"
+    assert runtime.redactor.redact_text("a ghx-1234567890") == "a [redacted]"
+    with pytest.raises(ConfigError, match="secrets: 'github': the source must be env:NAME"):  # fmt: skip
+        compose(WHOLE + '\n[secrets]\ngithub = "ghx-1234567890"\n')

@@ -219,7 +219,7 @@ async def test_another_process_delivers_what_is_due(hook: Hook) -> None:
         ([], "to"),
         ([Webhook(url="ftp://x.example")], "url"),
         ([Webhook(url="https://ada:pw@x.example")], "url"),
-        ([Webhook(url="env:NOT_THERE")], "url: variable 'NOT_THERE' is not set"),
+        ([Webhook(url="env:NOT_THERE")], "url: the variable NOT_THERE is not set"),
         ([Webhook(url="https://x.example", format="fax")], "fax"),
         (["https://x.example"], "to"),
     ],

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from loopwright import ConfigError, MemoryJournal, ReActEngine, Runtime, tool
+from loopwright.journals import SQLiteJournal
 from loopwright.security import REDACTED, Redactor, SecretStore
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools import ToolContext
 
 SECRET = "swordfish of the north"
 
@@ -104,3 +106,36 @@ def test_a_secret_that_is_not_there_says_what_to_do(
         assert SECRET not in str(raised.value)
     with pytest.raises(ConfigError, match="there is no 'other'; there are: variable,"):
         store.get("other")
+
+
+def test_a_tool_asks_the_store_of_its_runtime_at_each_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("THE_KEY", "ghx-1234567890")
+    store = SecretStore({"github": "env:THE_KEY"})
+
+    @tool(effect="read")
+    def fetch(ctx: ToolContext[None]) -> str:
+        """Fetch."""
+        return f"fetched with {ctx.secrets.get('github')}"
+
+    model = ScriptedProvider([call("fetch"), "The key is ghx-1234567890."])
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    runtime = Runtime(model, tools=[fetch], journal=journal, secrets=store)
+    result = ReActEngine(runtime).run_sync("Use ghx-1234567890.")
+
+    assert result.answer == "The key is [redacted]."
+    assert "fetched with [redacted]" in [one.content for one in result.conversation]
+    assert not any(b"ghx-12345" in file.read_bytes() for file in tmp_path.iterdir())
+    monkeypatch.setenv("THE_KEY", "another")
+    assert runtime.secrets.get("github") == "another"
+
+
+def test_a_runtime_names_a_secret_that_is_not_there_when_it_is_made() -> None:
+    store = SecretStore({"github": "env:NOT_THERE"})
+    wrong: Any = {"github": "env:THE_KEY"}
+
+    with pytest.raises(ConfigError, match="secrets: 'github': the variable NOT_THERE"):
+        Runtime(ScriptedProvider([]), secrets=store)
+    with pytest.raises(ConfigError, match="secrets: must be a SecretStore"):
+        Runtime(ScriptedProvider([]), secrets=wrong)

@@ -23,6 +23,7 @@ from ..providers.context.choice import choose_policy
 from ..providers.prices import Prices
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..security.redaction import Redactor
+from ..security.secret_store import check_store
 from ..toolboxes.knowledge import build_registry
 from ..tools.default_recovery import list_default_recovery
 from .registry import Agents
@@ -32,6 +33,8 @@ CHECKED = (
     "journal", "gate", "breakers", "clock", "redactor", "user", "classifier", "profile", "settings", "executor",
 )  # fmt: skip
 """The services that are known by a method of theirs."""
+KEPT = ("approver", "lease", "user", "classifier", "on_unknown", "settings", "executor")
+"""The services that are kept as they are given."""
 
 
 def build_services(
@@ -43,17 +46,9 @@ def build_services(
     chosen, owned, named = resolve_provider(provider, given["providers"])
     check_services(observers, **{name: given[name] for name in CHECKED})
     clock, journal = choose_storage(given["clock"], given["journal"])
+    secrets = check_store(given["secrets"])
     known, bridge = build_registry(given["tools"], given["profile"], given["knowledge"])
-    kept = (
-        "approver",
-        "lease",
-        "user",
-        "classifier",
-        "on_unknown",
-        "settings",
-        "executor",
-    )
-    services = {name: given[name] for name in kept} | {
+    services = {name: given[name] for name in KEPT} | {
         "provider": chosen,
         "providers": named,
         "tools": known,
@@ -68,7 +63,10 @@ def build_services(
         "context": choose_policy(given["context"]),
         "prices": Prices(given["prices"]),
         "app_version": check_version(given["app_version"]),
-        "redactor": build_redactor(given["redactor"], chosen, *named.values(), known),
+        "secrets": secrets,
+        "redactor": build_redactor(
+            given["redactor"], chosen, *named.values(), known
+        ).with_new_secrets(secrets),
         "default_recovery": list_default_recovery(given["default_recovery"]),
     }
     return services, owned

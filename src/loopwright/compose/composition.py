@@ -20,6 +20,7 @@ from ..providers.base import Provider
 from ..providers.fallback import close_all
 from ..runtime import Runtime
 from ..security.redaction import Redactor
+from ..security.secret_store import SecretStore
 from ..tools.recovery import Retry
 from .engines import EngineTables
 from .file import (
@@ -225,6 +226,7 @@ def _read_options(
         "lease": given.lease,
         "hooks": given.hooks,
         "after": build_follow_ups(given.after, "runtime.after"),
+        "secrets": SecretStore(tables.secrets),
         "redactor": Redactor().with_new_secrets(environment.secrets),
     }
 

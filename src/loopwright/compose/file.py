@@ -106,6 +106,8 @@ class FileTables(Table):
     limits: Values = {}
     providers: dict[str, Values] = {}
     toolboxes: dict[str, Values] = {}
+    secrets: dict[str, str] = {}
+    """Where each secret of the runtime is kept; see `SecretStore`."""
     gates: dict[str, Values] = {}
     engines: dict[str, Values] = {}
     pipelines: dict[str, Values] = {}

@@ -1,6 +1,5 @@
 """Secrets of the file: they stand in it only as the name of the environment variable that has them."""
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any, cast
@@ -8,10 +7,11 @@ from typing import Any, cast
 from ..errors import ConfigError
 from ..security.redaction import Redactor
 from ..security.redaction.heuristics import classify_name
+from ..security.secret_store import SecretStore, read_secret
 from .file import FileTables, Values
 
 PREFIX = "env:"
-HAS_VARIABLES = ("providers", "toolboxes", "gates")
+HAS_VARIABLES = ("providers", "toolboxes", "gates", "secrets")
 """The tables whose options are recorded nowhere."""
 SHARED = ("journal", "knowledge", "settings")
 _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
@@ -20,8 +20,10 @@ _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 def check_secrets(tables: FileTables) -> None:
     """Raise `ConfigError` for a secret in the file, and for the name of a variable where options are recorded."""
     redactor, values = Redactor(), tables.model_dump()
+    SecretStore(tables.secrets)  # refuses a secret itself in the place of its source
     for name, table in values.items():
-        _check(name, name, table, redactor)
+        if name != "secrets":
+            _check(name, name, table, redactor)
     recorded = {name: table for name, table in values.items() if name not in HAS_VARIABLES}  # fmt: skip
     recorded["runtime"] = {
         name: value for name, value in values["runtime"].items() if name not in SHARED
@@ -88,9 +90,7 @@ class Environment:
             raise ConfigError(
                 f'{place}: must be the name of a variable, like "{PREFIX}OPENAI_API_KEY", got {value!r:.60}'
             )
-        content = os.environ.get(found[1], "").strip()
-        if not content:
-            raise ConfigError(f"{place}: {found[1]} is not set; set the variable")
+        content = read_secret(value, place).strip()
         is_secret = classify_name(name) or classify_name(found[1])
         if is_secret:
             self.secrets.append(content)

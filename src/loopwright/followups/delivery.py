@@ -25,8 +25,9 @@ class Webhook(BaseModel):
     """A web address that is sent what a run answered, by POST, with the header `Idempotency-Key`.
 
     Args:
-        url: the address, or `env:NAME` for a variable that holds it, since such addresses often are secrets. It is read when
-            it is sent to and never recorded; the gates see its scheme, host and port.
+        url: the address, or where it is kept, since such addresses often are secrets: `env:NAME`, `file:/path` or
+            `keyring:service/user`, as in a `SecretStore`. It is read when it is sent to and never recorded; the gates see
+            its scheme, host and port.
         format: what is sent: "json" (the run's id, status, answer, error, agent, thread and tags), "discord", "telegram",
             or the name of an installed one (group `loopwright.webhooks`).
         options: of the format, such as `{"chat_id": "42"}` for "telegram".

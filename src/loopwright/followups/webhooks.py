@@ -1,6 +1,5 @@
 """Webhooks: what services are sent, and the tool that sends it over guarded connections."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -8,6 +7,7 @@ from .._internal import dataclasses
 from ..errors import ConfigError, ToolError
 from ..messages import JsonObject
 from ..plugins import plugin
+from ..security.secret_store import is_secret_source, read_secret
 from ..toolboxes.json_service import parse_service_url, send_json
 from ..toolboxes.ssrf_guard import GuardedTransport
 from ..tools.base import Tool, ToolContext, tool
@@ -15,7 +15,6 @@ from ..tools.recovery import DeadLetter, RecoveryContext, Retry
 
 Format: TypeAlias = Callable[[JsonObject, JsonObject], JsonObject]
 """Makes the JSON that a service is sent of what is known of a run, and of the options of the webhook."""
-ENV = "env:"
 QUEUE = "delivery"
 """The queue of dead letters."""
 BASE_DELAY, MAX_DELAY = 1.0, 60.0
@@ -99,13 +98,7 @@ def _load_installed(name: str) -> Format:
 
 def resolve_url(url: str) -> str:
     """Return the address that a webhook names; raise `ConfigError` for one that is missing or cannot be."""
-    text = url
-    if url.startswith(ENV):
-        text = os.environ.get(url.removeprefix(ENV), "")
-        if not text:
-            raise ConfigError(
-                f"url: variable {url.removeprefix(ENV)!r} is not set; set it to the address of the webhook"
-            )
+    text = read_secret(url, "url") if is_secret_source(url) else url
     parse_service_url("url", text)
     return text
 

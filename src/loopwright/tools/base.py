@@ -33,6 +33,7 @@ from ..labels import LABELS, Label
 from ..messages import Effect, Json, JsonObject, ToolSpec
 from ..security.permit_claims import Claims
 from ..security.redaction import Redactor
+from ..security.secret_store import NO_SECRETS, SecretStore
 from .child_call import TASK, ChildCall
 from .data_flow import check_parameters, list_names
 from .handoff import HandoffTarget
@@ -71,6 +72,7 @@ class ToolContext(Generic[Deps]):
         untrusted: whether it has read text from outside.
         tags: the tags of the run.
         thread: the thread of the run.
+        secrets: those of `Runtime(secrets=...)`, by name; each is read when it is asked for.
     """
 
     run_id: str
@@ -89,6 +91,9 @@ class ToolContext(Generic[Deps]):
         default_factory=dict[str, str], compare=False
     )
     thread: str = dataclasses.field(default="", compare=False)
+    secrets: SecretStore = dataclasses.field(
+        default=NO_SECRETS, compare=False, repr=False
+    )
 
 
 Lookup: TypeAlias = Callable[[ToolContext[Any]], Any]

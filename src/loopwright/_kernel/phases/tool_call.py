@@ -274,7 +274,7 @@ class ToolCalls:
         return ToolContext(
             session.run_id, permit.key, session.idempotency_key(permit.key), timeout, session.deps,
             _copy_arguments(permit), claims=claims, label=label, untrusted=untrusted,
-            tags=session.tags, thread=session.thread,
+            tags=session.tags, thread=session.thread, secrets=session.services.secrets,
         )  # fmt: skip
 
     def timeout(self, tool: Tool, seconds: float) -> float | None:

@@ -32,6 +32,7 @@ from ...resilience.circuit_breaker import CircuitBreakers
 from ...resilience.retry_budget import RetryBudget
 from ...resilience.timeouts import WorkerThreads
 from ...security.redaction import Redactor
+from ...security.secret_store import NO_SECRETS, SecretStore
 from ...security.signed_commands import CommandSigner
 from ...settings.base import Settings
 from ...tools.executor import ToolExecutor
@@ -114,6 +115,8 @@ class Services:
     """When a run makes no progress, and what happens then."""
     executor: ToolExecutor | None = None
     """Runs the functions of the tools that it accepts; the others run here."""
+    secrets: SecretStore = NO_SECRETS
+    """What tools ask for by name."""
     settings: Settings | None = None
     """What is changed while the application runs, read by each run as it begins."""
     start_due: Callable[[tuple[str, ...]], None] | None = None

@@ -1,6 +1,5 @@
 """LoopEngine: the base of every strategy, and how a run of it begins and is resumed."""
 
-import asyncio
 import dataclasses
 import functools
 import inspect
@@ -55,6 +54,7 @@ from .events.run_settings import RunSettings
 from .handle import RunHandle
 from .hooks.base import PlannedHook
 from .hooks.plan import plan_hooks
+from .journals.access import read_run
 from .journals.base import Claim, NewRun, RunHeader, check_run_id
 from .journals.listing import check_thread
 from .journals.owner import new_owner
@@ -303,7 +303,7 @@ class LoopEngine(Options):
     ) -> RunHandle[Any, Any] | Result[Any]:
         """Claim a run and return its handle; of one that has ended, the result."""
         chosen, journal = check_on_disconnect(on_disconnect), self.runtime.journal
-        entries = await asyncio.to_thread(journal.read, run_id)
+        entries = await read_run(journal, run_id)
         recorded = read_result(journal, entries, output)
         if recorded is not None:
             return recorded

@@ -1,6 +1,5 @@
 """Runtime: the composition root of the services, engines by name, and resume by run id."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack, overload
@@ -37,8 +36,8 @@ from .followups.registry import FollowUps, plan_follow_ups
 from .gates.base import Approver, PolicyGate, Suspend
 from .handle import RunHandle
 from .hooks.plan import plan_hooks
+from .journals.access import consult, list_runs, read_run
 from .journals.base import Journal
-from .journals.capabilities import list_page
 from .journals.listing import UNDONE_FOLLOW_UPS, ListedRun, RunFilter
 from .journals.metrics import RunMetrics, measure_runs
 from .knowledge.base import Knowledge
@@ -383,7 +382,7 @@ class Runtime(Services):
         """
         versions = accepted_versions(self.app_version, accepts)
         names = {*available_engines(), *(engine.name for engine in engines)}
-        listed = await asyncio.to_thread(list_page, self.journal, where, limit, before)
+        listed = await list_runs(self.journal, where, limit, before)
         can_do = self.follow_ups.can_do
         return [ListedRun.of(info, names, versions, can_do) for info in listed]
 
@@ -393,7 +392,7 @@ class Runtime(Services):
         Needs no telemetry SDK. `where` selects runs. The circuit breakers are those of this process.
         """
         states, now = self.breakers.states(), self.clock.wall()
-        return await asyncio.to_thread(measure_runs, self.journal, states, now, where)
+        return await consult(measure_runs, self.journal, states, now, where)
 
     async def due(self) -> list[ListedRun]:
         """Return the follow-ups that are not done, the newest first: those that are due, wait or have failed."""
@@ -403,7 +402,7 @@ class Runtime(Services):
         self, where: RunFilter | None = None, *, limit: int | None = None
     ) -> list[ThreadInfo]:
         """Return the threads of the journal, newest turn first; `where` selects them by the last turn of each."""
-        return await asyncio.to_thread(list_threads, self.journal, where, limit)
+        return await consult(list_threads, self.journal, where, limit)
 
     async def resolve(self, run_id: str, key: str, resolution: Resolution) -> None:
         """Answer a waiting run's question about a call whose outcome is unknown.
@@ -422,7 +421,7 @@ class Runtime(Services):
 
     async def _rebuild_engine(self, run_id: str) -> LoopEngine:
         """Rebuild the engine of a run from its recorded name and options."""
-        started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
+        started = read_start(run_id, await read_run(self.journal, run_id))
         if started.agent:
             return self.agents.find(started.agent, run_id).rebuild(started)
         if started.engine == FOLLOW_UP:

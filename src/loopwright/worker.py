@@ -28,6 +28,7 @@ from .events.followups import FOLLOW_UP
 from .events.lifecycle import find_diverged_versions, read_start
 from .events.run import RunFinished, RunParked
 from .events.wakes import count_divergences, find_seconds_in_vain, find_wake_time
+from .journals.access import read_inbox, read_run
 from .journals.base import RunInfo
 from .journals.claims import LeaseWatch, find_ending, get_watch, is_orphaned
 from .plugins import available_engines
@@ -290,9 +291,7 @@ class Worker:
         place = info.head_seq, info.fence, ending
         if memory.facts is None or memory.facts.place != place:
             try:
-                entries = await asyncio.to_thread(
-                    self._runtime.journal.read, info.run_id
-                )
+                entries = await read_run(self._runtime.journal, info.run_id)
                 memory.facts = _Facts(
                     place, count_deaths(entries, ending),
                     find_wake_time(entries), find_seconds_in_vain(entries),
@@ -311,9 +310,7 @@ class Worker:
         """
         after = self._remember(info).last_command
         try:
-            commands = await asyncio.to_thread(
-                self._runtime.journal.inbox, info.run_id, after
-            )
+            commands = await read_inbox(self._runtime.journal, info.run_id, after)
         except Exception as error:  # noqa: BLE001 - one unreadable inbox must not stop the other runs
             self._postpone_unreadable(info, "inbox_unreadable", error)
             return False
@@ -339,7 +336,7 @@ class Worker:
         journal = self._runtime.journal
         try:
             await self._mark_commands(info)
-            entries = await asyncio.to_thread(journal.read, info.run_id)
+            entries = await read_run(journal, info.run_id)
             if _has_diverged(self._runtime.app_version, entries):
                 self._remember(info).has_diverged = True
                 return None
@@ -394,7 +391,7 @@ class Worker:
     async def _mark_commands(self, info: RunInfo) -> None:
         """Remember the commands of a paused run as tried, because it is resumed now."""
         if info.status in ("waiting", "suspended"):
-            commands = await asyncio.to_thread(self._runtime.journal.inbox, info.run_id)
+            commands = await read_inbox(self._runtime.journal, info.run_id)
             number = commands[-1].number if commands else 0
             self._remember(info).last_command = number
 

@@ -26,7 +26,7 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in that thread and wait for its result; an interrupt of the caller cancels it."""
         loop = self._ensure_started()
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise PhaseError(
                 "run_sync was called on the thread that runs it: use `await engine.run(...)` there"
@@ -39,6 +39,11 @@ class LoopThread:
                 future.cancel()
                 concurrent.futures.wait([future], timeout=5)
             raise
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called on that thread."""
+        return threading.current_thread() is self._thread
 
     def end(self, patience: float = 2.0) -> None:
         """Cancel the tasks, close the async generators and stop the loop, waiting at most `patience` seconds a step."""

@@ -1,6 +1,5 @@
 """Agent: an engine with instructions, tools, limits and an answer type of its own, under a name."""
 
-import asyncio
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
@@ -21,6 +20,7 @@ from ..events.lifecycle import read_start
 from ..events.run import RunStarted
 from ..handle import RunHandle
 from ..hooks.base import PlannedHook
+from ..journals.access import read_run
 from ..limits import Limits
 from ..messages import Effect
 from ..plugins import load_engine_class
@@ -211,7 +211,7 @@ class Agent(Generic[Answer]):
         Raises `ConfigError` for a run of another agent.
         """
         journal = self.engine.runtime.journal
-        started = read_start(run_id, await asyncio.to_thread(journal.read, run_id))
+        started = read_start(run_id, await read_run(journal, run_id))
         if started.agent != self.name:
             of = f"agent {started.agent!r}" if started.agent else "no agent"
             raise ConfigError(f"run {run_id!r} is of {of}, not of {self.name!r}")

@@ -11,6 +11,7 @@ from .._internal.log import logger
 from ..clock import Clock
 from ..engine import LoopEngine
 from ..errors import ConfigError, JournalError, LoopwrightError, format_error
+from ..journals.access import list_unfinished
 from ..journals.base import Journal, NewRun, format_id_taken
 from ..journals.capabilities import ScheduleJournal
 from ..plugins import available_engines
@@ -234,8 +235,7 @@ class Schedules:
         return [due.header.run_id] if is_stored and due is not None else []
 
     async def _is_at_work(self, schedule: Schedule) -> bool:
-        journal = self._journal
-        infos = await asyncio.to_thread(lambda: journal.runs(unfinished=True))
+        infos = await list_unfinished(self._journal)
         statuses = {info.run_id: info.status for info in infos}
         status = statuses.get(schedule.last_run)
         return status is not None and status not in NOT_AT_WORK

@@ -7,6 +7,7 @@ from .._internal import dataclasses
 from .._kernel.control.run_control import RunControl
 from .._kernel.session.services import Services
 from ..errors import ConfigError, RunBusy, ThreadBusy, UnknownRun
+from ..journals.access import consult
 from ..journals.base import RESUMABLE, RunInfo, is_turn_id
 from ..journals.capabilities import DeletingJournal
 from ..journals.claims import LeaseWatch, ensure_claimable, get_watch
@@ -66,7 +67,7 @@ class ThreadDeletion:
         deleted: list[str] = []
         forks: set[str] = set()
         forgotten = 0
-        while infos := await asyncio.to_thread(self._collect):
+        while infos := await consult(self._collect):
             await self._end_work(infos, deadline)
             forks |= {info.thread for info in infos} - {self._id, ""}
             forgotten += await self._forget(infos)
@@ -107,7 +108,7 @@ class ThreadDeletion:
                     await self._send_abort(info.run_id)
                 sent.add(info.run_id)
             await asyncio.sleep(PAUSE)
-            infos = await asyncio.to_thread(self._collect)
+            infos = await consult(self._collect)
 
     async def _send_abort(self, run_id: str) -> None:
         try:

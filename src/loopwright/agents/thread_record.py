@@ -1,6 +1,5 @@
 """What a journal has of one thread: its last turn, and the conversation that the next one continues."""
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +9,7 @@ from .._kernel.control.questions import open_questions
 from .._kernel.control.run_control import RunControl
 from .._kernel.durability.history import (
     is_loaded,
+    load_messages,
     offer_conversation,
     open_conversation,
 )
@@ -21,6 +21,7 @@ from ..events.effects import ModelReplied, ModelRequested
 from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer
 from ..events.run import Question, RunFinished, RunStarted
+from ..journals.access import consult, read_inbox, read_run
 from ..journals.base import RESUMABLE, Command, RunInfo
 from ..journals.capabilities import list_page
 from ..journals.claims import get_watch, is_orphaned
@@ -79,7 +80,7 @@ class ThreadRecord:
 
     async def find_last(self) -> LastTurn | None:
         """Return the last turn, `None` for a thread that has none; raise `ConfigError` for one of another agent."""
-        return await asyncio.to_thread(self._find_last)
+        return await consult(self._find_last)
 
     def _find_last(self) -> LastTurn | None:
         last = next(self._list_turns(), None)
@@ -130,14 +131,14 @@ class ThreadRecord:
 
     async def find_turn(self, name: TurnName) -> LastTurn | None:
         """Return the turn of that name; `None` if it is not there."""
-        return await asyncio.to_thread(self._find_turn, name)
+        return await consult(self._find_turn, name)
 
     def _find_turn(self, name: TurnName) -> LastTurn | None:
         return next((one for one in self._list_turns() if one.name == name), None)
 
     async def read_turns(self) -> list[Turn]:
         """Return all turns in which something was said, the oldest first."""
-        return await asyncio.to_thread(self._read_turns)
+        return await consult(self._read_turns)
 
     def _read_turns(self) -> list[Turn]:
         listed = list(self._list_turns())
@@ -150,12 +151,15 @@ class ThreadRecord:
 
     async def read_entries(self, run_id: str) -> list[Entry]:
         """Return the entries of a turn."""
-        return await asyncio.to_thread(self._journal.read, run_id)
+        return await read_run(self._journal, run_id)
 
     async def read_end(self, last: LastTurn) -> ThreadEnd:
         """Return what the turn after one that has ended begins with."""
         entries = await self.read_entries(last.info.run_id)
-        return await asyncio.to_thread(self._build_end, entries)
+        end = await consult(self._build_end, entries)
+        # Here, since the turn that begins with it looks at all messages, and would do so in the event loop.
+        await load_messages(end.conversation)
+        return end
 
     async def read_end_of(self, number: int | None) -> ThreadEnd:
         """Return what a turn that follows the turn `number` begins with; raise `ConfigError` if it has not ended.
@@ -163,7 +167,7 @@ class ThreadRecord:
         Without a number it is the last turn that has.
         """
         await self.find_last()
-        turns = await asyncio.to_thread(lambda: list(self._list_turns()))
+        turns = await consult(lambda: list(self._list_turns()))
         for turn in turns:
             is_meant = number in (None, turn.name.number)
             if turn.has_ended and is_meant:
@@ -238,7 +242,7 @@ class ThreadRecord:
             return False
         entries = await self.read_entries(info.run_id)
         received = max(Replay(entries).approvals.received, default=0)
-        sent = await asyncio.to_thread(self._journal.inbox, info.run_id, received)
+        sent = await read_inbox(self._journal, info.run_id, received)
         kinds = RESUMING if info.status == "waiting" else ENDING
         return any(command.kind in kinds for command in sent)
 
@@ -250,7 +254,7 @@ class ThreadRecord:
     async def read_unanswered(self, last: LastTurn) -> list[Command]:
         """Return the messages that were sent to a turn and that no model answered before its end."""
         run_id = last.info.run_id
-        sent = await asyncio.to_thread(self._journal.inbox, run_id)
+        sent = await read_inbox(self._journal, run_id)
         messages = [one for one in sent if not one.damage and _is_message(one)]
         if not messages:
             return []

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted
 from ..handle import RunHandle
+from ..journals.access import read_run
 from ..journals.base import RunInfo
 from ..messages import Conversation
 from ..result import Result
@@ -119,7 +120,7 @@ class TurnRunner:
     async def resume(self, info: RunInfo, *, is_own: bool) -> Result[Any]:
         """Resume a turn where its journal ends, or return its recorded result."""
         speaker, journal = self.find_agent(info.agent), self._services.journal
-        entries = await asyncio.to_thread(journal.read, info.run_id)
+        entries = await read_run(journal, info.run_id)
         engine = speaker.rebuild(read_start(info.run_id, entries))
         output = self._output or speaker.output
         options: ResumeOptions = {"deps": self._options.get("deps")}

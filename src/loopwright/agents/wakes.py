@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from .._internal.log import logger
 from .._kernel.session.services import Services
 from ..errors import LoopwrightError, format_error
+from ..journals.access import list_unfinished
 from ..journals.base import RunInfo
 from ..result import Result
 from .schedules import Schedules
@@ -61,7 +62,7 @@ class Wakes:
 
     async def _read_times(self, failed: set[str]) -> dict[str, float]:
         """Return when each run continues without a person, but for those that failed to."""
-        infos = await asyncio.to_thread(lambda: self._journal.runs(unfinished=True))
+        infos = await list_unfinished(self._journal)
         waking = [info for info in infos if info.run_id not in failed and _wakes(info)]
         return {info.run_id: info.wake_at for info in waking if self._can_do(info)}
 

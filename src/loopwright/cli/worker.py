@@ -15,6 +15,7 @@ from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import RunFinished, RunResumed, RunStarted, RunSuspended
 from ..gates.base import Approver, Suspend
+from ..journals.access import read_run, send_command
 from ..journals.base import Journal
 from ..journals.memory import MemoryJournal
 from ..resilience.circuit_breaker import CircuitBreakers
@@ -65,7 +66,7 @@ class WorkerRuntime(Runtime):
     async def _rebuild_engine(self, run_id: str) -> LoopEngine:
         """Rebuild the engine of a run on a runtime with the run's limits."""
         chosen: CommandOptions = vars(self)["_chosen"]
-        started = read_start(run_id, await asyncio.to_thread(self.journal.read, run_id))
+        started = read_start(run_id, await read_run(self.journal, run_id))
         runtime: Runtime = vars(self)["_again"](started)
         vars(runtime).update(worker_threads=self.worker_threads)
         return rebuild_engine(runtime, run_id, started, None, chosen)
@@ -220,7 +221,7 @@ def send_resolution(
     body = build_resolve_body(run_id, opened.read(run_id), key, resolution)
 
     async def work() -> None:
-        await asyncio.to_thread(opened.send, run_id, RESOLVE, body)
+        await send_command(opened, run_id, RESOLVE, body)
 
     asyncio.run(run_and_close(opened, work))
     sys.stderr.write(

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol, cast, runtime_checkable
 
 from ..errors import JournalError
+from ..journals.access import read_news
 from ..journals.base import Journal
 
 POLL = 0.025
@@ -103,7 +104,7 @@ class News:
         if self._source is None:
             return number, None
         try:
-            found, runs = await asyncio.to_thread(self._source.news, max(number, 0))
+            found, runs = await read_news(self._source.news, max(number, 0))
         except JournalError:  # the readers meet it themselves, and say so
             return number, None
         # Without an entry it was a renewal, or a run was deleted.

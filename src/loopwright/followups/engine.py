@@ -1,12 +1,12 @@
 """FollowUpEngine: the engine of a run that does one follow-up."""
 
-import asyncio
 from typing import Any, ClassVar
 
 from .._kernel.phases.recorded_result import read_result
 from ..engine import LoopEngine
 from ..errors import EngineError, JournalError
 from ..events.followups import FOLLOW_UP
+from ..journals.access import consult
 from ..run import Run
 from .base import EndedRun, FollowUp
 
@@ -25,7 +25,7 @@ class FollowUpEngine(LoopEngine):
 
     async def solve(self, run: Run) -> str:
         """Read the run that ended, which does not change any more, and do the follow-up."""
-        ended = await asyncio.to_thread(self._read)
+        ended = await consult(self._read)
         return await self.work.follow(run, ended)
 
     def _read(self) -> EndedRun:

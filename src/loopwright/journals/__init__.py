@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from .._internal.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from .access import AwaitableReads as AwaitableReads
+    from .asynchronous import AsyncJournal as AsyncJournal
     from .base import RESUMABLE as RESUMABLE
     from .base import Claim as Claim
     from .base import Command as Command
@@ -41,6 +43,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".access": ("AwaitableReads",),
+            ".asynchronous": ("AsyncJournal",),
             ".base": (
                 "RESUMABLE",
                 "Claim",

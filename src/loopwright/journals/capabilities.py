@@ -1,9 +1,8 @@
 """What a journal can do beyond the port, told by the methods that it has."""
 
-import inspect
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from ..events.entry import Entry
 from ..schedules.base import ScheduleStore
@@ -125,12 +124,3 @@ def list_page(
     if isinstance(pages, PagedJournal):
         return pages.runs(where=where, limit=limit, before=before)
     return take_page(journal.runs(), where, limit, before)
-
-
-def read_entries(journal: Journal, run_id: str, after: int) -> list[Entry]:
-    """Return the entries of a run after a number, from a journal that reads a range or one that reads all."""
-    read: Any = journal.read
-    if "after" in inspect.signature(read).parameters:
-        found: list[Entry] = read(run_id, after=after)
-        return found
-    return journal.read(run_id)[after:]

@@ -11,6 +11,8 @@ from ..events.lifecycle import read_start
 from ..events.run import Follows, RunFinished, RunStarted
 from ..labels import highest
 from ..messages import Conversation, mark_entry
+from .access import KnownEntries, consult, find_reads, read_run
+from .base import Journal
 from .recorded_messages import RecordedMessages, delimiter_of
 
 
@@ -69,6 +71,19 @@ def read_given(journal: ReadableJournal, started: RunStarted) -> Conversation:
         earlier = read_history(journal, started.follows)
     given = earlier.add(*started.messages)
     return given.with_provenance(started.label, untrusted=started.untrusted)
+
+
+async def fetch_history(journal: Journal, follows: Follows) -> Conversation:
+    """Return what `read_history` does, without a thread where a journal's reads are coroutines."""
+    if find_reads(journal) is None:
+        return await consult(read_history, journal, follows)
+    known: dict[str, list[Entry]] = {}
+    earlier: Follows | None = follows
+    while earlier is not None:
+        entries = await read_run(journal, earlier.run_id)
+        known[earlier.run_id] = entries
+        earlier = read_start(earlier.run_id, entries).follows
+    return read_history(KnownEntries(known), follows)
 
 
 def read_history(journal: ReadableJournal, follows: Follows) -> Conversation:

@@ -1,6 +1,5 @@
 """The requests that a journal holds: what each model call sent to the runtime's provider."""
 
-import asyncio
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from ..messages import Conversation, Message, ToolSpec
 from ..providers.base import OutputSchema, Request, Sampling, ToolChoice
 from ..providers.context.sliding_context import MASK_SIGN, mask_result
 from ..providers.provider_tools import ProviderTool
+from .access import consult
 from .recorded_conversations import ReadableJournal, read_given
 from .recorded_messages import RecordedMessages, delimiter_of
 
@@ -51,7 +51,7 @@ class RequestReader(ReadableJournal):
             key: the key of the model call. Raises `ConfigError` if there is none.
             attempt: which attempt, from 0; -1 is the last. Raises `ConfigError` if there was none.
         """
-        return await asyncio.to_thread(_read, self, run_id, key, attempt)
+        return await consult(_read, self, run_id, key, attempt)
 
 
 def _read(journal: ReadableJournal, run_id: str, key: str, attempt: int) -> Request:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .cassettes import ReplayingProvider as ReplayingProvider
     from .cassettes import cassette as cassette
     from .clock import FakeClock as FakeClock
+    from .contracts.async_journals import AsyncJournalContract as AsyncJournalContract
     from .contracts.connected_journals import (
         ConnectedJournalContract as ConnectedJournalContract,
     )
@@ -42,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
     __all__, __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            ".contracts.async_journals": ("AsyncJournalContract",),
             ".cassette_file": ("Cassette",),
             ".cassettes": (
                 "RecordingProvider",

@@ -6,7 +6,6 @@ the journal without doing anything, and branches continue as recorded. Only the 
 replies to them as well.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -31,6 +30,7 @@ from ..events.entry import Entry
 from ..events.lifecycle import restore_answer
 from ..events.run import RunFinished, RunStarted
 from ..handle import RunHandle
+from ..journals.access import read_run
 from ..journals.base import Journal, RunHeader
 from ..journals.owner import new_owner
 from ..messages import Completion
@@ -68,7 +68,7 @@ async def cassette_from_journal(
         secrets: texts that are never written; see `Cassette`.
     """
     read_as = None if output is None else OutputType[Any](output)
-    entries = await asyncio.to_thread(journal.read, run_id)
+    entries = await read_run(journal, run_id)
     restore_answer(entries)
     started = _check_ended(run_id, entries)
     cassette = Cassette(path, secrets=secrets)

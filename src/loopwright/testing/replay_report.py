@@ -1,6 +1,5 @@
 """Replay stored runs with today's code, without a model, a tool or a write, and report which of them diverge."""
 
-import asyncio
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from ..errors import ConfigError, JournalError, LoopwrightError, ReplayDivergenc
 from ..events.entry import Entry
 from ..events.lifecycle import read_app_version, read_start
 from ..events.run import RunFinished, RunStarted
+from ..journals.access import list_runs, read_run
 from ..journals.base import Journal, RunHeader, RunInfo
 from ..journals.memory import MemoryJournal
 from ..journals.owner import new_owner
@@ -90,7 +90,7 @@ async def check_runs(
     """Replay runs with the engines that `find_engine` returns for their ids and starts."""
     found = [OutputType[Any](output, "outputs") for output in outputs]
     models = {output.name: output for output in found}
-    infos = await asyncio.to_thread(journal.runs)
+    infos = await list_runs(journal)
     wanted = [info for info in reversed(infos) if status in (None, info.status)]
     return [await _check_run(journal, info, find_engine, models) for info in wanted]
 
@@ -103,7 +103,7 @@ async def _check_run(
 ) -> ReplayReport:
     report = functools.partial(ReplayReport, info.run_id, info.engine)
     try:
-        entries = await asyncio.to_thread(journal.read, info.run_id)
+        entries = await read_run(journal, info.run_id)
         started = read_start(info.run_id, entries)
     except LoopwrightError as error:
         return report("", "unchecked", problem=str(error))

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..._internal.log import logger
 from ...errors import format_error
+from ...journals.access import read_news
 from ...journals.base import Journal
 
 INTERVAL = 0.25  # seconds between two looks
@@ -156,13 +157,13 @@ class _LoopPoller:
 
     async def _find_news(self) -> list[int]:
         """Return the watchers of runs to which something was written; all of them if the journal cannot say."""
-        read_news = getattr(self._journal, self._source.news, None)
+        news = getattr(self._journal, self._source.news, None)
         after = self._position
-        if read_news is None:
+        if news is None:
             self._position = 0
             return list(self.watchers)
         try:
-            self._position, run_ids = await asyncio.to_thread(read_news, after)
+            self._position, run_ids = await read_news(news, after)
         except Exception:  # noqa: BLE001 - the problem shows when the watchers read
             return list(self.watchers)
         if after == UNKNOWN_POSITION:

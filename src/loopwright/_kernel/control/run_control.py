@@ -1,6 +1,5 @@
 """Control a run while it works or waits, from its own process or another one."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -9,6 +8,7 @@ from ...clock import MAX_SECONDS, Clock, SystemClock
 from ...errors import ConfigError, JournalError
 from ...events.entry import Entry
 from ...events.run import Question, RunFinished
+from ...journals.access import read_run, send_command
 from ...journals.base import Command, Journal
 from ...labels import Label, LabelledText, check_label
 from ...messages import Json, JsonObject, hash_arguments, hash_each
@@ -88,7 +88,7 @@ class Control(ABC):
             )
         if self._signer is not None:
             body = self._signer.sign(self.run_id, kind, dict(body))
-        number = await asyncio.to_thread(self._journal.send, self.run_id, kind, body)
+        number = await send_command(self._journal, self.run_id, kind, body)
         received = max(Replay(entries).approvals.received, default=0)
         if number <= received:
             raise JournalError(
@@ -98,7 +98,7 @@ class Control(ABC):
         return number
 
     async def _entries(self) -> list[Entry]:
-        return await asyncio.to_thread(self._journal.read, self.run_id)
+        return await read_run(self._journal, self.run_id)
 
     async def pause(self, *, by: Sender = "") -> None:
         """Pause the run before its next step; its clock is paused too."""

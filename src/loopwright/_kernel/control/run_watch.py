@@ -1,6 +1,5 @@
 """Watch a run wherever it is at work: the entries that the journal has, then those that follow."""
 
-import asyncio
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -10,8 +9,8 @@ from typing import Any, Generic, Self, TypeVar, cast
 from ...errors import ConfigError, UnknownRun
 from ...events.entry import Entry
 from ...events.run import RunFinished
+from ...journals.access import read_run
 from ...journals.base import Journal, check_run_id
-from ...journals.capabilities import read_entries
 from .run_feeds import RunFeeds, Subscription
 
 Item = TypeVar("Item")
@@ -129,13 +128,12 @@ class RunWatch(Generic[Item]):
         self._accept(entries)
 
     async def _read_entries(self, news: Subscription) -> list[Entry]:
-        read, known = read_entries, self._last
-        if known is not None:
-            return await asyncio.to_thread(read, self._journal, self._run_id, known.seq)
+        if self._last is not None:
+            return await read_run(self._journal, self._run_id, self._last.seq)
         # The entry before tells whether there is such a place, and whether the run has ended.
         begin = max(self._after - 1, 0)
         try:
-            entries = await asyncio.to_thread(read, self._journal, self._run_id, begin)
+            entries = await read_run(self._journal, self._run_id, begin)
         except UnknownRun:
             if not news.feed.is_at_work:
                 raise
@@ -143,7 +141,7 @@ class RunWatch(Generic[Item]):
         if self._after == 0:
             return entries
         if not entries:
-            count = len(await asyncio.to_thread(self._journal.read, self._run_id))
+            count = len(await read_run(self._journal, self._run_id))
             raise ConfigError(
                 f"after: run {self._run_id!r} has {count} entries, got {self._after}; "
                 "pass the number of the last entry that was seen, or 0"

@@ -1,9 +1,9 @@
 """The unfinished runs of a journal: those that wait are looked at again once something happened to them."""
 
-import asyncio
 import math
 
 from ...clock import Clock
+from ...journals.access import list_unfinished, read_news
 from ...journals.base import Journal, RunInfo
 
 MAX_AGE = 60.0
@@ -46,7 +46,7 @@ class UnfinishedRuns:
 
     async def read(self) -> list[RunInfo]:
         """Return all unfinished runs as they are now, newest first."""
-        return await asyncio.to_thread(lambda: self._journal.runs(unfinished=True))
+        return await list_unfinished(self._journal)
 
     def rest(self, info: RunInfo, wake_at: float) -> None:
         """Look at a run again at a time (wall clock, seconds; 0 for never), or if something happens to it."""
@@ -86,7 +86,7 @@ class UnfinishedRuns:
         if news is None:
             self._resting.clear()
         else:
-            self._number, changed = await asyncio.to_thread(news, self._number)
+            self._number, changed = await read_news(news, self._number)
             for run_id in changed:
                 self._resting.pop(run_id, None)
         self._inbox, self._is_stale = mark, True

@@ -1,6 +1,5 @@
 """Fork a run: a new run that shares the first entries of another one."""
 
-import asyncio
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +12,7 @@ from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_body, name_entry
 from ...events.lifecycle import read_app_version
 from ...events.payloads import encode_payload
 from ...events.run import RunFinished, RunForked, RunStarted
+from ...journals.access import read_run
 from ...journals.base import Claim, Journal, RunHeader, chain_hash, check_run_id
 from ...journals.owner import new_owner
 from .replay import last_event
@@ -34,7 +34,7 @@ async def fork(
     then and not ended has an unknown outcome in the fork, as after a crash. `by` names who asks for it.
     Raises `UnknownRun`, or `ConfigError` for an entry that does not exist or is the last of a finished run.
     """
-    entries = await asyncio.to_thread(journal.read, run_id)
+    entries = await read_run(journal, run_id)
     copied = _first_entries(run_id, entries, at)
     started = copied[0].event
     if not isinstance(started, RunStarted):

@@ -9,7 +9,7 @@ from ..._internal.encoder import mark_turns
 from ...events.entry import Entry
 from ...events.run import Follows, RunStarted
 from ...journals.base import Journal, RunHeader
-from ...journals.recorded_conversations import read_history
+from ...journals.recorded_conversations import fetch_history, read_history
 from ...labels import Label
 from ...messages import Conversation, Message
 
@@ -42,6 +42,11 @@ class History:
         if self._known is None:
             self._known = read_history(self.journal, self.follows)
         return self._known.messages
+
+    async def load(self) -> None:
+        """Read the messages, unless this process has them."""
+        if not self.is_loaded:
+            self._known = await fetch_history(self.journal, self.follows)
 
     def is_in(self, journal: Journal) -> bool:
         """Whether a journal has these messages."""
@@ -124,6 +129,12 @@ def _make_plain(
     messages: tuple[Message, ...], label: Label, untrusted: bool
 ) -> Conversation:
     return Conversation(messages).with_provenance(label, untrusted=untrusted)
+
+
+async def load_messages(conversation: Conversation) -> None:
+    """Read the messages of the runs that a conversation continues; raise `JournalError` as `messages` does."""
+    if isinstance(conversation, ContinuedConversation):
+        await conversation.history.load()
 
 
 def is_loaded(conversation: Conversation) -> bool:

@@ -1,6 +1,5 @@
 """Change the status of a run that no process works on: park it, have it retried, or close it."""
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from ...events.effect_key import undo_key
 from ...events.effects import ToolFinished, ToolStarted
 from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_body, with_codec
 from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
+from ...journals.access import read_run
 from ...journals.base import Claim, Journal, chain_hash
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
@@ -73,14 +73,14 @@ async def _append(
     journal: Journal, clock: Clock, run_id: str, decide: Decide, status: str
 ) -> Entry:
     """Append one entry under a claim of its own; it is decided before the claim, and again if the run continued."""
-    known = await asyncio.to_thread(journal.read, run_id)
+    known = await read_run(journal, run_id)
     event = decide(known)
     owner = new_owner()
     ACTIVE_TOKENS.add(owner.token)
     try:
         claim = await journal.claim(run_id, str(owner))
         if claim.head_seq != len(known):
-            event = decide(await asyncio.to_thread(journal.read, run_id))
+            event = decide(await read_run(journal, run_id))
         entry = _chain(claim, event, clock)
         journal.append(claim, [entry], status=status)
         await journal.barrier(claim)

@@ -1,6 +1,5 @@
 """Select what of a conversation a model call sends, by the context policy, and keep it for the next call."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -10,6 +9,7 @@ from ..._internal import dataclasses
 from ...errors import ConfigError, PhaseError
 from ...events.effect_key import EffectKey
 from ...events.request_records import digest_messages
+from ...journals.access import consult
 from ...messages import Conversation, Message, estimate_size
 from ...providers.context.base import ContextAnswer, ContextPolicy, View
 from ...providers.context.sliding_context import find_newest_turn
@@ -198,7 +198,7 @@ class ContextViews:
         if view is None and conversation.size > room.size:
             given = self._session.requests.get_given()
             if views.earlier is None:
-                views.earlier = await asyncio.to_thread(read_earlier_requests, given)
+                views.earlier = await consult(read_earlier_requests, given)
             view = find_earlier_view(views.earlier, conversation)
         if view is None:
             return None

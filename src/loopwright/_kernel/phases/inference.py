@@ -1,6 +1,5 @@
 """Inference: one model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -35,7 +34,7 @@ from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import QuestionDescriber
 from ..durability.flow_record import QUARANTINED
-from ..durability.history import is_loaded
+from ..durability.history import is_loaded, load_messages
 from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
 from ..session.session import Session
@@ -195,7 +194,7 @@ class Inference:
         if is_loaded(conversation):
             return
         try:
-            await asyncio.to_thread(getattr, conversation, "messages")
+            await load_messages(conversation)
         except JournalError as error:
             raise self._session.writer.fail(error) from error
 

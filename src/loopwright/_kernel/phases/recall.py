@@ -1,10 +1,9 @@
 """Answer a model that reads again what was left out of its conversation, from the journal of the run."""
 
-import asyncio
-
 from ...errors import ConfigError, JournalError, ToolError
 from ...events.effects import ToolFinished
 from ...gates.base import Permit
+from ...journals.access import consult
 from ...journals.recalled_texts import Found, RecalledTexts
 from ...journals.recorded_messages import render_excerpts
 from ...labels import highest
@@ -27,14 +26,14 @@ class RecallInvoker:
         not_run = await self._calls.begin(permit, tool)
         if not_run is not None:
             return not_run
-        texts = await asyncio.to_thread(self._read_texts)
+        texts = await consult(self._read_texts)
         recorded = self._session.replay.effects.outcome(permit.key)
         if isinstance(recorded, ToolFinished):
             whole = texts.messages.restore(recorded)
             return self._calls.replay(permit, whole)
         await self._session.replay_end.reach(permit.key)
         try:
-            found = await asyncio.to_thread(texts.select, permit.call.arguments)
+            found = await consult(texts.select, permit.call.arguments)
         except (ToolError, JournalError, ConfigError) as error:
             return self._calls.end(permit, tool, "error", str(error))
         return self._calls.finish(permit, build_outcome(found))

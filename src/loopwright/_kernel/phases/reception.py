@@ -1,12 +1,12 @@
 """Give an engine what people sent, and what earlier turns of its thread noted, as data; recorded as it was read."""
 
-import asyncio
 from collections.abc import Collection
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
 from ...errors import ConfigError
+from ...journals.access import consult
 from ...journals.base import Command
 from ...journals.thread_facts import find_thread_facts
 from ..control.commands import ADD_CONTEXT, GUIDANCE, OVERRIDE, STEER
@@ -66,7 +66,7 @@ async def read_thread_facts(
     name, session = kind.__name__, cycle.session
 
     async def read() -> list[Any]:
-        return await asyncio.to_thread(
+        return await consult(
             find_thread_facts,
             session.services.journal,
             session.thread,

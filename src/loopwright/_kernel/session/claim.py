@@ -10,6 +10,7 @@ from ...errors import JournalError
 from ...events.entry import Entry
 from ...events.lifecycle import read_run_info
 from ...events.run import RunSuspended
+from ...journals.access import read_inbox, read_run
 from ...journals.base import Claim, Command
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ..durability.replay import Replay
@@ -48,8 +49,8 @@ class ClaimedRun:
         )
         self.claim.began = began
         self._is_claimed = True
-        self.entries = await asyncio.to_thread(journal.read, self._run_id)
-        self.commands = await asyncio.to_thread(journal.inbox, self._run_id)
+        self.entries = await read_run(journal, self._run_id)
+        self.commands = await read_inbox(journal, self._run_id)
 
     async def release(self) -> None:
         """Release the run with the status that it had before, if it was claimed."""

@@ -1,12 +1,12 @@
 """Take in the commands that people send to a run, and act on those that count at once."""
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 
 from ..._internal.log import logger
 from ...errors import Aborted, LoopwrightError
 from ...events.control import CommandReceived, Declassified, RunContinued, RunPaused
+from ...journals.access import read_inbox
 from ...journals.base import Command
 from ...labels import read_provenance
 from ...security.signed_commands import SenderCheck
@@ -63,7 +63,7 @@ class CommandIntake:
     async def listen(self) -> None:
         """Read the run's inbox, and make durable what was received."""
         journal = self._services.journal
-        commands = await asyncio.to_thread(journal.inbox, self.run_id, self.log.last)
+        commands = await read_inbox(journal, self.run_id, self.log.last)
         self.receive(commands)
         if commands:
             await self._writer.barrier()

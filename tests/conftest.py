@@ -36,13 +36,29 @@ for _variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
 
 
 FAULTS = Path(__file__).parent / "faults"
+SLOW_FAULTS = (
+    "simulation", "planted_faults", "kill_and_resume", "handoff_kills", "web_chat", "console_stream", "soak",
+    "faketime", "third_party_contracts", "memory_kills", "secrets", "waiting_runs", "persons_day", "long_outage",
+)  # fmt: skip
+"""The files of fault tests that one process works on for 15 s to 6 minutes, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fault tests: their folder, and the kills of each contract, which start processes for seconds."""
+    """Mark the fault tests, and have the slowest files begin first, so that no process is left alone with one.
+
+    They are those of their folder, and the kills of each contract, which start processes for seconds.
+    """
     for item in items:
         if FAULTS in item.path.parents or "killed_at_any_barrier" in item.name:
             item.add_marker(pytest.mark.faults)
+    items.sort(key=lambda item: find_place(item.path))
+
+
+def find_place(path: Path) -> int:
+    """Return the place of a file of tests: that of a slow one, or one behind all of them."""
+    name = path.stem.removeprefix("test_")
+    is_slow = path.parent == FAULTS and name in SLOW_FAULTS
+    return SLOW_FAULTS.index(name) if is_slow else len(SLOW_FAULTS)
 
 
 def pytest_collection_finish() -> None:

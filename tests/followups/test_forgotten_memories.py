@@ -77,6 +77,7 @@ async def live(history: History) -> list[str]:
     return history.gone
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(sized(120, 7200))
 async def test_random_histories_of_memories_leave_nothing(tmp_path: Path) -> None:
     count = 0

@@ -1,6 +1,7 @@
 """The code stays simple: bounds on branches, statements, functions, classes and files, and a report of where it is dense."""
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from density import (
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "loopwright"
 FILES = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-TREES = {path: ast.parse(text) for path, text in FILES.items()}
 MAX_DENSITY = {"all": 20.0, "_kernel": 18.0}
 REPORTED_DENSITY = 25.0  # of a file
 MAX_FILE, MAX_FUNCTION, MAX_METHODS = 500, 40, 25
@@ -25,11 +25,17 @@ DOORS = {"Run", "RunHandle"}
 """Classes with as many methods as engines and callers need: what they do is one line a method."""
 
 
+@functools.cache
+def parse_files() -> dict[Path, ast.Module]:
+    """Parse the package once, and in a process that tests it only."""
+    return {path: ast.parse(text) for path, text in FILES.items()}
+
+
 def complaints(rule: Callable[[ast.AST], Iterator[tuple[int, str]]]) -> list[str]:
     """List what a rule finds, each with its place."""
     return sorted(
         f"{path.relative_to(ROOT)}:{line}: {complaint}"
-        for path, tree in TREES.items()
+        for path, tree in parse_files().items()
         for line, complaint in rule(tree)
     )
 

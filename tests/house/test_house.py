@@ -1,6 +1,7 @@
 """The rules of the house that a reader would check by hand: layers, names, docstrings, and where packages are imported."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -12,10 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "loopwright"
-TREES = {
-    path: ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+FILES = sorted(PACKAGE.rglob("*.py"))
 FORBIDDEN = {
     "manager",
     "helper",
@@ -35,12 +33,18 @@ EVERYWHERE = {
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@functools.cache
+def parse_files() -> dict[Path, ast.Module]:
+    """Parse the package once, and in a process that tests it only."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
 def place(path: Path, line: int = 1) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
 def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
-    for path, tree in TREES.items():
+    for path, tree in parse_files().items():
         for node in ast.walk(tree):
             if isinstance(node, kinds):
                 yield path, node
@@ -75,9 +79,11 @@ def imports_within(node: ast.AST) -> list[ast.AST]:
     ]
 
 
-@pytest.mark.parametrize("path", TREES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_opens_with_one_sentence(path: Path) -> None:
-    first = " ".join((ast.get_docstring(TREES[path]) or "").split("\n\n")[0].split())
+    first = " ".join(
+        (ast.get_docstring(parse_files()[path]) or "").split("\n\n")[0].split()
+    )
 
     assert re.search(r"[.!?]\s+[A-Z]", first) is None, f"one sentence, please: {first}"
     assert first.endswith((".", ":")), (
@@ -86,7 +92,7 @@ def test_a_module_opens_with_one_sentence(path: Path) -> None:
 
 
 def test_no_name_says_nothing() -> None:
-    named = [(path, path.stem, 1) for path in TREES] + [
+    named = [(path, path.stem, 1) for path in FILES] + [
         (path, node.name, node.lineno)
         for path, node in nodes(ast.ClassDef)
         if isinstance(node, ast.ClassDef)

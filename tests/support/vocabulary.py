@@ -135,6 +135,7 @@ def words_in_prose(text: str) -> Iterator[tuple[str, str]]:
             yield found[0], standard
 
 
+@functools.cache
 def _standards_of_name(identifier: str) -> list[str]:
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", identifier).lower()
     return [standard for pattern, standard in _NAMES.items() if pattern.search(parts)]

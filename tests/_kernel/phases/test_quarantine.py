@@ -89,6 +89,7 @@ def reply_of(document: str, chance: random.Random) -> Line:
     return chance.choice(replies)
 
 
+@pytest.mark.faults
 def test_thousand_hostile_documents_reach_no_tool_and_no_planner() -> None:
     ran.clear()
     chance = random.Random(1_000)

@@ -161,6 +161,7 @@ async def test_a_store_forgets_more_often_than_its_index_may_have_levels() -> No
     assert await found(store, "meadow7") == []
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(sized(120, 7200))
 async def test_random_histories_leave_nothing_in_any_way(tmp_path: Path) -> None:
     count = 0

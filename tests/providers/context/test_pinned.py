@@ -144,6 +144,7 @@ async def test_what_is_pinned_from_outside_is_fenced_and_labelled() -> None:
     assert "ends: all that stood between" in lines[-1]
 
 
+@pytest.mark.faults
 async def test_in_2000_random_cuts_the_task_and_the_pinned_block_are_there() -> None:
     rng = random.Random(4)
     cuts = 0

@@ -69,6 +69,7 @@ def is_recall(message: Message) -> bool:
     return any(one.name == "recall" for one in message.calls)
 
 
+@pytest.mark.faults
 async def test_needle_of_result_3_is_found_500_steps_later_each_time() -> None:
     parts = [NEEDLE[start:stop] for start in range(10) for stop in range(18, 28)]
     script = [*looks(500), *(call("recall", handle="all", find=one) for one in parts)]

@@ -290,6 +290,7 @@ def shown(view: View, at: Bench) -> list[Message]:
     ]
 
 
+@pytest.mark.faults
 async def test_of_2000_random_cuts_none_parts_a_call_or_loses_the_task() -> None:
     rng = random.Random(8)
     stages: list[Any] = [Masking(), Window(), Stages((Masking(keep=2), Window(recent=2)))]  # fmt: skip

@@ -157,6 +157,24 @@ def read_files(folder: Path) -> list[str]:
     return [path.read_text() for path in paths if path.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("Hello, my name is Ada and I prefer metric units", ["I prefer metric units.", "My name is Ada."]),
+        ("Hi there! I live in Bergen, but I never fly.", ["I never fly."]),
+        ("Thanks, call me Ada and please always answer in German.", ["Call me Ada.", "Please always answer in German."]),
+        ("He wrote that I live in Bergen and I never fly.", []),
+        ("Hello, is it far and I never fly?", []),
+    ],
+)  # fmt: skip
+async def test_preferences_are_found_behind_a_greeting_and_another_clause(
+    said: str, found: list[str]
+) -> None:
+    items = await remember(Conversation.of(said), "Yes.")
+
+    assert sorted(texts(items, "preference")) == found
+
+
 async def test_preferences_are_also_written_to_a_memory_file_of_the_scope(
     tmp_path: Path,
 ) -> None:

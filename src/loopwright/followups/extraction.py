@@ -11,6 +11,17 @@ MAX_PREFERENCE = 200
 MAX_ENTITIES = 20
 MAX_NAME = 60
 SENTENCE = compile_late(r"[^.!?\n]{1,400}[.!?]?")
+GREETING = compile_late(
+    r"^(?:(?:hello|hi|hey|good (?:morning|afternoon|evening)|thanks|thank you|ok|okay|well|also|by the way)"
+    r"(?: there| again)?[,!]?\s+(?:and\s+)?)+",
+    re.IGNORECASE,
+)
+"""What may stand in front of what a person says."""
+OWN = compile_late(r"^(?:i|i'm|my|please|call me)\b", re.IGNORECASE)
+"""How a sentence of a person about themselves begins."""
+CLAUSE = compile_late(
+    r",?\s+(?:and|but)\s+(?=(?:i|i'm|my|please|call me)\s)", re.IGNORECASE
+)
 _REPORTED = "said|say|told|asked|ask|meant|mean|had|got|thought|think|knew|saw|heard|did|was|been|wanted"
 """Verbs that report something once."""
 _OFTEN = r"(?:(?:really|always|usually|generally|only|never|strongly|do not|don't|can't|cannot)\s+)?"
@@ -63,11 +74,22 @@ def find_preferences(texts: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for sentence in _sentences(texts):
         is_question = sentence.endswith("?")
-        is_short = len(sentence) <= MAX_PREFERENCE
-        if is_short and not is_question and _is_preference(sentence):
-            bare = sentence.rstrip(".! ")
-            found.setdefault(f"{bare[0].upper()}{bare[1:]}.")
+        if is_question or len(sentence) > MAX_PREFERENCE:
+            continue
+        for clause in _split_clauses(sentence):
+            if _is_preference(clause):
+                bare = clause.rstrip(".!,; ")
+                found.setdefault(f"{bare[0].upper()}{bare[1:]}.")
     return list(found)
+
+
+def _split_clauses(sentence: str) -> list[str]:
+    """Return what a person says of themselves in a sentence, without a greeting: "I am Ada", "I prefer tea".
+
+    A sentence that is about something else at its beginning is one clause.
+    """
+    bare = GREETING.sub("", sentence)
+    return CLAUSE.split(bare) if OWN.match(bare) else [bare]
 
 
 def _is_preference(sentence: str) -> bool:

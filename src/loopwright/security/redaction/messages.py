@@ -18,6 +18,7 @@ from .heuristics import REDACTED
 from .redactor import Redactor
 
 _get_block: Callable[[object], JsonObject | None] = operator.attrgetter("block")
+FOUND_CLEAN = "_found_clean"
 RANDOM_FIELDS = frozenset(
     {"signature", "thoughtSignature", "encrypted_content", "redactedContent", "data"}
 )
@@ -41,8 +42,12 @@ class RedactedCompletion:
 def redact_messages(
     redactor: Redactor, messages: Iterable[Message]
 ) -> tuple[Message, ...]:
-    """Return the messages without secrets; attachments are not searched."""
-    return tuple(_redact_message(redactor, message) for message in messages)
+    """Return the messages without secrets; attachments are not searched.
+
+    A message that this redactor has found to be clean is not searched again, as those of the earlier turns of a
+    conversation.
+    """
+    return tuple(_clean(redactor, message) for message in messages)
 
 
 def redact_conversation(redactor: Redactor, conversation: Conversation) -> Conversation:
@@ -52,6 +57,15 @@ def redact_conversation(redactor: Redactor, conversation: Conversation) -> Conve
         return conversation
     label, untrusted = conversation.label, conversation.untrusted
     return Conversation(clean).with_provenance(label, untrusted=untrusted)
+
+
+def _clean(redactor: Redactor, message: Message) -> Message:
+    if message.__dict__.get(FOUND_CLEAN) is redactor.token:
+        return message
+    redacted = _redact_message(redactor, message)
+    if redacted is message:
+        message.__dict__[FOUND_CLEAN] = redactor.token
+    return redacted
 
 
 def _redact_message(redactor: Redactor, message: Message) -> Message:

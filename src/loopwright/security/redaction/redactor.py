@@ -44,6 +44,8 @@ class Redactor:
         self._known = KnownValues(secrets)
         self._uses_patterns = patterns
         self._learned = 0
+        self.token = object()
+        """Stands for what this redactor finds, on values that it has found to be clean."""
         self.max_length = max(MAX_MATCH_LENGTH, self._known.max_length + 1)
         """Characters: no finding is longer."""
 
@@ -57,7 +59,7 @@ class Redactor:
         if not self._uses_patterns:
             return self
         alone = copy.copy(self)
-        alone._uses_patterns = False
+        alone._uses_patterns, alone.token = False, object()
         return alone
 
     def with_secrets(self, *secrets: str) -> "Redactor":

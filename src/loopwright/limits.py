@@ -1,7 +1,7 @@
 """Limits, what a run may use, and Budget, what it has used."""
 
-import contextlib
-from collections.abc import Callable, Generator
+import operator
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import Field
@@ -135,6 +135,10 @@ class OpenCall:
     output_tokens: int = 0
 
 
+_get_input_tokens: Callable[[OpenCall], int] = operator.attrgetter("input_tokens")
+_get_output_tokens: Callable[[OpenCall], int] = operator.attrgetter("output_tokens")
+
+
 @dataclasses.dataclass
 class Budget:
     """What one run, with all its branches and children, has used of its limits."""
@@ -145,30 +149,11 @@ class Budget:
     usage: Usage = Usage()
     reserved_used: bool = False
     in_flight: list[OpenCall] = dataclasses.field(default_factory=list[OpenCall])
-    """The model calls that are under way."""
+    """The model calls that are under way; each is removed when it ends."""
     sent: dict[str, Callable[[], Usage]] = dataclasses.field(
         default_factory=dict[str, Callable[[], Usage]]
     )
-    """What estimates the usage of each request that has no reply yet, by the keys of their calls."""
-
-    @contextlib.contextmanager
-    def open_call(self, tokens: int) -> Generator[OpenCall]:
-        """Count a model call with so many input tokens as under way."""
-        opened = OpenCall(tokens)
-        self.in_flight.append(opened)
-        try:
-            yield opened
-        finally:
-            self.in_flight.remove(opened)
-
-    @contextlib.contextmanager
-    def send(self, key: str, estimate: Callable[[], Usage]) -> Generator[None]:
-        """Note what estimates the usage of a request if its call is cut off before there is a reply."""
-        self.sent[key] = estimate
-        try:
-            yield
-        finally:
-            self.sent.pop(key, None)
+    """What estimates the usage of each request that has no reply yet, in case that its call is cut off; by their keys."""
 
     def book_cut(self, effect: str) -> Usage:
         """Count what requests in the branches of an effect have used, which is now cut off; return it."""
@@ -186,8 +171,8 @@ class Budget:
         if self.limits.max_tokens is None:
             return None
         left = self.limits.max_tokens - self.usage.total_tokens
-        left -= sum(call.input_tokens for call in self.in_flight)
-        unclaimed = left - sum(call.output_tokens for call in self.in_flight)
+        left -= sum(map(_get_input_tokens, self.in_flight))
+        unclaimed = left - sum(map(_get_output_tokens, self.in_flight))
         share = left // max(strands, len(self.in_flight), 1)
         room = MIN_BEST_ANSWER if self.reserved_used else MIN_OUTPUT
         return max(min(share, unclaimed), room)

@@ -1,7 +1,9 @@
 """Messages of a run: conversations, tool calls, observations and completions."""
 
 import copy
+import functools
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -19,7 +21,7 @@ from ._internal.issued_values import IssuedByRun as IssuedByRun
 from ._internal.usage import Usage as Usage
 from .attachments import Attachment
 from .errors import ConfigError, PhaseError
-from .labels import Label, LabelledText, check_label, highest
+from .labels import LABELS, Label, LabelledText, check_label, highest
 
 Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = Mapping[str, JsonValue]
@@ -32,10 +34,9 @@ ObservationStatus: TypeAlias = Literal[
 UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "cancelled")  # fmt: skip
 """Statuses of a call that leave open whether it took effect."""
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
-
-
 MAX_GROWTH = 7
 """How many conversations that it grew from a conversation knows, beside the last one."""
+_get_id, _get_call_id = operator.attrgetter("id"), operator.attrgetter("call.id")
 ATTACHMENT_SIZE = 6_000  # bytes; about the 1,500 tokens that a large image or a page of a document costs
 
 
@@ -63,6 +64,11 @@ class ToolSpec(Encodable):
     name: str
     description: str
     schema: JsonObject
+
+    @functools.cached_property
+    def size(self) -> int:
+        """About how many bytes are sent of it."""
+        return len(to_json([self.name, self.description, self.schema]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +117,8 @@ class Message(Encodable):
     slot: str = dataclasses.field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        check_label(self.label)
+        if self.label not in LABELS:
+            check_label(self.label)
         if self.slot and self.role != "user":
             raise ConfigError(f"slot: is for messages of the user, got role {self.role!r}")  # fmt: skip
         text = self.content
@@ -120,6 +127,11 @@ class Message(Encodable):
             object.__setattr__(self, "label", highest((self.label, text.label)))
             object.__setattr__(self, "untrusted", untrusted)
             object.__setattr__(self, "content", str(text))
+
+    @functools.cached_property
+    def canonical(self) -> bytes:
+        """The bytes that fingerprints are made of, as `encode_message` writes them."""
+        return encode_message(self)
 
     @property
     def trusted(self) -> bool:
@@ -135,8 +147,7 @@ class Observation:
         call: the call.
         status: how it ended.
         content: the text that the model reads, for every status.
-        plain: the tool's text without the fence of third-party text, if the model reads it with
-            one.
+        plain: the tool's text without the fence of third-party text, if the model reads it with one.
         fence: puts such a fence around a text.
         attachments: the images and documents that the tool returned; the content names each.
         label: how sensitive the text is; `untrusted`: whether any of it came from outside.
@@ -169,20 +180,17 @@ class Observation:
         return self.content if self.plain is None else self.plain
 
     def fence_excerpt(self, excerpt: str) -> str:
-        """Return a part of the tool's text as a model is to read it, in a prompt that an engine
-        writes.
-        """
+        """Return a part of the tool's text as a model is to read it, in a prompt that an engine writes."""
         return excerpt if self.fence is None else self.fence(excerpt)
 
 
 class Proposal(IssuedByRun):
     """What the model (or the engine) wants next: a thought, calls, or an answer.
 
-    `Run.reason` and `Run.propose` make it. `delivered` are messages that the runtime put before the
-    model's reply (nudges, guidance); `Conversation.observe` keeps them in the history, and the
-    model's `reasoning` with its text. `sources` are what tools of the provider found.
-    `key` is the position of the effect in the run; `issuer` is
-    the scope that made it; `author` says whether the model or the engine wrote the calls.
+    `Run.reason` and `Run.propose` make it. `delivered` are messages that the runtime put before the model's reply (nudges,
+    guidance); `Conversation.observe` keeps them in the history, and the model's `reasoning` with its text. `sources` are
+    what tools of the provider found. `key` is the position of the effect in the run; `issuer` is the scope that made it;
+    `author` says whether the model or the engine wrote the calls.
     """
 
     cure = "use `await run.reason(conversation)`, or `run.propose(*calls)` for calls that the engine writes itself"
@@ -205,10 +213,8 @@ def is_untrusted(message: Message) -> bool:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the bytes of a message that fingerprints are made of; attachments are in it by their
-    hash.
-    """
-    calls = [list_call_fields(call) for call in message.calls]
+    """Return the bytes of a message that fingerprints are made of; attachments are in it by their hash."""
+    calls = [*map(list_call_fields, message.calls)]
     fields: list[object] = [message.role, message.content, calls, message.call_id]
     if message.attachments or message.reasoning:
         fields.append([_identify(sent) for sent in message.attachments])
@@ -224,9 +230,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def list_call_fields(call: ToolCall) -> list[object]:
-    """Return the fields of a call that fingerprints are made of; opaque data only where there is
-    some.
-    """
+    """Return the fields of a call that fingerprints are made of; opaque data only where there is some."""
     fields: list[object] = [call.name, dict(call.arguments), call.id]
     return [*fields, call.form, call.source, call.block] if call.form else fields
 
@@ -242,14 +246,13 @@ def _identify(attachment: Attachment) -> list[str]:
 
 def estimate_size(message: Message) -> int:
     """Return about how many bytes of a message are sent, without reasoning, which few want back."""
-    size = len(message.encoded(encode_message))
+    size = len(message.canonical)
     size += ATTACHMENT_SIZE * len(message.attachments)
     return size - len(to_json(message.reasoning)) if message.reasoning else size
 
 
 class Conversation:
-    """An immutable list of messages in which every tool call has exactly one result, right after
-    it.
+    """An immutable list of messages in which every tool call has exactly one result, right after it.
 
     `digest` is a rolling SHA-256 over the encoded messages, so that two conversations are equal
     when their digests are; `size` is about the number of bytes that are sent, with 6,000 for each
@@ -303,17 +306,19 @@ class Conversation:
         if not messages:
             return self
         digest, size = self.digest, self.size
+        label, untrusted = self.label, self.untrusted
         for message in messages:
-            encoded = message.encoded(encode_message)
-            digest = hashlib.sha256(digest + encoded).digest()
+            digest = hashlib.sha256(digest + message.canonical).digest()
             size += estimate_size(message)
+            if message.label != label:
+                label = highest((label, message.label))
+            untrusted = untrusted or is_untrusted(message)
         grown = object.__new__(type(self))
         grown.digest, grown.size = digest, size
         grown._joined = self._joined.copy()
         begun = (len(self), self.digest)
         grown.grown_from = (*self.grown_from[-MAX_GROWTH:], begun)
-        grown.label = highest((self.label, *(one.label for one in messages)))
-        grown.untrusted = self.untrusted or any(map(is_untrusted, messages))
+        grown.label, grown.untrusted = label, untrusted
         grown._take(self, messages)
         return grown
 
@@ -330,9 +335,7 @@ class Conversation:
         return marked
 
     def joined(self, encoder: Callable[[Message], bytes]) -> bytes:
-        """Return the encoded messages with commas between; those of the conversation that it grew
-        from are not redone.
-        """
+        """Return the encoded messages with commas between; those of the conversation that it grew from are not redone."""
         count, joined = self._joined.get(encoder, (0, b""))
         if count < len(self.messages):
             added = b",".join(
@@ -377,11 +380,9 @@ class Conversation:
     def observe(
         self, proposal: Proposal, observations: Iterable[Observation] = ()
     ) -> Self:
-        """Return the conversation after a proposal and the observations of its calls, in call
-        order.
-        """
+        """Return the conversation after a proposal and the observations of its calls, in call order."""
         results = tuple(observations)
-        if [o.call.id for o in results] != [c.id for c in proposal.calls]:
+        if [*map(_get_call_id, results)] != [*map(_get_id, proposal.calls)]:
             raise PhaseError(
                 f"{len(proposal.calls)} calls need exactly their own observations, in call order; got {len(results)}: "
                 "pass what `await run.act(cleared)` returned"

@@ -24,7 +24,8 @@ from ._kernel.phases.cycle import Cycle, Engine
 from ._kernel.phases.engine_output import clean_answer
 from ._kernel.phases.engine_stage import call_stage
 from ._kernel.phases.gather import BranchWork, gather
-from ._kernel.phases.handoff import act, start_handoff
+from ._kernel.phases.handoff import act as hand_off
+from ._kernel.phases.handoff import start_handoff
 from ._kernel.phases.human import ask_user, parse_expiry, read_answer_type
 from ._kernel.phases.inference import Question
 from ._kernel.phases.lookup import lookup, read_label
@@ -171,6 +172,7 @@ class Run:
 
     async def act(self, cleared: Cleared) -> tuple[Observation, ...]:
         """Run what the gate permitted, at the same time; return one observation for each call, in call order."""
+        act = hand_off if self._cycle.services.tools.targets else Cycle.act
         return await act(self._cycle, cleared)
 
     async def call(self, call: ToolCall, *, thought: str = "") -> Observation:

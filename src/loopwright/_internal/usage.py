@@ -31,12 +31,10 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sums; an unknown figure counts as 0, and the sum of two is unknown."""
-        sums = {
-            name: one if more is None else (one or 0) + more
-            for name, one, more in zip(
-                _AMOUNTS, _list_amounts(self), _list_amounts(other), strict=True
-            )
-        }
+        sums: dict[str, Any] = {}
+        amounts = zip(_AMOUNTS, _list_amounts(self), _list_amounts(other), strict=True)
+        for name, one, more in amounts:
+            sums[name] = one if more is None else (one or 0) + more
         return Usage(**sums, estimated=self.estimated or other.estimated)
 
 

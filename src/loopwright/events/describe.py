@@ -90,7 +90,11 @@ def drop_defaults(value: Any) -> dict[str, Any]:
         fields = dataclasses.fields(kind)
         defaults = tuple((field.name, _find_default(field)) for field in fields)
         _DEFAULTS[kind] = defaults
-    return {name: found[name] for name, default in defaults if found[name] != default}
+    kept: dict[str, Any] = {}
+    for name, default in defaults:
+        if found[name] != default:
+            kept[name] = found[name]
+    return kept
 
 
 def _find_default(field: dataclasses.Field[Any]) -> Any:
@@ -111,6 +115,8 @@ class DescribedEvent:
     heading: ClassVar[str]
     counter: ClassVar[Counter | None]
     derived: ClassVar[Mapping[str, Exposure]]
+    is_shortened: ClassVar[bool]
+    """Whether the journal has it otherwise than with all its fields."""
     _level: ClassVar[Level]
 
     def __init_subclass__(
@@ -125,6 +131,7 @@ class DescribedEvent:
         cls.kind = kind or kind_of(cls)
         cls.heading = cls.kind.replace("_", " ") if heading is None else heading
         cls._level, cls.counter, cls.derived = level, counter, derived or {}
+        cls.is_shortened = cls.to_stored is not DescribedEvent.to_stored
 
     def to_stored(self) -> Any:
         """Return what is written into the journal; what it left out is restored when that is read."""

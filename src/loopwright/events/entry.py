@@ -29,6 +29,10 @@ class UnknownEvent(DescribedEvent, heading="newer"):
 
     body: JsonObject
 
+    def to_stored(self) -> Any:
+        """Return the body as it was read."""
+        return self.body
+
     def summary(self) -> str:
         return format_value(self.body)
 
@@ -61,7 +65,7 @@ def _reader(kind: str) -> TypeAdapter[Any]:
 
 def encode_event(event: Event) -> bytes:
     """Return the body of an entry: plain JSON without class names."""
-    return to_json(event.body if isinstance(event, UnknownEvent) else event.to_stored())
+    return to_json(event.to_stored() if event.is_shortened else event)
 
 
 def decode_event(kind: str, body: bytes) -> Event:

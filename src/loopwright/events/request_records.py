@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from .._internal import dataclasses
-from ..messages import Completion, Json, JsonObject, Message, encode_message
+from ..messages import Completion, Json, JsonObject, Message
 from .describe import CONTENT, PUBLIC, DescribedEvent, drop_defaults
 
 REPEATED = ("answer", "thought")
@@ -181,8 +181,7 @@ def digest_messages(messages: Iterable[Message]) -> str:
     """Return the digest (hex) that a conversation of these messages has."""
     digest = b""
     for message in messages:
-        encoded = message.encoded(encode_message)
-        digest = hashlib.sha256(digest + encoded).digest()
+        digest = hashlib.sha256(digest + message.canonical).digest()
     return digest.hex()
 
 

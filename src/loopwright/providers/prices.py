@@ -66,6 +66,8 @@ class Prices:
         if table is not None:
             _check_table(table)
         self._table = dict(table or {})
+        self.are_any = bool(table)
+        """Whether there is a price."""
         self._unknown: set[tuple[str, str]] = set()
 
     def __bool__(self) -> bool:

@@ -1,5 +1,6 @@
 """Sampling: what a model call may set, and how a provider sends each setting or refuses it by its name."""
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias, TypedDict, cast
@@ -96,7 +97,7 @@ class Sampling:
         """Return the same settings, all of them required."""
         return dataclasses.replace(self, required=frozenset(self.options))
 
-    @property
+    @functools.cached_property
     def options(self) -> dict[str, Json]:
         """The settings that are set, by name."""
         given: dict[str, Json] = {

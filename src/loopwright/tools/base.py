@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import (
     Any,
@@ -295,6 +296,12 @@ class Tool:
     def is_async(self) -> bool:
         """Whether the function is a coroutine function (or an object whose call is one)."""
         return inspect.iscoroutinefunction(plain_function(self.function))
+
+    def find_destinations(self, arguments: Iterable[str]) -> tuple[str, ...]:
+        """Return the arguments that decide where a call goes: the declared ones, else all but the content."""
+        if self.destinations is not None:
+            return tuple(filter(self.destinations.__contains__, arguments))
+        return tuple(itertools.filterfalse(self.content.__contains__, arguments))
 
     def bind_arguments(self, arguments: JsonObject) -> dict[str, Any]:
         """Return the keyword arguments for the function.

@@ -1,6 +1,5 @@
 """What a tool declares about data: where its arguments send it, and what its results vouch for."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ConfigError
@@ -33,14 +32,3 @@ def check_parameters(
             raise ConfigError(
                 f"tool {tool!r}: {field}: has no parameter {name!r}; it has {', '.join(known) or 'none'}"
             )
-
-
-def find_destinations(
-    arguments: Iterable[str],
-    destinations: tuple[str, ...] | None,
-    content: tuple[str, ...],
-) -> tuple[str, ...]:
-    """Return the arguments that decide where a call goes: the declared ones, else all but the content."""
-    if destinations is None:
-        return tuple(name for name in arguments if name not in content)
-    return tuple(name for name in arguments if name in destinations)

@@ -28,9 +28,7 @@ def with_default_recovery(
     tool: Tool | None, strategies: tuple[RecoveryStrategy, ...]
 ) -> Tool | None:
     """Return a function's tool without strategies of its own with those of the given ones that suit its effect."""
-    if tool is None or not strategies:
-        return tool
-    if tool.recovery or tool.engine:
+    if tool is None or tool.recovery or tool.engine:
         return tool
     suitable = tuple(one for one in strategies if _suits(one, tool.effect))
     return dataclasses.replace(tool, recovery=suitable)

@@ -469,7 +469,7 @@ async def test_a_dropped_watch_is_forgotten() -> None:
         gc.collect()
         await asyncio.sleep(0)
         feed = runtime.feeds.open("r")
-        assert feed._subscriptions == []
+        assert feed.subscriptions == []
         assert feed.delta_watchers == []
         assert runtime.feeds.poller._pollers == {}
         held.go.set()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from loopwright import Limits, LoopEngine, ReActEngine, Run, Runtime
 from loopwright.errors import ProviderError
-from loopwright.limits import Budget
+from loopwright.limits import Budget, OpenCall
 from loopwright.messages import Completion, Conversation, Usage
 from loopwright.providers import (
     Capabilities,
@@ -134,12 +134,16 @@ async def test_a_single_call_may_have_all_that_is_left() -> None:
 
 def test_a_later_call_gets_no_more_than_the_calls_under_way_leave() -> None:
     budget = Budget(Limits(max_tokens=1_000))
-    with budget.open_call(50) as first:
-        assert budget.share_output(1) == 950
-        first.output_tokens = 800
-        with budget.open_call(50):
-            shares = [budget.share_output(strands) for strands in (2, 20)]
+    first = OpenCall(50)
+    budget.in_flight.append(first)
+    assert budget.share_output(1) == 950
+
+    first.output_tokens = 800
+    budget.in_flight.append(OpenCall(50))
+    shares = [budget.share_output(strands) for strands in (2, 20)]
     assert (first.output_tokens, shares) == (800, [100, 45])
+
+    budget.in_flight.clear()
     assert budget.share_output(1) == 1_000
 
 

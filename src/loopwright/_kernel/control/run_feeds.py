@@ -26,7 +26,7 @@ class RunFeed:
 
     def __init__(self) -> None:
         self.delta_watchers: list[Callable[[Delta], None]] = []
-        self._subscriptions: list[Subscription] = []
+        self.subscriptions: list[Subscription] = []
         self._replies: dict[str, list[Delta]] = {}
         """What was shown of the replies in progress, by their keys."""
         self._sessions = 0
@@ -44,12 +44,12 @@ class RunFeed:
         """Note that this process stops working on the run; others may write it from now on."""
         self._sessions -= 1
         self._replies.clear()
-        for subscription in tuple(self._subscriptions):
+        for subscription in tuple(self.subscriptions):
             subscription.call(subscription.look)
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Tell entries that are durable."""
-        for subscription in tuple(self._subscriptions):
+        for subscription in tuple(self.subscriptions):
             subscription.call(subscription.put, entries)
 
     def show(self, delta: Delta) -> None:
@@ -65,7 +65,7 @@ class RunFeed:
 
     def add(self, subscription: "Subscription") -> None:
         """Add a subscription; it begins with what was shown of the replies in progress."""
-        self._subscriptions.append(subscription)
+        self.subscriptions.append(subscription)
         if subscription.wants_deltas:
             for shown in self._replies.values():
                 subscription.items.extend(shown)
@@ -74,7 +74,7 @@ class RunFeed:
     def discard(self, subscription: "Subscription") -> None:
         """Remove a subscription."""
         with contextlib.suppress(ValueError):
-            self._subscriptions.remove(subscription)
+            self.subscriptions.remove(subscription)
         with contextlib.suppress(ValueError):
             self.delta_watchers.remove(subscription.receive)
 

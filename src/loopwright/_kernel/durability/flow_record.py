@@ -59,7 +59,7 @@ class FlowRecord:
         self._plans: list[tuple[str, ...]] = []
         self._may_reject = False
         self._is_decided_plan_spoiled = False
-        self._notes: dict[type[Any], Callable[[str, Any], None]] = {
+        self.notes: dict[type[Any], Callable[[str, Any], None]] = {
             ToolFinished: self._note_call,
             EffectFinished: self._note_text,
             ModelRequested: self._note_delivered,
@@ -68,19 +68,14 @@ class FlowRecord:
             FactNoted: self._note_fact,
             GateDecided: self._note_decision,
         }
+        """What notes an event of each type that is recorded at a key."""
 
     def readers(self) -> dict[type[Any], Callable[[Entry, Any], None]]:
         """Return what reads each type of event."""
-        return dict.fromkeys(self._notes, self._read)
+        return dict.fromkeys(self.notes, self._read)
 
     def _read(self, entry: Entry, event: Event) -> None:
-        self.note(entry.key, event)
-
-    def note(self, key: str, event: Event) -> None:
-        """Note an event that is recorded."""
-        reader = self._notes.get(type(event))
-        if reader is not None:
-            reader(key, event)
+        self.notes[type(event)](entry.key, event)
 
     def _note_text(self, key: str, event: TextEvent) -> None:
         self.texts.append((key, event))

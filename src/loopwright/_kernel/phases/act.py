@@ -34,7 +34,8 @@ class FunctionInvoker:
         Raises only what ends or suspends the run.
         """
         effects = self._session.replay.effects
-        tool = with_default_recovery(tool, self._calls.services.default_recovery)
+        if self._calls.services.default_recovery:
+            tool = with_default_recovery(tool, self._calls.services.default_recovery)
         recorded = effects.outcome(decision.key)
         if isinstance(recorded, LimitHit):
             raise self._session.recorded_refusal(decision.key, recorded)

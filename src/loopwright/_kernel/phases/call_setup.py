@@ -16,19 +16,14 @@ ADDED = ("max_depth", "max_handoffs")
 
 
 def select_specs(
-    specs: tuple[ToolSpec, ...], offered: frozenset[str] | None
+    specs: tuple[ToolSpec, ...], offered: frozenset[str]
 ) -> tuple[ToolSpec, ...]:
-    """Return the tools that are offered, all without a choice."""
-    if offered is None:
-        return specs
+    """Return the tools that are offered."""
     return tuple(spec for spec in specs if spec.name in offered)
 
 
-def clean_settings(sampling: Sampling, redactor: Redactor) -> JsonObject:
+def clean_settings(settings: JsonObject, redactor: Redactor) -> JsonObject:
     """Return settings as they are recorded, without secrets."""
-    settings = sampling.options
-    if not settings:
-        return settings
     clean = redactor.redact_value(settings)
     return clean if isinstance(clean, dict) else {}
 

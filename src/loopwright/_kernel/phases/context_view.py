@@ -1,6 +1,8 @@
 """Select what of a conversation a model call sends, by the context policy, and keep it for the next call."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -11,9 +13,10 @@ from ...events.effect_key import EffectKey
 from ...events.request_records import digest_messages
 from ...journals.access import consult
 from ...messages import Conversation, Message, estimate_size
+from ...providers.base import Request
 from ...providers.context.base import ContextAnswer, ContextPolicy, View
 from ...providers.context.sliding_context import find_newest_turn
-from ...providers.context.tokens import TokenMeter, encode_tool
+from ...providers.context.tokens import TokenMeter
 from ...security.spotlighting import fence
 from ...tools.recall import recall
 from ...tools.registry import ToolRegistry
@@ -27,6 +30,7 @@ from .pinned_block import write_pinned_block
 from .result_masks import ResultMasks
 
 M = TypeVar("M", bound=BaseModel)
+_get_slot = operator.attrgetter("slot")
 PINNED_SHARE = 16
 """The part of the room that the pinned block may have beside the task: one of so many."""
 DIGEST_LENGTH = 16
@@ -117,12 +121,31 @@ class ContextViews:
         policy: ContextPolicy,
         key: str,
         meter: TokenMeter,
-        ask: AskModel,
+        ask: Callable[[], AskModel],
     ) -> None:
         self._session, self._path = session, EffectKey.parse(key).path
         self._policy, self._meter, self._ask = policy, meter, ask
-        self.can_recall = tools.get(recall.name) is recall
+        self._tools = tools
+
+    @functools.cached_property
+    def can_recall(self) -> bool:
         """Whether the model can be offered to read again what is left out."""
+        return self._tools.get(recall.name) is recall
+
+    def show_whole(self, request: Request, beside: tuple[Message, ...]) -> Shown | None:
+        """Return all of a request's conversation, which has room, as what is sent; `None` where the policy is to be asked.
+
+        A policy that says of itself that it `sends_what_fits` is not, unless it cut the conversation before.
+        """
+        sends_what_fits = getattr(self._policy, "sends_what_fits", False)
+        conversation = request.conversation
+        has_slots = any(map(_get_slot, conversation.messages))
+        if not sends_what_fits or beside or has_slots:
+            return None
+        if self._session.views.are_any(self._path):
+            return None
+        view = View.whole(conversation)
+        return Shown(conversation, view, conversation, {}, conversation)
 
     async def select(
         self,
@@ -145,9 +168,9 @@ class ContextViews:
         aids = (*tail, *pinned)
         left = room.subtract(sum(map(estimate_size, aids)))
         if pinned and self.can_recall:
-            left = left.subtract(len(recall.spec.encoded(encode_tool)))
+            left = left.subtract(recall.spec.size)
         previous = None if earlier is None else earlier.view
-        at = CallContext(conversation, previous, self._ask, left, self._meter, masks)
+        at = CallContext(conversation, previous, self._ask(), left, self._meter, masks)
         view = await self._policy.view(at)
         has_grown = previous is not None and view == previous.extend(conversation)
         continued = earlier if has_grown else None

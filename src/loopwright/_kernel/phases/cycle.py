@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import operator
 from collections.abc import Awaitable, Callable, Sequence, Sized
 from typing import Any, Literal, Protocol
 
@@ -59,6 +60,8 @@ from .tool_invoker import (
     UserInvoker,
 )
 
+NOT_EXECUTED = ("denied", "rejected")
+_get_status: Callable[[Observation], str] = operator.attrgetter("status")
 NOT_RUN = "This call was not run: the run ends."
 
 
@@ -115,9 +118,8 @@ class Cycle:
         self.offered: str | None = None
         """The best answer so far, in case that the run ends early."""
         self.run_child = run_child
-        self.issued = Proposals()
+        self.issued, self._latest = Proposals(), conversation
         self._gated: Proposal | None = None
-        self._latest = conversation
         self._turn: tuple[Proposal, tuple[Observation, ...]] | None = None
         self.use(engine.runtime)
 
@@ -152,8 +154,6 @@ class Cycle:
 
     async def renew_tools(self) -> None:
         """Renew the list of tools; it changes only here, so that a call's tool is the proposed one."""
-        if not self.services.tools.has_sources:
-            return
         tools = await self.services.tools.refresh(self.session.remaining())
         if tools is not self.services.tools:
             self.use(self.services.with_tools(tools))
@@ -305,7 +305,9 @@ class Cycle:
             if self.session.command_log.commands and not begun:
                 await self.session.replay_end.reach(cleared.key)
                 await self.session.intake.wait_while_paused()
-            decisions = refuse_handoffs(cleared.decisions, self.session.permits)
+            decisions = cleared.decisions
+            if len(decisions) > 1:
+                decisions = refuse_handoffs(decisions, self.session.permits)
             for decision in decisions:  # their policy is checked right before each call
                 if isinstance(decision, Permit):
                     check_permit(decision, self.session, None)
@@ -318,7 +320,8 @@ class Cycle:
             for index, observation in enumerate(observations):
                 self._monitor(index, decisions[index], observation)
             self._keep_turn(observations)
-            ran = sum(o.status not in ("denied", "rejected") for o in observations)
+            statuses = [*map(_get_status, observations)]
+            ran = len(statuses) - sum(map(statuses.count, NOT_EXECUTED))
             self.scope.engine_usage.add_tool_calls(ran)
             return observations
 
@@ -328,6 +331,8 @@ class Cycle:
             if isinstance(decision, ToolPermit) and decision.tool is not None:
                 tool = decision.tool
                 seen = await self._invoker_of(tool).invoke(decision, tool)
+                if self.hooks.is_empty:
+                    return seen
                 return await hook_result(self.hooks, decision.key, tool, seen)
             return await self._functions.invoke(decision, None)
         except Suspended as waiting:  # only a person can say what happens next

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import operator
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
@@ -14,6 +15,7 @@ from ...providers.base import Capabilities, CountingProvider, Provider, Request
 from ...providers.context.tokens import (
     BYTES_PER_TOKEN,
     UNKNOWN_OUTPUT,
+    TokenMeter,
     is_about_tokens,
     measure_request,
 )
@@ -37,6 +39,7 @@ from .sent_request import SentRequest, with_conversation
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
 )
+_get_attachments = operator.attrgetter("attachments")
 NO_ATTACHMENTS = Capabilities(images=False, documents=False)
 
 
@@ -60,17 +63,26 @@ class FittedCall:
         request: Request,
         sent: SentRequest,
         views: ContextViews,
+        meter: TokenMeter,
         beside: tuple[Message, ...] = (),
     ) -> None:
         self._session, self._services, self._key = session, services, key
         self._sent, self._views, self._beside = sent, views, beside
-        self._provider, self._request = provider, request
-        self._meter = services.token_meter(provider)
+        self._provider, self._request, self._meter = provider, request, meter
+        self._able = provider.capabilities
         self._failed = 0
         """Attempts that failed in this process and were made again with another request."""
 
     async def complete(self, asked: Conversation) -> tuple[Completion, ...]:
-        """Return as `ModelCall.complete` does; attachments of tools that the model does not take are described to it.
+        """Return as `ModelCall.complete` does."""
+        if any(map(_get_attachments, asked.messages)):
+            return await self._complete_with_attachments(asked)
+        return await self._complete(asked)
+
+    async def _complete_with_attachments(
+        self, asked: Conversation
+    ) -> tuple[Completion, ...]:
+        """Describe the attachments of tools that the model does not take.
 
         An endpoint that refuses the request for one is asked with descriptions: later too if its model takes none.
         """
@@ -78,8 +90,7 @@ class FittedCall:
         able = NO_ATTACHMENTS if meter.refuses_attachments else self._able
         sent, flag = describe_unseen(asked, able)
         try:
-            replies = await self._complete(sent)
-            return tuple(add_flag(reply, flag) for reply in replies)
+            return _add_flag(await self._complete(sent), flag)
         except ProviderError as error:
             described, flag = describe_unseen(asked, NO_ATTACHMENTS)
             if described == sent or not is_about_attachments(error):
@@ -88,11 +99,7 @@ class FittedCall:
             is_lasting = is_about_model(error)
         replies = await self._complete(described)
         meter.refuses_attachments = is_lasting
-        return tuple(add_flag(reply, flag) for reply in replies)
-
-    @property
-    def _able(self) -> Capabilities:
-        return self._provider.capabilities
+        return _add_flag(replies, flag)
 
     async def _complete(self, asked: Conversation) -> tuple[Completion, ...]:
         """Send what fits; if the model finds it too long, send half of it, once."""
@@ -116,6 +123,11 @@ class FittedCall:
     async def _fit(self, request: Request) -> Request:
         """Return the request with as much of its conversation as the model reads."""
         limit = self._find_limit(request)
+        is_far = 2 * self._meter.estimate(measure_request(request)) <= limit
+        whole = self._views.show_whole(request, self._beside) if is_far else None
+        if whole is not None:
+            self._shown = whole
+            return request
         fitted = await self._shorten(request, limit)
         is_far = 2 * self._meter.estimate(measure_request(fitted)) <= limit
         if is_far or self._meter.refuses_counts:
@@ -187,22 +199,29 @@ class FittedCall:
 
     async def _ask(self, request: Request) -> tuple[Completion, ...]:
         """Ask with a bound of the reply; an endpoint that takes the request only without one is sent none from then on."""
-        budget, meter = self._session.budget, self._meter
-        with budget.open_call(meter.estimate(measure_request(request))) as opened:
+        in_flight = self._session.budget.in_flight
+        opened = OpenCall(self._meter.estimate(measure_request(request)))
+        in_flight.append(opened)
+        try:
             cap = self._find_cap(request, opened)
             if cap is None:
                 return await self._call(request).complete()
-            sampling = dataclasses.replace(request.sampling, max_tokens=cap)
-            bounded = dataclasses.replace(request, sampling=sampling)
-            try:
-                return await self._call(bounded).complete()
-            except ProviderError as error:
-                if not is_about_tokens(error):
-                    raise
-                self._record_failed(error)
-            replies = await self._call(request).complete()
-            meter.refuse_cap(cap)
-            return replies
+            return await self._ask_bounded(request, cap)
+        finally:
+            in_flight.remove(opened)
+
+    async def _ask_bounded(self, request: Request, cap: int) -> tuple[Completion, ...]:
+        sampling = dataclasses.replace(request.sampling, max_tokens=cap)
+        bounded = dataclasses.replace(request, sampling=sampling)
+        try:
+            return await self._call(bounded).complete()
+        except ProviderError as error:
+            if not is_about_tokens(error):
+                raise
+            self._record_failed(error)
+        replies = await self._call(request).complete()
+        self._meter.refuse_cap(cap)
+        return replies
 
     def _find_cap(self, request: Request, opened: OpenCall) -> int | None:
         """Return the bound of a reply, where the run has fewer tokens left than it may take; claim what it may take."""
@@ -229,7 +248,14 @@ class FittedCall:
         )
         agent, failed = self._services.agent_name, self._failed
         return ModelCall(
-            self._session, self._key, self._provider, whole, announce, failed, agent
+            self._session,
+            self._key,
+            self._provider,
+            whole,
+            announce,
+            self._meter,
+            failed,
+            agent,
         )
 
     def _record_failed(self, error: ProviderError) -> None:
@@ -237,3 +263,7 @@ class FittedCall:
         redacted = redact_error(self._session.secrets.redactor, error)
         failed = AttemptFailed(self._failed, ErrorRecord.of(redacted), 0.0)
         self._session.writer.record(self._key, failed)
+
+
+def _add_flag(replies: tuple[Completion, ...], flag: str) -> tuple[Completion, ...]:
+    return tuple(add_flag(reply, flag) for reply in replies)

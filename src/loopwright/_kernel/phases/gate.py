@@ -253,7 +253,7 @@ class Clearance:
         problem = self._find_problem(gated, real)
         if problem is not None:
             return self._refuse(gated, "invalid", problem)
-        action = describe_action(self.session, self.services, gated, real)
+        action = describe_action(self.session, self.services, gated, real, state)
         ruling = await self._rule(action, state, gated)
         decision = ruling.decision
         if isinstance(decision, Question):

@@ -20,7 +20,6 @@ from ...labels import CONFIDENTIAL
 from ...messages import Json, JsonObject, ToolCall
 from ...providers.provider_tools import ACTION_PREFIX
 from ...resilience.timeouts import CodeOutcome, shorter
-from ...tools.data_flow import find_destinations
 from ..session.services import Services
 from ..session.session import Session
 from .approvals import Guard, normalize_change
@@ -40,16 +39,21 @@ async def is_read_allowed(
     """Return whether all gates allow a read of the run's own; no person is asked, and nothing is recorded."""
     call = ToolCall(name, arguments, name)
     gated = GatedCall(call, "", key, "", "read", None, is_own=True)
-    action, state = describe_action(session, services, gated, call), find_state(key)
+    state = find_state(key)
+    action = describe_action(session, services, gated, call, state)
     decided = [await consult_gate(session, one.gate, action, state) for one in guards]
     return all(isinstance(decision, Allow) for decision in decided)
 
 
 def describe_action(
-    session: Session, services: Services, gated: GatedCall, real: ToolCall
+    session: Session,
+    services: Services,
+    gated: GatedCall,
+    real: ToolCall,
+    state: PolicyState,
 ) -> Action:
     """Return the call as gates see it, with the labels of what the run may pass on by it."""
-    call, (label, untrusted) = gated.call, session.sensitivity.at(gated.key)
+    call, label, untrusted = gated.call, state.label, state.untrusted
     defaults: JsonObject = {}
     if gated.tool is not None and gated.tool.defaults:
         defaults = copy.deepcopy(gated.tool.defaults)
@@ -63,9 +67,7 @@ def describe_action(
         source, destinations = "engine", tuple(real.arguments)
     else:
         outbound, source = tool.outbound, tool.source
-        destinations = find_destinations(
-            real.arguments, tool.destinations, tool.content
-        )
+        destinations = tool.find_destinations(real.arguments)
     return Action(
         call.name, real.arguments, call.id, gated.effect, frozenset(labels), defaults,
         outbound, destinations, source, tracer, session.principal,

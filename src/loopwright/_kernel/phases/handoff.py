@@ -49,9 +49,8 @@ async def finish_call(
 async def act(cycle: Cycle, cleared: Cleared) -> tuple[Observation, ...]:
     """Run what the gate permitted; return the observations, unless one of the calls hands the run off."""
     observations = await cycle.act(cleared)
-    if cycle.services.tools.targets:
-        for decision, seen in zip(cleared.decisions, observations, strict=True):
-            await finish_call(cycle, decision, seen)
+    for decision, seen in zip(cleared.decisions, observations, strict=True):
+        await finish_call(cycle, decision, seen)
     return observations
 
 
@@ -72,7 +71,7 @@ async def request_handoff(
         check_view(given)
         given = redact_conversation(redactor, given)
         whole = _find_whole(cycle)
-        handoffs.add(Handoff(path, source, receiver, given, whole))
+        handoffs.append(Handoff(path, source, receiver, given, whole))
     return signal
 
 

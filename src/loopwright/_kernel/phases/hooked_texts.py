@@ -14,8 +14,6 @@ from .inference import Question, Reply
 async def hook_reply(cycle: Cycle, question: Question, reply: Reply) -> Reply:
     """Return a reply as hooks left it, and let watchers see it."""
     hooks, completion = cycle.hooks, reply.completion
-    if hooks.is_empty:
-        return reply
     purpose = find_purpose(question.purpose, question.verb)
     text = read_text(completion)
     if text and hooks.select("after_model", purpose):

@@ -1,5 +1,7 @@
 """Inference: one model effect from its key to its reply: replay, limits, context, intent, call, outcome."""
 
+import functools
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -19,7 +21,7 @@ from ...events.effects import (
 from ...events.run import ErrorRecord
 from ...journals.recorded_messages import delivered_code
 from ...labels import highest
-from ...messages import Completion, Conversation, Message, mark_entry
+from ...messages import Completion, Conversation, JsonObject, Message, mark_entry
 from ...providers.base import (
     Provider,
     Request,
@@ -48,7 +50,7 @@ from .call_setup import (
 )
 from .context_view import AskModel, ContextViews
 from .fitted_call import FittedCall
-from .knowledge import Recalled, recall
+from .knowledge import NOTHING, Recalled, recall
 from .offers import Offers
 from .question import Asked as Asked
 from .question import Begun as Begun
@@ -155,7 +157,8 @@ class Inference:
         recorded = frozenset(intents) - {*new, *changed}
         for key in keys:
             self._mark(key, intents[key])
-        return Begun({key: intents[key] for key in keys}, question, offers, recorded)
+        ordered = dict(zip(keys, map(intents.__getitem__, keys), strict=True))
+        return Begun(ordered, question, offers, recorded)
 
     def _mark(self, key: str, intent: ModelRequested) -> None:
         """Name the messages that are delivered by their entry from now on."""
@@ -184,10 +187,12 @@ class Inference:
         return Reply(key, completion, kept, intent.commands)
 
     async def _recall(self, question: Question) -> Recalled:
-        """Return what the store of knowledge has for a new question."""
+        """Return what the store of knowledge, if there is one, has for a new question."""
+        knowledge, asked = self._services.knowledge, question.conversation
+        if knowledge is None:
+            return NOTHING
         verb, purpose = question.verb, question.purpose
-        asked = question.conversation
-        return await recall(self._session, self._services, verb, purpose, asked)
+        return await recall(self._session, knowledge, verb, purpose, asked)
 
     async def _load(self, conversation: Conversation) -> None:
         """Read the messages of the runs that are continued; nothing live is done without them."""
@@ -224,7 +229,9 @@ class Inference:
             if message.origin == "operator":
                 found = self._session.sensitivity.classify(message.content)
                 label = highest((label, found))
-        settings = clean_settings(question.sampling, self._session.secrets.redactor)
+        settings: JsonObject = question.sampling.options
+        if settings:
+            settings = clean_settings(settings, self._session.secrets.redactor)
         return ModelRequested(
             question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
             provider.name, provider.model, settings, question.purpose, commands, label,
@@ -265,11 +272,11 @@ class Inference:
         keys, before = [*intents], session.active.seconds()
         delivered = intents[keys[0]].delivered
         # What is for this call alone stands before the newest turn, and later calls do not continue it.
-        is_early = session.revision < 3
-        beside = () if is_early else tuple(m for m in delivered if m.origin == "memory")
-        kept = (one for one in delivered if one not in beside)
-        asked = question.conversation.add(*kept)
-        asked = self._usage.instructed.lead(asked)
+        beside = tuple(filter(_is_knowledge, delivered)) if session.revision > 2 else ()
+        kept = itertools.filterfalse(beside.__contains__, delivered)
+        asked, instructed = question.conversation.add(*kept), self._usage.instructed
+        if instructed.text:
+            asked = instructed.lead(asked)
         sent = SentRequest(session, intents, begun.known)
         try:
             try:
@@ -324,42 +331,42 @@ class Inference:
     def _call(
         self, begun: Begun, sent: SentRequest, beside: tuple[Message, ...]
     ) -> FittedCall:
-        question, keys = begun.question, [*begun.intents]
-        provider, limits = self.provider_of(question), self._services.limits
-        sampling, label = question.sampling, self._session.sensitivity.at(keys[0])[0]
-        if len(keys) > 1:
-            sampling = dataclasses.replace(sampling, n=len(keys))
-        request = Request(
+        question, key = begun.question, next(iter(begun.intents))
+        provider, policy = self.provider_of(question), self._services.context
+        is_early = self._session.revision < 3 and policy is DEFAULT_POLICY
+        # What a policy asks itself is cut without asking.
+        if is_early or is_context(key):
+            policy = EARLIER_DEFAULT
+        meter = self._services.token_meter(provider)
+        ask = functools.partial(self._questions, self.settle_for_context, key, provider)
+        views = ContextViews(
+            self._session, self._services.tools, policy, key, meter, ask
+        )
+        request = self._build_request(begun, key)
+        return FittedCall(
+            self._session, self._services, key, provider, request, sent, views, meter, beside
+        )  # fmt: skip
+
+    def _build_request(self, begun: Begun, key: str) -> Request:
+        """Return what is asked, about the conversation of the question."""
+        question, sampling = begun.question, begun.question.sampling
+        if len(begun.intents) > 1:
+            sampling = dataclasses.replace(sampling, n=len(begun.intents))
+        specs = self._services.tools.specs
+        if question.offered is not None:
+            specs = select_specs(specs, question.offered)
+        return Request(
             question.conversation,
-            select_specs(self._services.tools.specs, question.offered),
+            specs,
             "auto" if question.tools else "none",
             sampling,
             question.schema,
             as_text=question.verb == "ask",
-            timeout=limits.model_timeout,
+            timeout=self._services.limits.model_timeout,
             provider_tools=begun.offers,
             max_provider_calls=self._session.budget.tool_calls_left,
-            system=self._usage.instructed.text, label=label,
-        )  # fmt: skip
-        policy = self._services.context
-        is_early = self._session.revision < 3 and policy is DEFAULT_POLICY
-        # What a policy asks itself is cut without asking.
-        if is_early or is_context(keys[0]):
-            policy = EARLIER_DEFAULT
-        meter = self._services.token_meter(provider)
-        ask = self._questions(self.settle_for_context, keys[0], provider)
-        views = ContextViews(
-            self._session, self._services.tools, policy, keys[0], meter, ask
-        )
-        return FittedCall(
-            self._session,
-            self._services,
-            keys[0],
-            provider,
-            request,
-            sent,
-            views,
-            beside,
+            system=self._usage.instructed.text,
+            label=self._session.sensitivity.at(key)[0],
         )
 
     def _record_reply(
@@ -437,6 +444,10 @@ class Inference:
             )
             setups[name, question.sampling, question.tools] = known
         return known
+
+
+def _is_knowledge(message: Message) -> bool:
+    return message.origin == "memory"
 
 
 def _has_changed(question: Question, intent: ModelRequested) -> bool:

@@ -12,7 +12,6 @@ from ...labels import Label, highest
 from ...messages import Conversation, Message
 from ...resilience.timeouts import run_with_timeout, shorter
 from ...security.spotlighting import fence
-from ..session.services import Services
 from ..session.session import Session
 
 PURPOSES = {"reason": ("", "reason", "plan"), "ask": ("plan",)}
@@ -34,7 +33,7 @@ NOTHING = Recalled()
 
 async def recall(
     session: Session,
-    services: Services,
+    bridge: KnowledgeBridge,
     verb: str,
     purpose: str,
     conversation: Conversation,
@@ -43,8 +42,7 @@ async def recall(
 
     Raises `KnowledgeError` where the store does not work and knowledge is required.
     """
-    bridge = services.knowledge
-    if bridge is None or purpose not in PURPOSES.get(verb, ()):
+    if purpose not in PURPOSES.get(verb, ()):
         return NOTHING
     query = recall_query(conversation)
     if not query:

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+import functools
+import itertools
+import operator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias, cast
 
 from ..._internal import dataclasses
@@ -26,7 +29,7 @@ from ...providers.base import (
     check_size,
     stream_deltas,
 )
-from ...providers.context.tokens import BYTES_PER_TOKEN, measure_request
+from ...providers.context.tokens import BYTES_PER_TOKEN, TokenMeter, measure_request
 from ...providers.final_tool import enforce_schema, find_sent
 from ...providers.recovered_calls import recover_call
 from ...resilience.call_guard import CallGuard
@@ -36,6 +39,7 @@ from ..session.session import Session, out_of_time
 from .provider_wait import FIRST_DELAY, ProviderWait
 from .stream import ReplyStream
 
+_get_provider_calls = operator.attrgetter("provider_calls")
 Announce: TypeAlias = Callable[[Request], Awaitable[None]]
 """Records what is sent, durable on return."""
 
@@ -54,19 +58,28 @@ class ModelCall:
         provider: Provider,
         request: Request,
         announce: Announce,
+        meter: TokenMeter,
         earlier: int = 0,
         agent: str = "",
     ) -> None:
         self._session, self._key, self._agent = session, key, agent
-        self._announce = announce
-        self._provider = provider
+        self._announce, self._meter, self._earlier = announce, meter, earlier
+        self._provider = self._asked = provider
         self._guard = CallGuard(session.services.breakers, session.breaker_changed)
-        guarded = dataclasses.replace(request, guard=self._guard)
-        self._asked, self._request = enforce_schema(provider, guarded)
+        self._request = dataclasses.replace(request, guard=self._guard)
+        if request.schema is not None:
+            self._asked, self._request = enforce_schema(provider, self._request)
         self._retries = session.services.retry_budget(provider)
+        self._bound = None if bounds_attempts(provider) else request.timeout
+        """Seconds for an attempt; none where the provider bounds each of its members."""
+
+    @functools.cached_property
+    def _wait(self) -> ProviderWait:
+        """The waiting of this call; attempts that failed before make its pauses longer."""
+        session, provider = self._session, self._provider
         name = f"{provider.name}/{provider.model}"
-        failed = session.replay.recoveries.failed_attempts(key) + earlier
-        self._wait = ProviderWait(session, key, name, failed)
+        failed = session.replay.recoveries.failed_attempts(self._key) + self._earlier
+        return ProviderWait(session, self._key, name, failed)
 
     async def complete(self) -> tuple[Completion, ...]:
         """Return the reply, with usage; several where the request asks for them, with their usage in the first.
@@ -74,7 +87,10 @@ class ModelCall:
         Raises `ProviderError` for a failure that is no use trying again, `Suspended` once
         it waited for too long, or `LimitReached` when the run's time is over.
         """
-        await self._announce(find_sent(self._asked, self._request))
+        sent = self._request
+        if self._asked is not self._provider:
+            sent = find_sent(self._asked, sent)
+        await self._announce(sent)
         try:
             while True:
                 try:
@@ -112,15 +128,18 @@ class ModelCall:
 
     async def _attempt(self) -> tuple[Completion, ...]:
         """Make one attempt; raise `CircuitOpen` if no breaker lets it through."""
+        sent = self._session.budget.sent
         try:
-            sent = self._session.budget.send(self._key, self._estimate_sent)
-            with admit_attempt(self._provider, self._request), sent:
+            with admit_attempt(self._provider, self._request):
+                sent[self._key] = self._estimate_sent
                 replies = tuple(map(self._accept, await self._bounded_replies()))
         except (ProviderError, LimitReached, JournalError):
             raise
         except Exception as error:
             text = f"{self._provider.name} raised {type(error).__name__}: {format_error(error)}"
             raise ProviderError(text) from error
+        finally:
+            sent.pop(self._key, None)
         self._retries.earn()
         return self._with_usage(replies)
 
@@ -130,15 +149,13 @@ class ModelCall:
             kind = type(reply).__name__
             raise TypeError(f"complete() returned {kind}, not a Completion")
         check_size(self._provider, reply)
-        return recover_call(reply, self._request)
+        return reply if reply.calls else recover_call(reply, self._request)
 
     async def _bounded_replies(self) -> tuple[Completion, ...]:
         """Return the replies of one attempt, within its own time and the run's."""
-        session, bound = self._session, self._request.timeout
-        if bounds_attempts(self._provider):
-            bound = None  # it bounds each of its members
+        session = self._session
         remaining = session.remaining()
-        timeout = shorter(bound, remaining)
+        timeout = shorter(self._bound, remaining)
         try:
             with session.active.working:
                 async with asyncio.timeout(timeout):
@@ -184,22 +201,21 @@ class ModelCall:
             raise ProviderError(f"{self._provider.name} returned no reply")
         reply, *others = replies
         usage = reply.usage
-        meter = self._session.services.token_meter(self._provider)
-        meter.learn(measure_request(self._request), usage.input_tokens)
+        self._meter.learn(measure_request(self._request), usage.input_tokens)
         if usage.input_tokens is None or usage.output_tokens is None:
             usage = self._estimate(replies)
-        used = [kind for one in replies for kind in one.provider_calls]
+        used = itertools.chain.from_iterable(map(_get_provider_calls, replies))
         usage = self._add_cost(usage, reply.model, used)
         if usage is reply.usage:
             return replies
         return (dataclasses.replace(reply, usage=usage), *others)
 
     def _add_cost(
-        self, usage: Usage, model: str = "", used: Sequence[str] = ()
+        self, usage: Usage, model: str = "", used: Iterable[str] = ()
     ) -> Usage:
         """Return a usage with its cost, where it has none and there are prices."""
         services, provider = self._session.services, self._provider
-        has_prices = services.limits.max_cost is not None or services.prices
+        has_prices = services.limits.max_cost is not None or services.prices.are_any
         if usage.cost is not None or not has_prices:
             return usage
         price = services.prices.find(provider.name, provider.model, model)
@@ -209,8 +225,7 @@ class ModelCall:
 
     def _estimate_sent(self) -> Usage:
         """Return what the request uses if there is never a reply."""
-        meter = self._session.services.token_meter(self._provider)
-        tokens = meter.estimate(measure_request(self._request))
+        tokens = self._meter.estimate(measure_request(self._request))
         return self._add_cost(Usage(tokens, 0, estimated=True))
 
     def _estimate(self, replies: tuple[Completion, ...]) -> Usage:
@@ -218,8 +233,7 @@ class ModelCall:
         usage = replies[0].usage
         sent, received = usage.input_tokens, usage.output_tokens
         if sent is None:
-            meter = self._session.services.token_meter(self._provider)
-            sent = meter.estimate(measure_request(self._request))
+            sent = self._meter.estimate(measure_request(self._request))
         if received is None:
             characters = sum(map(_count_characters, replies))
             received = characters // BYTES_PER_TOKEN + 1

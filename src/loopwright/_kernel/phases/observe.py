@@ -10,6 +10,7 @@ from ...messages import Observation, ToolCall, mark_entry
 from ...security.redaction.redactor import CUT_MARGIN
 from ...security.spotlighting import spotlight, strip_control_characters
 from ...tools.base import Tool
+from ..session.failures import FAILED
 from ..session.session import Session
 
 
@@ -61,7 +62,8 @@ def observation_of(
     session: Session, call: ToolCall, finished: ToolFinished, key: str
 ) -> Observation:
     """Return the outcome of a call as engines and models see it; `key` is that of its entry."""
-    session.failures.note(key, finished)
+    if finished.status in FAILED:
+        session.failures.note(key, finished)
     content, plain, show = render_result(finished, session.delimiter), None, None
     if finished.untrusted and not finished.marked:
         plain = finished.content

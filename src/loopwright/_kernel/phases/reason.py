@@ -37,7 +37,8 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
     """Return the model's proposal; an unreadable reply goes back to it with the reason."""
     question = expect_output(cycle, question)
     conversation = question.conversation
-    await cycle.renew_tools()
+    if cycle.services.tools.has_sources:
+        await cycle.renew_tools()
     cycle.keep(conversation)
     asked = conversation
     delivered: tuple[Message, ...] = ()
@@ -53,13 +54,15 @@ async def reason(cycle: Cycle, question: Question) -> Proposal:
         completion = reply.completion
         problem = completion.problem or (CUT if completion.is_cut else None)
         asked = asked.add(*reply.delivered)
-        if may_promise and _is_only_promise(completion, problem):
+        answer = None if problem else completion.answer
+        if may_promise and answer and is_promise(answer):
             may_promise = False
             to_act = _ask_again(asked, completion, ACT)
             again = dataclasses.replace(question, conversation=to_act)
             problem = ACT if _is_asked_to_act(cycle, again) else None
         if problem is None:
-            reply = await hook_reply(cycle, question, reply)
+            if not cycle.hooks.is_empty:
+                reply = await hook_reply(cycle, question, reply)
             completion = reply.completion
             if completion.answer is not None:
                 cycle.keep(conversation.add(*delivered))
@@ -80,10 +83,6 @@ def _ask_again(
         "assistant", completion.text, origin="model", reasoning=completion.reasoning
     )
     return asked.add(unreadable).user(problem, origin="runtime")
-
-
-def _is_only_promise(completion: Completion, problem: str | None) -> bool:
-    return problem is None and is_promise(completion.answer or "")
 
 
 def _is_asked_to_act(cycle: Cycle, question: Question) -> bool:
@@ -115,7 +114,8 @@ async def settle(cycle: Cycle, question: Question, *, hooked: bool = True) -> Re
     runtime, are delivered with the question.
     """
     asked = await deliver(cycle, question)
-    scope, is_hooked = cycle.scope, hooked and _is_hooked(cycle, question)
+    scope, may_hook = cycle.scope, hooked and not cycle.hooks.is_empty
+    is_hooked = may_hook and question.verb != "best_answer"
     key, delivered = scope.next_key(), asked.delivered
     if is_hooked:
         question, messages = await hook_question(cycle, key, question)
@@ -128,10 +128,6 @@ async def settle(cycle: Cycle, question: Question, *, hooked: bool = True) -> Re
     if is_hooked and question.verb == "ask":
         return await hook_reply(cycle, question, reply)
     return reply
-
-
-def _is_hooked(cycle: Cycle, question: Question) -> bool:
-    return not cycle.hooks.is_empty and question.verb != "best_answer"
 
 
 async def deliver(cycle: Cycle, question: Question) -> Asked:

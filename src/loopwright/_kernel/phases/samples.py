@@ -35,7 +35,8 @@ async def sample(
         purpose=options.get("purpose", ""),
     )
     question = expect_output(cycle, question)
-    await cycle.renew_tools()
+    if cycle.services.tools.has_sources:
+        await cycle.renew_tools()
     cycle.keep(question.conversation)
     asked = await deliver(cycle, question)
     effect = cycle.scope.next_key()

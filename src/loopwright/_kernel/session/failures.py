@@ -25,10 +25,9 @@ class Failures:
         self._by_key: dict[str, Failure] = {}
 
     def note(self, key: str, finished: ToolFinished) -> None:
-        """Note how a call ended, if it failed."""
-        if finished.status in FAILED:
-            text = " ".join(finished.content[: 2 * MAX_TEXT].split())
-            self._by_key[key] = Failure(finished.tool, text[:MAX_TEXT])
+        """Note how a call failed."""
+        text = " ".join(finished.content[: 2 * MAX_TEXT].split())
+        self._by_key[key] = Failure(finished.tool, text[:MAX_TEXT])
 
     def list_newest(self, count: int) -> list[Failure]:
         """Return the newest failures, each once, the oldest of them first."""

@@ -34,25 +34,15 @@ class Handoff:
         return is_of_giver and not (self.key and is_inside(path, self.key))
 
 
-class Handoffs:
-    """The handoffs of a run in this process, in their order."""
-
-    def __init__(self) -> None:
-        self._made: list[Handoff] = []
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-    def add(self, handoff: Handoff) -> None:
-        """Note a handoff: its scope, and all inside it, begin nothing any more."""
-        self._made.append(handoff)
+class Handoffs(list[Handoff]):
+    """The handoffs of a run in this process, in their order: their scopes, and all inside them, begin nothing any more."""
 
     def find(self, path: str) -> Handoff | None:
         """Return the handoff that ended a scope itself."""
-        return next((one for one in self._made if one.path == path), None)
+        return next((one for one in self if one.path == path), None)
 
     def signal(self, path: str) -> AgentReplaced | None:
         """Return the signal of a scope that is over."""
-        if not any(one.covers(path) for one in self._made):
+        if not any(one.covers(path) for one in self):
             return None
         return AgentReplaced("the run was handed off to another agent")

@@ -61,9 +61,7 @@ class InstructedConversations:
         self._led = NOTHING
 
     def lead(self, conversation: Conversation) -> Conversation:
-        """Return a conversation behind the instructions, or itself if there are none."""
-        if not self.text:
-            return conversation
+        """Return a conversation behind the instructions."""
         messages, seen = conversation.messages, self._seen
         if seen and messages[: len(seen)] == seen:
             self._led = self._led.add(*messages[len(seen) :])

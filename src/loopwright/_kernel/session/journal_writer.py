@@ -1,7 +1,8 @@
 """Write one run's entries into the journal, under a claim that this process must still hold."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ..._internal import dataclasses
@@ -44,10 +45,10 @@ class JournalWriter:
         signals: Signals,
         secrets: Secrets,
         feed: RunFeed,
-        note: Callable[[str, Event], None] = lambda _, __: None,
+        notes: Mapping[type[Any], Callable[[str, Any], None]] = MappingProxyType({}),
     ) -> None:
-        self._note = note
-        """Told each event that is recorded."""
+        self._notes = notes
+        """What is told the events of a type that are recorded."""
         self.claim = claim
         self.watchers: list[Callable[[Entry], None]] = []
         self.stored = asyncio.Event()
@@ -81,7 +82,9 @@ class JournalWriter:
         """Add an event to the journal; it is durable after the next `barrier`."""
         entry = self._chain(key, event, self.wall())
         self._unsent.append(entry)
-        self._note(key, event)
+        note = self._notes.get(type(event))
+        if note is not None:
+            note(key, event)
         if self._unshown is not None:
             self._unshown.append(entry)
         elif self.watchers or self._services.observers:
@@ -213,7 +216,8 @@ class JournalWriter:
         if self._unshown is not None:
             self._show_all()
         self.stored.set()
-        self._feed.publish(unsent)
+        if self._feed.subscriptions:
+            self._feed.publish(unsent)
         if self._failure is not None:  # a barrier that ran beside this one failed
             raise self._failure
         self._durable_seq = max(self._durable_seq, head)

@@ -1,5 +1,7 @@
 """Take secrets out of what engines write for a model, before it is compared, sent and recorded."""
 
+import operator
+
 from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
@@ -29,12 +31,13 @@ class Prompts:
         """Return a conversation of a scope without secrets; the same one if it has none."""
         own = list_own_messages(conversation)
         count = self._count_known(path, conversation, own)
-        new = [one for one in own[count:] if self._is_written(one)]
-        cleaned = dict(zip(map(id, new), redact_messages(redactor, new), strict=True))
-        if all(cleaned[id(one)] is one for one in new):
+        new = tuple(filter(self._is_written, own[count:]))
+        clean = redact_messages(redactor, new) if new else new
+        if all(map(operator.is_, clean, new)):
             self._clean[path] = own
             self._checked[path] = len(conversation), conversation.digest
             return conversation
+        cleaned = dict(zip(map(id, new), clean, strict=True))
         own = (*own[:count], *(cleaned.get(id(one), one) for one in own[count:]))
         self._clean[path] = own
         return grow_from(conversation, own)

@@ -1,5 +1,7 @@
 """What gates are told of a run's past, put together only when a gate looks."""
 
+import functools
+
 from ...gates.provenance import ValueTracer
 from ...gates.run_facts import RunFacts
 from ...gates.value_index import ValueIndex
@@ -22,6 +24,8 @@ class RunProvenance:
         self._given = Conversation()
         self._texts: dict[ToolRegistry, RunTexts] = {}
         self._facts: RunFacts = RecordedFacts("", "", record)
+        self.tracer = functools.cache(self._build_tracer)
+        """Returns what finds the sources of values for some tools; a derived one has the label, that of the run."""
 
     def begin(self, given: Conversation, agent: str) -> None:
         """Know the conversation that the run began with, and the name of its agent."""
@@ -32,8 +36,7 @@ class RunProvenance:
         """Return the facts about the run as they are now."""
         return self._facts
 
-    def tracer(self, tools: ToolRegistry, label: Label) -> ValueTracer:
-        """Return what finds the sources of values; a derived one has `label`, that of the run."""
+    def _build_tracer(self, tools: ToolRegistry, label: Label) -> ValueTracer:
         return ValueTracer(
             lambda value, name: self._index(tools).find_best(value, name),
             lambda value, name: self._index(tools).find_all(value, name, label),

@@ -62,6 +62,10 @@ class RecentViews:
         self.earlier: RecordedRequests | None = None
         """The requests of the run that this one continues, once they were read."""
 
+    def are_any(self, path: str) -> bool:
+        """Whether there is a view of a scope that the next one may continue."""
+        return path in self._shown or path in self._recorded.views
+
     def find(self, path: str, conversation: Conversation) -> Shown | None:
         """Return the last view of a conversation that this one continues; `None` without one."""
         for shown in reversed(self._shown.get(path, [])):

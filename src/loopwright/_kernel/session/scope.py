@@ -388,7 +388,7 @@ class Scope:
         recorded = self.session.replay.effects.side(key)
         if isinstance(recorded, LimitHit):
             return recorded.verb == SHARE and turns >= int(recorded.detail)
-        if self.is_replaying() or not self.engine_usage.is_share_used:
+        if not self.engine_usage.is_share_used or self.is_replaying():
             return False
         hit = LimitHit("max_iterations", str(turns), SHARE)
         self.session.writer.record_after_replay(key, hit)

@@ -131,7 +131,7 @@ class Session:
         self.secrets = Secrets(services.redactor, replay)
         self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
         self.writer = JournalWriter(
-            services, claim, self.signals, self.secrets, self.feed, replay.flow.note
+            services, claim, self.signals, self.secrets, self.feed, replay.flow.notes
         )
         replay.flow.has_read_untrusted = lambda: self.sensitivity.untrusted
         self.provenance = RunProvenance(replay.flow)

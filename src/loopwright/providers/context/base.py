@@ -1,5 +1,6 @@
 """The port for context policies: what they see of a conversation, and the view that they return."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -49,7 +50,7 @@ class View:
         spans = ((0, length),) if length else ()
         return cls(length, spans, size=conversation.size)
 
-    @property
+    @functools.cached_property
     def left_out(self) -> int:
         """The number of messages that are not sent."""
         if self.replacement is not None:
@@ -59,13 +60,13 @@ class View:
             left -= stop - start
         return left
 
-    @property
+    @functools.cached_property
     def is_whole(self) -> bool:
         """Whether all of the conversation is sent as it is."""
         changed = self.masked or self.shortened or self.notes
         return self.replacement is None and not changed and self.left_out == 0
 
-    @property
+    @functools.cached_property
     def is_cut(self) -> bool:
         """Whether something is left out that a policy with views can name."""
         return self.replacement is None and not self.is_whole
@@ -166,7 +167,8 @@ class ContextView(Protocol):
 class ContextPolicy(Protocol):
     """Selects what of a conversation a model call sends, without separating a call from its result.
 
-    A view always has the system message, the task and the newest turn.
+    A view always has the system message, the task and the newest turn. One that sends all of a conversation for as long
+    as that has room may have an attribute `sends_what_fits` that is true; then it is asked only where it must cut.
     """
 
     async def view(self, at: ContextView) -> View:

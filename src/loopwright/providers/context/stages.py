@@ -1,7 +1,7 @@
 """Stages of a context policy: each makes a view smaller in its own way, and the next continues where it ends."""
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ..._internal import dataclasses
 from ...messages import Message, estimate_size
@@ -44,6 +44,7 @@ class Stages:
         clear_at_least: tokens that a cut takes away at least, or half of the room if that is less.
     """
 
+    sends_what_fits: ClassVar[bool] = True
     stages: tuple[Stage, ...]
     clear_at_least: int = 1_000
 
@@ -84,6 +85,7 @@ class Masking:
         keep: how many of the newest results stay; fewer if they are long.
     """
 
+    sends_what_fits: ClassVar[bool] = True
     keep: int = 6
 
     async def view(self, at: ContextView) -> View:
@@ -121,6 +123,7 @@ class Window:
         recent: how many of the newest turns stay; fewer if they are long.
     """
 
+    sends_what_fits: ClassVar[bool] = True
     recent: int = 6
 
     async def view(self, at: ContextView) -> View:

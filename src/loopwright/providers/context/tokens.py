@@ -1,9 +1,9 @@
 """How many tokens the messages of a request have: estimated, by what replies reported so far."""
 
 import math
+import operator
 import re
-
-from pydantic_core import to_json
+from collections.abc import Callable
 
 from ..._internal.regex import compile_late
 from ...errors import ContextTooLong, ProviderError
@@ -34,6 +34,9 @@ _ABOUT_SAMPLES = compile_late(
 )
 
 
+_get_size: Callable[[ToolSpec], int] = operator.attrgetter("size")
+
+
 def estimate_tokens(conversation: Conversation) -> int:
     """Return roughly how many tokens a conversation has."""
     return conversation.size // BYTES_PER_TOKEN
@@ -41,10 +44,7 @@ def estimate_tokens(conversation: Conversation) -> int:
 
 def measure_request(request: Request) -> int:
     """Return about how many bytes a request sends: the conversation and the tools."""
-    size = request.conversation.size
-    for spec in request.tools:
-        size += len(spec.encoded(encode_tool))
-    return size
+    return request.conversation.size + sum(map(_get_size, request.tools))
 
 
 class TokenMeter:
@@ -100,8 +100,3 @@ def is_about_samples(error: ProviderError) -> bool:
     if isinstance(error, ContextTooLong) or error.status not in BAD_REQUEST:
         return False
     return bool(_ABOUT_SAMPLES.search(str(error)))
-
-
-def encode_tool(spec: ToolSpec) -> bytes:
-    """Return about what is sent of a tool."""
-    return to_json([spec.name, spec.description, spec.schema])

@@ -30,7 +30,7 @@ from .patterns import (
     UNDERSCORE,
     SecretPattern,
 )
-from .vendors import OPEN_VENDORS, select_vendors
+from .vendors import HINTS, LOWER_HINTS, OPEN_VENDORS, VENDORS
 
 # What is kept of a text to find the name of a secret right before a sign: letters that such names have, and that
 # neither quotes and spaces have nor what may follow a name ("_value", "_text"). `=` counts as `:`, and w as r. So a
@@ -57,7 +57,7 @@ def select_patterns(text: str) -> list[SecretPattern]:
         selected += _select_by_signs(ascii_text, lowered)
     if "earer" in lowered or "asic" in lowered:
         selected.append(BEARER)
-    selected += select_vendors(ascii_text, lowered)
+    selected += _select_vendors(ascii_text, lowered)
     return selected + _select_by_prefixes(ascii_text)
 
 
@@ -114,6 +114,17 @@ def _select_by_signs(ascii_text: str, lowered: str) -> list[SecretPattern]:
     if "@" in ascii_text and "://" in ascii_text:
         selected.append(ADDRESS)
     return selected
+
+
+def _select_vendors(ascii_text: str, lowered: str) -> Iterable[SecretPattern]:
+    """Return the patterns of vendors' tokens of which a text, given in lower case too, has a hint."""
+    hints = [*filter(ascii_text.__contains__, HINTS)]
+    lower_hints = [*filter(lowered.__contains__, LOWER_HINTS)]
+    if not hints and not lower_hints:
+        return ()
+    places = set[int]().union(*map(HINTS.__getitem__, hints))
+    places.update(*map(LOWER_HINTS.__getitem__, lower_hints))
+    return map(VENDORS.__getitem__, sorted(places))
 
 
 def _select_by_prefixes(ascii_text: str) -> list[SecretPattern]:

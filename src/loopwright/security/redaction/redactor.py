@@ -254,7 +254,7 @@ class Redactor:
 
 
 _NAME_FIELDS = ("name", "Name", "key", "Key", "variable")
-_VALUE_FIELDS = ("value", "Value")
+_VALUE_FIELDS = frozenset({"value", "Value"})
 
 
 def _write_line(name: str, value: str) -> str:
@@ -274,7 +274,7 @@ def _are_same(new: Iterable[object], old: Iterable[object]) -> bool:
 
 def _find_value_name(fields: Mapping[str, object]) -> str | None:
     """Return the name of the secret whose value another field holds: a name beside its value."""
-    if not any(field in fields for field in _VALUE_FIELDS):
+    if _VALUE_FIELDS.isdisjoint(fields):
         return None
     for field in _NAME_FIELDS:
         name = fields.get(field)

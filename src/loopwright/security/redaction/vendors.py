@@ -231,20 +231,11 @@ VENDORS: tuple[VendorPattern, ...] = (
 OPEN_VENDORS = tuple(pattern for pattern in VENDORS if pattern.opening_source)
 """Those that continue over a space."""
 
-_HINTS, _LOWER_HINTS = (
-    [
-        (hint, place)
-        for place, pattern in enumerate(VENDORS)
-        for hint in pattern.hints
-        if pattern.ignores_case is ignores_case
-    ]
-    for ignores_case in (False, True)
-)
-"""Each hint with the place of its pattern, those to look for in a text and those in its lower case."""
-
-
-def select_vendors(text: str, lowered: str) -> list[SecretPattern]:
-    """Return the patterns of which a text, given in lower case too, has a hint."""
-    places = [place for hint, place in _HINTS if hint in text]
-    places += [place for hint, place in _LOWER_HINTS if hint in lowered]
-    return [VENDORS[place] for place in sorted(set(places))]
+HINTS: dict[str, list[int]] = {}
+"""The places of the patterns of each hint that is looked for in a text as it is."""
+LOWER_HINTS: dict[str, list[int]] = {}
+"""And of each that is looked for in a text in lower case."""
+for _place, _pattern in enumerate(VENDORS):
+    for _hint in _pattern.hints:
+        _hints = LOWER_HINTS if _pattern.ignores_case else HINTS
+        _hints.setdefault(_hint, []).append(_place)

@@ -2,7 +2,8 @@
 
 import contextlib
 import contextvars
-from collections.abc import Generator
+import functools
+from collections.abc import Callable, Generator
 
 _IS_RUNNING: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "loopwright_engine_code", default=False
@@ -14,9 +15,9 @@ def is_engine_code() -> bool:
     return _IS_RUNNING.get()
 
 
-def end_engine_code() -> None:
-    """Note for the rest of this task that it is a tool, a gate or another third party's code."""
-    _IS_RUNNING.set(False)
+# Asked for each call of a tool, so it does not cost a Python frame.
+end_engine_code: Callable[[], object] = functools.partial(_IS_RUNNING.set, False)
+"""Note for the rest of this task that it is a tool, a gate or another third party's code."""
 
 
 @contextlib.contextmanager

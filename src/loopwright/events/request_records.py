@@ -212,9 +212,11 @@ def expand_places(codes: tuple[str, ...]) -> list[str]:
 def shorten_reply(reply: Completion) -> tuple[dict[str, Any], list[str]]:
     """Return the fields of a reply that say something, and the names of those left out as they repeat its text."""
     stored, text = drop_defaults(reply), reply.text
-    repeats = [name for name in REPEATED if text and stored.get(name) == text]
-    for name in repeats:
-        del stored[name]
+    repeats: list[str] = []
+    for name in REPEATED:
+        if text and stored.get(name) == text:
+            repeats.append(name)
+            del stored[name]
     if "usage" in stored:
         stored["usage"] = drop_defaults(reply.usage)
     return stored, repeats

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import dataclasses
+import functools
 import time
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ def compute(gate: InstantGate, action: Action, state: PolicyState) -> CodeOutcom
     """
     timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))
     started = time.perf_counter()
-    ended = capture(lambda: gate.decide(action, state))
+    ended = capture(functools.partial(gate.decide, action, state))
     return LATE if time.perf_counter() - started > timeout else ended
 
 

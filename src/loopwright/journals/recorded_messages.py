@@ -1,6 +1,7 @@
 """The messages that are made of the entries of a run, and the short codes that name them."""
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..parsing.spotlighting import spotlight
 
 RENDERER = 1
 """The version of the rules of this module: a journal that has codes has messages by the rules of its version."""
+_get_id: Callable[[ToolCall], str] = operator.attrgetter("id")
 _ANSWER, _TEXT, _DELIVERED = "=", "!", "+"
 _CODE = compile_late(r"([^=!+]*)([=!+]?)([0-9]*)")
 _SOURCES = (
@@ -54,14 +56,13 @@ def find_thought(completion: Completion) -> str:
 
 def name_calls(calls: tuple[ToolCall, ...], key: str) -> tuple[ToolCall, ...]:
     """Return the calls with an id each, unique among them."""
-    ids = {call.id for call in calls}
+    ids = {*map(_get_id, calls)}
     if "" not in ids and len(ids) == len(calls):
         return calls
-    prefix = f"call_{id_of(key)}"
-    return tuple(
-        dataclasses.replace(call, id=f"{prefix}_{index}")
-        for index, call in enumerate(calls)
-    )
+    named: list[ToolCall] = []
+    for index, call in enumerate(calls):
+        named.append(dataclasses.replace(call, id=f"call_{id_of(key)}_{index}"))
+    return tuple(named)
 
 
 def id_of(key: str) -> str:
@@ -80,7 +81,7 @@ def render_result(finished: ToolFinished, delimiter: str) -> str:
     if not finished.untrusted or finished.marked:
         return add_cut_note(text, text, cut)
     shown = spotlight(text, source=finished.tool, delimiter=delimiter)
-    return add_cut_note(shown, text, cut)
+    return add_cut_note(shown, text, cut) if cut else shown
 
 
 def add_cut_note(shown: str, text: str, cut: int) -> str:

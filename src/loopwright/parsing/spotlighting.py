@@ -107,6 +107,7 @@ _PHRASES = (
         for head in (GUIDANCE_PREFIX, CONTEXT_PREFIX, OPERATOR_CALL_PREFIX)
     ),
 )  # fmt: skip
+_FULL_WIDTH_COLON = "\uff1a"
 _TOKENIZER = Tokenizer(
     {f"word{number}": words for number, words in enumerate(_PHRASES)}
 )
@@ -170,7 +171,9 @@ def quote(text: str) -> str:
     (`<~tool_call>`, `{"~action": …}`). Nothing else changes: characters are only added, and JSON
     stays JSON behind a `> `.
     """
-    text = _LINE.sub("> ", _TOKENIZER.quote(text))
+    if ":" in text or _FULL_WIDTH_COLON in text:  # each of these markers has one
+        text = _TOKENIZER.quote(text)
+    text = _LINE.sub("> ", text)
     for hints, pattern, replacement in _REPLACEMENTS:
         for hint in hints:
             if hint in text:

@@ -2,6 +2,7 @@
 
 from types import TracebackType
 
+from .._internal import dataclasses
 from ..errors import CircuitOpen, JournalError, LimitReached, ProviderError
 from .circuit_breaker import BreakerPass, CircuitBreaker, CircuitBreakers, StateCallback
 
@@ -16,6 +17,7 @@ UNHEALTHY_STATUSES = (408, 409)
 """Of the statuses below 500, those that say something about the provider's health."""
 
 
+@dataclasses.dataclass(eq=False)
 class CallGuard:
     """Asks the breaker of a model before each attempt of one model call, and tells it how the attempt ended.
 
@@ -26,9 +28,11 @@ class CallGuard:
         changed: called with each change of a breaker's state.
     """
 
-    def __init__(self, breakers: CircuitBreakers, changed: StateCallback) -> None:
-        self._breakers, self._changed = breakers, changed
-        self._queues: dict[str, CircuitBreaker] = {}
+    _breakers: CircuitBreakers
+    _changed: StateCallback
+    _queues: dict[str, CircuitBreaker] = dataclasses.field(
+        default_factory=dict[str, CircuitBreaker], init=False
+    )
 
     def admit(self, model: str) -> "Admission":
         """Return permission for one attempt of a model, "PROVIDER/MODEL", or raise `CircuitOpen`.
@@ -43,8 +47,8 @@ class CallGuard:
         except CircuitOpen:
             self._queues[model] = breaker
             raise
-        # A call that is served must not hold up the others in another queue.
-        self.cancel_waiting()
+        if self._queues:  # a call that is served must not hold up the others there
+            self.cancel_waiting()
         return Admission(breaker, ticket, self._changed)
 
     def cancel_waiting(self) -> None:
@@ -54,16 +58,16 @@ class CallGuard:
         self._queues.clear()
 
 
+@dataclasses.dataclass(eq=False)
 class Admission:
     """Permission for one attempt, and the context in which it is made: how it ends is told to the breaker.
 
     A failure counts if it says something about the provider's health; after a 429 the model is left alone.
     """
 
-    def __init__(
-        self, breaker: CircuitBreaker, ticket: BreakerPass, changed: StateCallback
-    ) -> None:
-        self._breaker, self._ticket, self._changed = breaker, ticket, changed
+    _breaker: CircuitBreaker
+    _ticket: BreakerPass
+    _changed: StateCallback
 
     def __enter__(self) -> None:
         """Begin the attempt."""

@@ -53,7 +53,8 @@ class RetryBudget:
             if self._deposits and self._deposits[-1][0] == second:
                 tokens += self._deposits.pop()[1]
             self._deposits.append((second, tokens))
-            self._expire(second)
+            if self._deposits[0][0] < second - self._window:
+                self._expire(second)
 
     def spend(self) -> bool:
         """Pay for one retry; return whether the budget could."""

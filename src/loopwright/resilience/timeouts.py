@@ -50,8 +50,10 @@ async def run_with_timeout(
     task = asyncio.ensure_future(_capture_async(work))
     try:
         await asyncio.wait((task,), timeout=timeout)
+        if task.done() and not task.cancelled():
+            return task.result()
         if task.done():
-            return _read_outcome(task)
+            return CodeOutcome(error=RuntimeError("it cancelled itself"))
         return CodeOutcome(timed_out=True, abandoned=await _cancel(task))
     except asyncio.CancelledError:
         await _cancel(task)
@@ -81,12 +83,6 @@ async def _capture_async(work: Coroutine[Any, Any, Any]) -> CodeOutcome:
         raise
     except BaseException as error:  # noqa: BLE001 - as in `capture`
         return CodeOutcome(error=error)
-
-
-def _read_outcome(task: asyncio.Task[CodeOutcome]) -> CodeOutcome:
-    if task.cancelled():
-        return CodeOutcome(error=RuntimeError("it cancelled itself"))
-    return task.result()
 
 
 async def _cancel(task: asyncio.Task[CodeOutcome]) -> bool:

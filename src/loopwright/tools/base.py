@@ -315,9 +315,10 @@ class Tool:
         except ValidationError as error:
             raise ValueError(explain(error, self.name)) from None
         fields = self.arguments_model.model_fields
-        return {
-            field.alias or name: getattr(values, name) for name, field in fields.items()
-        }
+        bound: dict[str, Any] = {}
+        for name, field in fields.items():
+            bound[field.alias or name] = getattr(values, name)
+        return bound
 
 
 def list_strategies(given: Any) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """ToolValue: what a tool returned, as text for the model and as attachments."""
 
 import contextlib
+import functools
 import inspect
 import itertools
 import json
@@ -52,7 +53,7 @@ def read_value(value: Any, limit: int | None) -> Any:
         return value
     if inspect.isawaitable(value) or inspect.isasyncgen(value):
         return value
-    return capture(lambda: _separate(value, limit))
+    return capture(functools.partial(_separate, value, limit))
 
 
 def as_text(value: Any, limit: int | None = None) -> str:

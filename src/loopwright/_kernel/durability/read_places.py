@@ -17,7 +17,9 @@ class ReadPlaces:
         """Note that something was read at a key; what has no place was read by all."""
         path = EffectKey.parse(key).path
         known, was_untrusted = self._read.get(path, CLEAN)
-        self._read[path] = highest((known, label)), was_untrusted or untrusted
+        if label != known:
+            known = highest((known, label))
+        self._read[path] = known, was_untrusted or untrusted
 
     def open(self, path: str) -> None:
         """Note that a branch begins, beside those that begin with it."""

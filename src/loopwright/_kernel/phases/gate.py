@@ -98,7 +98,7 @@ class Clearance:
         problem = self._find_early_problem(state.key)
         if problem:
             return self._refuse(gated, "invalid", problem)
-        unknown = self._unknown_tool(gated)
+        unknown = "" if gated.tool is not None else self._unknown_tool(gated)
         stop = self.monitor.check_call(
             state.key, call.name, gated.arguments_hash, unknown
         )
@@ -296,7 +296,9 @@ class Clearance:
         one that a gate changes is gated again before.
         """
         change: Modify | None = None
-        questions = [(guard, Ask(gated.question)) for guard in self.guards[:1] if gated.question]  # fmt: skip
+        questions: list[tuple[Guard, Ask]] = []
+        if gated.question:
+            questions.append((self.guards[0], Ask(gated.question)))
         for guard in self.guards:
             decision = await consult_gate(self.session, guard.gate, action, state)
             if isinstance(decision, Deny):

@@ -36,7 +36,7 @@ from ...security.redaction.errors import redact_error
 from ...security.redaction.messages import redact_completion
 from ..durability.description import QuestionDescriber
 from ..durability.flow_record import QUARANTINED
-from ..durability.history import is_loaded, load_messages
+from ..durability.history import ContinuedConversation, load_messages
 from ..session.scope import EngineUsage, fingerprint
 from ..session.services import Services
 from ..session.session import Session
@@ -183,7 +183,7 @@ class Inference:
         if completion.answer:
             self._session.answers.setdefault(completion.answer, key)
         # Knowledge, and what hooks said, was for this call alone, and does not stay in the conversation.
-        kept = tuple(one for one in delivered if one.origin not in ("memory", "hook"))
+        kept = tuple(itertools.filterfalse(_is_for_one_call, delivered))
         return Reply(key, completion, kept, intent.commands)
 
     async def _recall(self, question: Question) -> Recalled:
@@ -196,7 +196,9 @@ class Inference:
 
     async def _load(self, conversation: Conversation) -> None:
         """Read the messages of the runs that are continued; nothing live is done without them."""
-        if is_loaded(conversation):
+        if not isinstance(conversation, ContinuedConversation):
+            return
+        if conversation.is_loaded:
             return
         try:
             await load_messages(conversation)
@@ -444,6 +446,10 @@ class Inference:
             )
             setups[name, question.sampling, question.tools] = known
         return known
+
+
+def _is_for_one_call(message: Message) -> bool:
+    return message.origin in ("memory", "hook")
 
 
 def _is_knowledge(message: Message) -> bool:

@@ -55,13 +55,12 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
 
 def _check_name(permit: Permit) -> None:
     """Raise `PhaseError` if the call, or the tool that would run, has another name than policy saw."""
-    tool = tool_of(permit)
-    values = (permit.call, permit.unredacted, tool)
-    names = {value.name for value in values if value is not None}
-    if names != {permit.tool_name}:
-        raise PhaseError(
-            f"the permit of {permit.tool_name} is not for {', '.join(sorted(names))}: gate a new proposal"
-        )
+    tool = permit.tool if isinstance(permit, ToolPermit) else None
+    for value in (permit.call, permit.unredacted, tool):
+        if value is not None and value.name != permit.tool_name:
+            raise PhaseError(
+                f"the permit of {permit.tool_name} is not for {value.name}: gate a new proposal"
+            )
 
 
 def check_policy(permit: Permit, session: Session, policy: str) -> None:

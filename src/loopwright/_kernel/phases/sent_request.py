@@ -12,21 +12,19 @@ from ..session.recent_views import Shown
 from ..session.session import Session
 
 
+@dataclasses.dataclass(eq=False)
 class SentRequest:
     """The intents of the model calls of one request, recorded with it, and again where another one is made.
 
     Args:
+        session: the run at work.
         intents: what is recorded beside the request, by the keys of the calls.
         known: the keys of those that an earlier process recorded.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        intents: Mapping[str, ModelRequested],
-        known: Container[str],
-    ) -> None:
-        self._session, self._intents, self._known = session, intents, known
+    session: Session
+    intents: Mapping[str, ModelRequested]
+    known: Container[str]
 
     async def announce(
         self, plain: Conversation, shown: Shown, request: Request
@@ -35,13 +33,13 @@ class SentRequest:
 
         `plain` is its conversation without what may not be recorded, and `shown` what it is of the engine's.
         """
-        if self._session.records_requests:
+        if self.session.records_requests:
             is_redacted = plain is not request.conversation
             clean = with_conversation(request, plain)
-            for key, intent in self._intents.items():
+            for key, intent in self.intents.items():
                 self._record(key, intent, clean, shown, is_redacted)
         self.ensure_recorded()
-        await self._session.writer.barrier()
+        await self.session.writer.barrier()
 
     def _record(
         self,
@@ -51,9 +49,9 @@ class SentRequest:
         shown: Shown,
         is_redacted: bool,
     ) -> None:
-        requests = self._session.requests
+        requests = self.session.requests
         options = request.sampling.options
-        settings: Any = self._session.secrets.redactor.redact_value(options)
+        settings: Any = self.session.secrets.redactor.redact_value(options)
         is_redacted |= settings is not options
         record = requests.describe(key, request, shown, redacted=is_redacted)
         if settings != intent.sampling:
@@ -62,17 +60,17 @@ class SentRequest:
         event: ModelRequested | RequestChanged = RequestChanged(record)
         if key not in requests.noted:
             event = dataclasses.replace(intent, request=record)
-            seq = requests.find_recorded(key, record) if key in self._known else 0
+            seq = requests.find_recorded(key, record) if key in self.known else 0
         if not seq:
-            seq = self._session.writer.record(key, event).seq
+            seq = self.session.writer.record(key, event).seq
         requests.note(key, seq, request, record)
 
     def ensure_recorded(self) -> None:
         """Record the intents of calls that ended before anything was sent."""
-        noted = self._session.requests.noted
-        for key, intent in self._intents.items():
-            if key not in noted and key not in self._known:
-                self._session.writer.record(key, intent)
+        noted = self.session.requests.noted
+        for key, intent in self.intents.items():
+            if key not in noted and key not in self.known:
+                self.session.writer.record(key, intent)
                 noted.add(key)
 
 

@@ -75,11 +75,6 @@ class ToolOutcome:
     recalled: tuple[Excerpt, ...] = ()
 
 
-def _without_recalled(finished: ToolFinished) -> ToolFinished:
-    """Return what is stored of an outcome: which parts of earlier texts it is made of, and not these texts again."""
-    return dataclasses.replace(finished, content="") if finished.recalled else finished
-
-
 def can_undo(tool: Tool | None) -> TypeGuard[Tool]:
     """Whether the calls of a tool can be undone."""
     return tool is not None and tool.compensate is not None
@@ -161,7 +156,11 @@ class ToolCalls:
             outcome.attachments, outcome.recalled,
         )  # fmt: skip
         session.sensitivity.observe(label, outcome.untrusted, decision.key)
-        entry = session.writer.record(decision.key, _without_recalled(finished))
+        # Which parts of earlier texts an outcome is made of is stored, and not these texts again.
+        stored = finished
+        if finished.recalled:
+            stored = dataclasses.replace(finished, content="")
+        entry = session.writer.record(decision.key, stored)
         if is_substitute(decision.key):
             self._substitutes[decision.key] = finished
         observation = observation_of(session, call, finished, decision.key)
@@ -415,7 +414,9 @@ class ToolCalls:
             )
             text = f"{lines}\n{text}" if text else lines
         outcome = self.build_outcome(tool, "ok", text, seconds)
-        label = highest((outcome.label, value.label))
+        label = outcome.label
+        if value.label != label:
+            label = highest((label, value.label))
         untrusted = outcome.untrusted or value.untrusted
         return dataclasses.replace(
             outcome, attachments=kept, label=label, untrusted=untrusted

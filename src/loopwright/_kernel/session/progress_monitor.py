@@ -2,9 +2,12 @@
 
 import collections
 import hashlib
+import operator
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from ..._internal import dataclasses
+from ...attachments import Attachment
 from ...events.effect_key import EffectKey
 from ...events.run import StopReason
 from ...limits import ProgressRules
@@ -58,6 +61,7 @@ class _Loop:
         return "stuck"
 
 
+_get_digest: Callable[[Attachment], str] = operator.attrgetter("digest")
 _NO_LOOP = _Loop()
 """What is known of a call that was not made yet; it does not change."""
 
@@ -150,7 +154,7 @@ class ProgressMonitor:
             return None
         identity = observation.call.name, arguments_hash
         text = f"{observation.status}|{observation.text}"
-        text += "".join(sent.digest for sent in observation.attachments)
+        text += "".join(map(_get_digest, observation.attachments))
         result = hashlib.sha256(text.encode()).digest()
         nudges = (
             self._count_unknown(observation) if unknown else None,

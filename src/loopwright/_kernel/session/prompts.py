@@ -5,7 +5,7 @@ import operator
 from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
-from ..durability.history import grow_from, list_own_messages
+from ..durability.history import ContinuedConversation, grow_from, list_own_messages
 from .recent_views import has_grown_from
 
 
@@ -29,7 +29,11 @@ class Prompts:
         self, path: str, conversation: Conversation, redactor: Redactor
     ) -> Conversation:
         """Return a conversation of a scope without secrets; the same one if it has none."""
-        own = list_own_messages(conversation)
+        own = (
+            conversation.added
+            if isinstance(conversation, ContinuedConversation)
+            else conversation.messages
+        )
         count = self._count_known(path, conversation, own)
         new = tuple(filter(self._is_written, own[count:]))
         clean = redact_messages(redactor, new) if new else new

@@ -22,9 +22,8 @@ def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bo
 
     Only the last conversations that it grew from are known, so `False` says nothing.
     """
-    begun = length, digest
-    is_same = begun == (len(conversation), conversation.digest)
-    return is_same or begun in conversation.grown_from
+    is_same = digest == conversation.digest
+    return is_same or (length, digest) in conversation.grown_from
 
 
 @dataclasses.dataclass(frozen=True)

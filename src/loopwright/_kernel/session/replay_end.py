@@ -30,7 +30,8 @@ class ReplayEnd:
     def __init__(self, replay: Replay, signals: Signals, writer: JournalWriter) -> None:
         self._replay, self._signals, self._writer = replay, signals, writer
         self.is_reached = self._is_ending = replay.started is None
-        self._branches = 1
+        self.strands = 1
+        """The number of strands of the program that work: the root, or its branches and calls."""
         self._unmet = signals.cuts.exclude(replay.unfinished_places())
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._progress: tuple[int, ...] = ()
@@ -39,11 +40,6 @@ class ReplayEnd:
         self._watchers: dict[str, Callable[[str], None]] = {}
         if not self.is_reached:
             writer.begin_replay()
-
-    @property
-    def strands(self) -> int:
-        """The number of strands of the program that work: the root, or its branches and calls."""
-        return self._branches
 
     async def reach(self, key: str) -> None:
         """Wait before something new at `key` until the replay has ended; raise `ReplayDivergence`."""
@@ -86,7 +82,7 @@ class ReplayEnd:
 
     def add_branches(self, number: int) -> None:
         """Count branches that began, or with a negative number ended."""
-        self._branches += number
+        self.strands += number
         if self._waiting:
             self._check()
 
@@ -128,7 +124,7 @@ class ReplayEnd:
 
     def _max_idle_polls(self) -> int:
         """Return how long to wait for progress: briefly where every branch waits, since one may be cancelled."""
-        return 1 if len(self._waiting) >= self._branches else MAX_IDLE_POLLS
+        return 1 if len(self._waiting) >= self.strands else MAX_IDLE_POLLS
 
     def _next_unused(self) -> str | None:
         """Return a recorded outcome that no code asked for; steps of calls that wait do not count."""
@@ -136,7 +132,7 @@ class ReplayEnd:
         return effects.first_unused(ignored=self._waiting)
 
     def _count_idle_poll(self) -> None:
-        progress = len(self._waiting), self._branches, self._replay.effects.used_count
+        progress = len(self._waiting), self.strands, self._replay.effects.used_count
         self._idle_polls = self._idle_polls + 1 if progress == self._progress else 0
         self._progress = progress
 

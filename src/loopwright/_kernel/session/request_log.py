@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
@@ -86,17 +86,17 @@ class RequestLog:
         schema = request.schema and [request.schema.name, dict(request.schema.schema)]
         self._keep_apart("tools", tools)
         self._keep_apart("schema", schema)
-        codes = [self._name(message) for message in messages[kept:]]
+        codes = [*map(self._name, messages[kept:])]
         view = shown.view
         masked = len(view.masked) + len(view.shortened)
         if not view.is_whole:
             masked += sum(1 for one in messages if one.content == MASK)
             self.trimmed.add(key)
         record = RequestRecord(
-            base, kept, tuple(_join_places(codes)), (), self._store(tools), self._store(schema),
+            base, kept, _join_places(codes), (), self._store(tools), self._store(schema),
             request.tool_choice == "auto", None, request.timeout,
             self._store(to_jsonable_python(request.provider_tools)), request.max_provider_calls,
-            len(request.system), view.left_out, masked, view=self._describe_view(path, shown),
+            len(request.system), view.left_out, masked, view=self._describe_view(path, shown) if view.is_cut else None,
             aids=self._describe_aids(path, shown),
         )  # fmt: skip
         return dataclasses.replace(
@@ -104,11 +104,11 @@ class RequestLog:
         )
 
     def _describe_view(self, path: str, shown: Shown) -> ViewRecord | None:
-        """Return a view that is not the one before with what is new; `None` for that one."""
+        """Return a view that is not the one before with what is new; `None` for that one.
+
+        Where another conversation of the scope fits, the view of this one is still the last.
+        """
         view, known = shown.view, self._views.get(path)
-        # Another conversation of the scope may fit; the view of this one is still the last.
-        if not view.is_cut:
-            return None
         notes = tuple(self._name(note) for note in view.notes)
         record = ViewRecord(
             view.length, shown.asked.digest.hex(), view.spans, view.masked, view.shortened, notes,
@@ -250,12 +250,16 @@ def _count_common(before: tuple[Message, ...], messages: tuple[Message, ...]) ->
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _join_places(codes: Sequence[str]) -> Iterator[str]:
-    """Yield the codes, with one for each row of messages that the run began with."""
+def _join_places(codes: Sequence[str]) -> tuple[str, ...]:
+    """Return the codes, with one for each row of messages that the run began with."""
+    if "@" not in "".join(codes):
+        return tuple(codes)
+    joined: list[str] = []
     for _, group in itertools.groupby(enumerate(codes), _find_row):
         members = [code for _, code in group]
         is_row = len(members) > 1
-        yield f"{members[0]}-{members[-1][1:]}" if is_row else members[0]
+        joined.append(f"{members[0]}-{members[-1][1:]}" if is_row else members[0])
+    return tuple(joined)
 
 
 def _find_row(numbered: tuple[int, str]) -> tuple[bool, int]:

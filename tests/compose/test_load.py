@@ -1,5 +1,6 @@
 """Files of `loopwright.compose`: what they build, what is recorded of it, and what of them is refused."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -376,3 +377,15 @@ def test_secrets_of_a_file_are_those_of_its_runtime(
     assert runtime.redactor.redact_text("a ghx-1234567890") == "a [redacted]"
     with pytest.raises(ConfigError, match="secrets: 'github': the source must be env:NAME"):  # fmt: skip
         compose(WHOLE + '\n[secrets]\ngithub = "ghx-1234567890"\n')
+
+
+def test_programs_of_a_file_are_confined_or_refused(compose: Compose) -> None:
+    box = (
+        WHOLE
+        + '\n[toolboxes.programs]\ntoolbox = "shell"\ncommands = ["true"]\nsandbox = "SANDBOX"\n'
+    )
+
+    with pytest.raises(ConfigError, match=r'toolboxes.programs: sandbox: must be "bubblewrap"'):  # fmt: skip
+        compose(box.replace("SANDBOX", "chroot"))
+    with contextlib.suppress(ConfigError):  # where bwrap is missing
+        compose(box.replace("SANDBOX", "bubblewrap"))

@@ -45,6 +45,7 @@ from ..tools.base import Tool
 from ..tools.schema import without_titles
 from .manifest_arguments import KINDS, Arguments, Strict
 from .processes import ProcessResult, bare_environment, run_process
+from .sandbox import Sandbox, choose_sandbox
 
 SPARE = 1.0
 """Seconds after the tool's own timeout, when its program is killed even without a cancellation."""
@@ -76,20 +77,24 @@ class _Declared(Strict):
     arguments: dict[str, Arguments] = Field(default_factory=dict[str, Arguments])
 
 
-def manifest(path: str | os.PathLike[str]) -> list[Tool]:
+def manifest(
+    path: str | os.PathLike[str], *, sandbox: Sandbox | str | None = None
+) -> list[Tool]:
     """Return the tools that a TOML file declares.
 
     Programs run without a shell, each value in one element of `argv` and checked by its type, in a
     bare environment, with limited time and output. Programs and directories are looked up now,
-    relative ones from the file's own directory. Raises `ConfigError` naming the file, the tool and
-    the field.
+    relative ones from the file's own directory. `sandbox` confines the programs: "bubblewrap", or a
+    `Sandbox`. Raises `ConfigError` naming the file, the tool and the field.
     """
+    confining = choose_sandbox(sandbox)
     file = Path(path)
     made: dict[str, Tool] = {}
     for number, table in enumerate(_read_tables(file), 1):
         where = f"{file}: tool {table.get('name', f'number {number}')!r}"
         try:
-            tool = _build_tool(_parse_table(table), file.parent.absolute())
+            folder = file.parent.absolute()
+            tool = _build_tool(_parse_table(table), folder, confining)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         if tool.name in made:
@@ -152,7 +157,7 @@ def _suggest(name: str, known: Collection[str], otherwise: str = "") -> str:
     return otherwise or f"there are {', '.join(known)}"
 
 
-def _build_tool(declared: _Declared, folder: Path) -> Tool:
+def _build_tool(declared: _Declared, folder: Path, sandbox: Sandbox | None) -> Tool:
     template = tuple(
         _parse_element(position, text) for position, text in enumerate(declared.argv)
     )
@@ -166,7 +171,9 @@ def _build_tool(declared: _Declared, folder: Path) -> Tool:
         environment=tuple(declared.environment),
         timeout=declared.timeout + SPARE,
         max_bytes=declared.max_bytes,
+        sandbox=sandbox,
     )
+    program.check()
     schema = cast("dict[str, Json]", without_titles(model.model_json_schema()))
     return Tool(
         name=declared.name,
@@ -298,6 +305,12 @@ class _Program:
     environment: tuple[str, ...]
     timeout: float
     max_bytes: int
+    sandbox: Sandbox | None
+
+    def check(self) -> None:
+        """Raise `ConfigError` for a program that the sandbox does not show."""
+        if self.sandbox is not None:
+            self.sandbox.confine([self.path], cwd=self.folder, env={})
 
     async def __call__(self, **values: object) -> str:
         argv = [
@@ -310,6 +323,7 @@ class _Program:
             env=bare_environment(self.environment),
             timeout=self.timeout,
             max_bytes=self.max_bytes,
+            sandbox=self.sandbox,
         )
         text = self._format_output(ran)
         quoted = f" It wrote:{text}" if text else ""

@@ -11,6 +11,7 @@ from typing import IO, cast
 
 from .._internal import dataclasses
 from ..errors import ToolError
+from .sandbox import Sandbox
 
 DRAINING = 0.25
 """Seconds in which output may still arrive once a program has ended."""
@@ -49,15 +50,16 @@ async def run_process(
     env: Mapping[str, str],
     timeout: float,
     max_bytes: int = 100_000,
+    sandbox: Sandbox | None = None,
 ) -> ProcessResult:
     """Run a program and wait for its end, at most `timeout` seconds.
 
     It runs in a new process group. When it has ended, when its time is over and when the caller is
     cancelled, all remaining processes of the group are killed; only a process that started a new
-    session escapes. The first `max_bytes` of each of its two streams are kept. Raises `ToolError` if
-    it cannot be started.
+    session escapes, and in a sandbox none. The first `max_bytes` of each of its two streams are kept.
+    Raises `ToolError` if it cannot be started.
     """
-    process = _start(argv, cwd, env)
+    process = _start(argv, cwd, env, sandbox)
     with contextlib.ExitStack() as stack:
         stack.callback(end, process)
         output = await _read_bounded(process.stdout, max_bytes, stack)
@@ -77,8 +79,15 @@ async def run_process(
 
 
 def _start(
-    argv: Sequence[str], cwd: str | os.PathLike[str] | None, env: Mapping[str, str]
+    argv: Sequence[str],
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str],
+    sandbox: Sandbox | None,
 ) -> subprocess.Popen[bytes]:
+    if sandbox is not None:
+        folder = Path.cwd() if cwd is None else Path(cwd).absolute()
+        confined = sandbox.confine(argv, cwd=folder, env=env)
+        argv, env = confined.argv, confined.env
     try:
         # Not asyncio's: that reaps the program at once, and its number may then be reused.
         return subprocess.Popen(  # noqa: S603 - without a shell; the caller has checked argv

@@ -16,6 +16,7 @@ from ..messages import Effect
 from ..tools.base import Tool, tool
 from .dangerous_options import DangerousOptions, is_runner, options_of
 from .processes import ProcessResult, bare_environment, run_process
+from .sandbox import Sandbox, choose_sandbox
 
 SPARE = 5.0
 """Seconds after `timeout` before the run itself gives up on the tool."""
@@ -54,12 +55,13 @@ def shell(
     timeout: float = 30.0,
     max_output_bytes: int = 20_000,
     env: Mapping[str, str] | None = None,
+    sandbox: Sandbox | str | None = None,
 ) -> list[Tool]:
     """Return one tool for each program named in `commands`; without any, raise an error.
 
     A program gets a list of arguments, no shell, no standard input, and an environment of PATH, LANG,
-    LC_ALL, HOME and `env` only. It is not confined to `cwd`: ``cat *`` may name any file that this
-    process can read.
+    LC_ALL, HOME and `env` only. Without a sandbox it is not confined to `cwd`: ``cat *`` may
+    name any file that this process can read.
 
     Args:
         commands: `Command` values, or texts of a program and one form of its arguments
@@ -68,19 +70,18 @@ def shell(
         timeout: seconds after which a program is killed, with all that it has started.
         max_output_bytes: how much of each of its two outputs is kept.
         env: more variables for its environment.
+        sandbox: confines the programs: "bubblewrap", or a `Sandbox`, such as a `BubblewrapSandbox`
+            that says what else they may read.
 
     Raises:
-        ConfigError: there is no command, a program is not found, or a form cannot be parsed.
+        ConfigError: there is no command, a program is not found or not visible in the sandbox, or a
+            form cannot be parsed.
     """
-    folder = Path(cwd).resolve()
-    if not folder.is_dir():
-        raise ConfigError(f"cwd: {str(folder)!r} is not a directory")
-    if not timeout > 0 or max_output_bytes < 1:
-        raise ConfigError(
-            f"timeout, max_output_bytes: must be greater than 0, got {timeout}, {max_output_bytes}"
-        )
     variables = {**bare_environment(("HOME",)), **(env or {})}
-    settings = _Settings(folder, variables, timeout, max_output_bytes)
+    confining = choose_sandbox(sandbox)
+    settings = _Settings(
+        Path(cwd).resolve(), variables, timeout, max_output_bytes, confining
+    )
     tools = [_build_tool(command, settings) for command in _group(commands)]
     if not tools:
         raise ConfigError(NO_COMMANDS)
@@ -104,6 +105,16 @@ class _Settings:
     env: Mapping[str, str]
     timeout: float
     max_bytes: int
+    sandbox: Sandbox | None
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for a setting that cannot be."""
+        if not self.cwd.is_dir():
+            raise ConfigError(f"cwd: {str(self.cwd)!r} is not a directory")
+        if not self.timeout > 0 or self.max_bytes < 1:
+            raise ConfigError(
+                f"timeout, max_output_bytes: must be greater than 0, got {self.timeout}, {self.max_bytes}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +206,8 @@ def _split_program(text: str) -> tuple[str, str]:
 
 def _build_tool(command: Command, settings: _Settings) -> Tool:
     program = _find_program(command.program, settings.env.get("PATH", os.defpath))
+    if settings.sandbox is not None:  # what it cannot show is an error now
+        settings.sandbox.confine([str(program)], cwd=settings.cwd, env=settings.env)
     forms = [_parse_form(text, program.name) for text in command.arguments]
     if not forms or isinstance(command.arguments, str):
         raise ConfigError(
@@ -210,6 +223,7 @@ def _build_tool(command: Command, settings: _Settings) -> Tool:
             env=settings.env,
             timeout=settings.timeout,
             max_bytes=settings.max_bytes,
+            sandbox=settings.sandbox,
         )
         return _format_result(program.name, result, settings)
 

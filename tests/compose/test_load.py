@@ -265,6 +265,7 @@ convergence = { kind = "adaptive-break", min = 1, max = 4 }
 
 AFTER = "[agents.a]\nafter = [{follow_up = "
 CRITIC = "[engines.e]\nengine = 'director-critic'\n"
+LLAMA = "[providers.x]\nprovider = 'ollama'\nmodel = 'm'\n"
 BAD = [
     ("[runtme]", 'runtme: there is no such key; did you mean runtime?'),
     ("[runtime]\nprovder = 'x'", "runtime.provder: there is no such key; did you mean provider"),
@@ -311,6 +312,9 @@ BAD = [
     ("[agents.a]\ninstructions = 'env:DESK_KEY'", "agents.a.instructions: env: stands for a variable in providers"),
     ("[providers.x]\nprovider = 'fallback'\nmembers = ['main', 'mani']", "providers.x.members: there is no provider 'mani'"),
     ("[providers.x]\nprovider = 'scripted'\nprice = {input = -1, output = 1}", "providers.x.price: Price: input must be"),
+    (f"{LLAMA}sampling = {{temprature = 1}}", "providers.x.sampling.temprature: there is no such key; correct its name"),
+    (f"{LLAMA}sampling = {{temperature = 'hot'}}", "providers.x.sampling.temperature: Input should be a valid number, got"),
+    (f"{LLAMA}sampling = {{effort = 'huge'}}", "providers.x.sampling.effort: Input should be 'none', 'minimal'"),
     ("[gates.g]\ngate = 'deny-all'", "gates.g: no call is decided by it; add 'g' to runtime.gates"),
     ("[runtime]\ngates = ['cedr']", "runtime.gates: there is no gate 'cedr'; did you mean cedar?"),
     ("[runtime]\nprovider = 'main'\non_unknown = 'guess'", "runtime.on_unknown: Input should be 'tell', 'ask' or 'stop'"),

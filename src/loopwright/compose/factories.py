@@ -7,12 +7,14 @@ from types import GenericAlias
 from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from ..errors import ConfigError, LoopwrightError
 from ..plugins import plugin
-from .file import MAX_SHOWN, Values, suggest
+from .file import MAX_SHOWN, Values, find_place, suggest
 
-_ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
+_ANY_TYPE = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+_UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 
 
 def build_plugin(
@@ -105,10 +107,19 @@ def _read(value: Any, declared: Any, place: str) -> Any:
         detail = error.errors(include_url=False, include_context=False)[0]
         if detail["type"] == "needs_python_object":
             raise ConfigError(f"{place}: is code, which no file holds") from None
-        shown = repr(value)[:MAX_SHOWN]
-        raise ConfigError(f"{place}: {detail['msg']}, got {shown}") from None
+        raise ConfigError(_describe(detail, value, place)) from None
     # An iterable is read late, and so not at all, so that the list itself is passed on.
     return read if isinstance(value, dict) else value
+
+
+def _describe(detail: ErrorDetails, value: Any, place: str) -> str:
+    """Describe what is wrong, by the path of the key: types that pydantic puts into the path are left out."""
+    inner, _ = find_place(detail["loc"], value)
+    place = f"{place}.{inner}" if inner else place
+    if detail["type"] in _UNKNOWN_KEY:
+        return f"{place}: there is no such key; correct its name, or take it out"
+    shown = repr(detail["input"] if inner else value)[:MAX_SHOWN]
+    return f"{place}: {detail['msg']}, got {shown}"
 
 
 def _config(declared: Any) -> ConfigDict | None:

@@ -140,7 +140,7 @@ def explain(error: ValidationError, values: Values) -> str:
     """Describe which keys are wrong, each by its path."""
     found: dict[str, str] = {}
     for detail in error.errors(include_url=False, include_context=False):
-        place, depth = _find_place(detail["loc"], values)
+        place, depth = find_place(detail["loc"], values)
         if detail["type"] == "missing":
             found[f"{place}.{detail['loc'][-1]}"] = "is required"
         else:
@@ -148,7 +148,7 @@ def explain(error: ValidationError, values: Values) -> str:
     return "; ".join(f"{place}: {problem}" for place, problem in found.items())
 
 
-def _find_place(loc: tuple[int | str, ...], values: Any) -> tuple[str, int]:
+def find_place(loc: tuple[int | str, ...], values: Any) -> tuple[str, int]:
     """Return the path of an error in the file, and how many keys it has: pydantic adds the names of types."""
     keys: list[str] = []
     for part in loc:

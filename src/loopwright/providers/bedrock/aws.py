@@ -47,6 +47,12 @@ def find_region(region: str | None, profile: str | None) -> str:
     return str(found)
 
 
+def check_profile(profile: str | None) -> None:
+    """Raise `ConfigError` if AWS's files have no profile of this name, or of that in AWS_PROFILE."""
+    if profile or os.environ.get("AWS_PROFILE"):
+        load_session(profile)
+
+
 class Signer:
     """Signs requests to one URL.
 

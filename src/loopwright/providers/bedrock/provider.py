@@ -25,7 +25,7 @@ from ..http.transport import Client, HTTPTransport
 from ..http.wire import WireError
 from ..settings import EndpointOptions, Settings, find_model
 from ..thinking_budgets import BUDGETS, MIN_BUDGET
-from .aws import Signer, check_installed, find_region, load_event_buffer
+from .aws import Signer, check_installed, check_profile, find_region, load_event_buffer
 from .request import (
     build_output_config,
     can_think,
@@ -105,6 +105,8 @@ class BedrockProvider(Endpoint):
         del given
         found = _REGION_IN_ARN.match(model)
         region = find_region(region or (found and found["region"]), profile)
+        if self._key is None:
+            check_profile(profile)
         url = base_url or os.environ.get(URL_VARIABLE)
         url = (url or f"https://bedrock-runtime.{region}.amazonaws.com").rstrip("/")
         path = f"/model/{quote(model, safe='')}"

@@ -2,9 +2,7 @@
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +17,7 @@ from tests.providers.openai.responses.test_contract import stream as stream_resp
 from tests.providers.openai.test_contract import reply_to as reply_by_chat
 from tests.providers.openai.test_contract import streamed as stream_chat
 
+from loopback_api import EVENTS, JSON, ApiHandler, serving
 from loopwright import ReActEngine, Runtime, tool
 from loopwright.errors import ProviderError
 from loopwright.messages import Conversation
@@ -35,33 +34,19 @@ from loopwright.testing import ProviderContract
 KEY, TOKEN = "cloud-key-0123456789", "fresh-token-0123456789"
 SERVICES = ("groq", "mistral", "deepseek", "xai", "together", "fireworks", "cerebras")
 PROJECT = "/v1/projects/mine/locations/europe-west1/publishers/google"
-EVENTS = "text/event-stream"
 
 
-class Server(ThreadingHTTPServer):
-    """Takes many connections at once."""
-
-    request_queue_size = 128
-    daemon_threads = True
-
-
-class Cloud(BaseHTTPRequestHandler):
+class Cloud(ApiHandler):
     """Speaks the API of each path to who shows its key or token; other requests are refused, and their key is echoed."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+    def answer(self, body: bytes) -> tuple[int, str, bytes]:
         place = urlsplit(self.path)
         if not self._is_allowed(place.path):
             shown = f"{self.headers['api-key']} {self.headers['authorization']}"
             failure = {"error": {"message": f"access denied for {shown}"}}
-            self._send(401, "application/json", json.dumps(failure).encode())
-            return
+            return 401, JSON, json.dumps(failure).encode()
         answer = self._choose(place.path, parse_qs(place.query))
-        kind, body = answer(asked, place.path)
-        self._send(200, kind, body)
+        return 200, *answer(json.loads(body), place.path)
 
     def _is_allowed(self, path: str) -> bool:
         if path.startswith("/openai") and self.headers["api-key"] is not None:
@@ -80,36 +65,26 @@ class Cloud(BaseHTTPRequestHandler):
             return answer_chat
         return answer_chat if path.endswith("/v1/chat/completions") else answer_nothing
 
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
 
 def answer_chat(asked: Any, _: str) -> tuple[str, bytes]:
     reply = reply_by_chat(asked)
     if asked.get("stream"):
         return EVENTS, b"".join(stream_chat(reply))
-    return "application/json", json.dumps(reply).encode()
+    return JSON, json.dumps(reply).encode()
 
 
 def answer_responses(asked: Any, _: str) -> tuple[str, bytes]:
     reply = reply_by_responses(asked)
     if asked.get("stream"):
         return EVENTS, b"".join(stream_responses(reply))
-    return "application/json", json.dumps(reply).encode()
+    return JSON, json.dumps(reply).encode()
 
 
 def answer_gemini(asked: Any, path: str) -> tuple[str, bytes]:
     parts = reply_by_gemini(asked)
     if "streamGenerateContent" in path:
         return EVENTS, b"".join(stream_by_gemini(parts))
-    return "application/json", json.dumps(candidate(parts)).encode()
+    return JSON, json.dumps(candidate(parts)).encode()
 
 
 def answer_nothing(_: Any, path: str) -> tuple[str, bytes]:
@@ -118,12 +93,9 @@ def answer_nothing(_: Any, path: str) -> tuple[str, bytes]:
 
 @pytest.fixture(scope="module", autouse=True)
 def cloud() -> Iterator[None]:
-    server = Server(("127.0.0.1", 0), Cloud)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    AtCloud.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield
-    server.shutdown()
-    server.server_close()
+    with serving(Cloud) as url:
+        AtCloud.url = url
+        yield
 
 
 async def fetch_token() -> str:

@@ -4,9 +4,7 @@ import binascii
 import json
 import re
 import struct
-import threading
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from loopback_api import JSON, ApiHandler, serving
 from loopwright.attachments import Attachment
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
@@ -87,37 +86,22 @@ def finish(blocks: list[dict[str, Any]]) -> str:
     return "tool_use" if "toolUse" in blocks[-1] else "end_turn"
 
 
-class Server(ThreadingHTTPServer):
-    """Takes many connections at once."""
-
-    request_queue_size = 128
-    daemon_threads = True
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(ApiHandler):
     """Answers as the API does, to requests that are signed."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+    def answer(self, body: bytes) -> tuple[int, str, bytes]:
         if not self.is_signed(body):
-            refusal = b'{"message": "The request signature does not match."}'
-            self.answer(403, "application/json", refusal)
-            return
+            return 403, JSON, b'{"message": "The request signature does not match."}'
         blocks = reply_to(json.loads(body))
         if self.path.endswith("converse-stream"):
-            kind = "application/vnd.amazon.eventstream"
-            self.answer(200, kind, b"".join(stream(blocks)))
-            return
+            return 200, "application/vnd.amazon.eventstream", b"".join(stream(blocks))
         message = {"role": "assistant", "content": blocks}
         whole = {
             "output": {"message": message},
             "stopReason": finish(blocks),
             "usage": USAGE,
         }
-        self.answer(200, "application/json", json.dumps(whole).encode())
+        return 200, JSON, json.dumps(whole).encode()
 
     def is_signed(self, body: bytes) -> bool:
         given = self.headers.get("authorization", "")
@@ -132,27 +116,12 @@ class Handler(BaseHTTPRequestHandler):
         signature = auth.signature(auth.string_to_sign(expected, canonical), expected)
         return f"Signature={signature}" in given
 
-    def answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[ThreadingHTTPServer]:
-    serving = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    TestBedrockProvider.url = f"http://127.0.0.1:{serving.server_port}"
-    yield serving
-    serving.shutdown()
-    serving.server_close()
-    thread.join()
+def server() -> Iterator[None]:
+    with serving(Handler) as url:
+        TestBedrockProvider.url = url
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -408,3 +377,17 @@ async def test_a_stream_that_fails_is_a_provider_error(
                 delta async for delta in provider.stream(Request(Conversation.of("x")))
             ]
     assert told.value.retryable is retryable
+
+
+@pytest.mark.parametrize("given", ["AWS_PROFILE", "profile"])
+def test_profile_that_is_absent_is_an_error_of_configuration(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    options = {"profile": "nobody"} if given == "profile" else {}
+    if not options:
+        monkeypatch.setenv(given, "nobody")
+
+    with pytest.raises(ConfigError, match=r"^profile: The config profile \(nobody\)"):
+        BedrockProvider("amazon.nova-lite-v1:0", **options)  # type: ignore[arg-type]
+    assert BedrockProvider("amazon.nova-lite-v1:0", api_key="k1234567", **options)  # type: ignore[arg-type]

@@ -1,13 +1,12 @@
 """The contract of providers, kept by GeminiProvider over real connections."""
 
 import json
-import threading
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from loopback_api import EVENTS, JSON, ApiHandler, serving
 from loopwright.providers import GeminiProvider, Provider
 from loopwright.testing import ProviderContract
 
@@ -57,53 +56,23 @@ def stream(parts: list[dict[str, Any]]) -> Iterator[bytes]:
             yield f"data: {body}\r\n\r\n".encode()
 
 
-class Server(ThreadingHTTPServer):
-    """Takes many connections at once."""
-
-    request_queue_size = 128
-    daemon_threads = True
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(ApiHandler):
     """Answers as the API does; wrong keys are refused."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_POST(self) -> None:
-        length = int(self.headers["content-length"])
-        asked = json.loads(self.rfile.read(length))
+    def answer(self, body: bytes) -> tuple[int, str, bytes]:
         if self.headers.get("x-goog-api-key") == "wrong-key-123":
-            self.answer(403, "application/json", b'{"error": {"message": "bad key"}}')
-            return
-        parts = reply_to(asked)
+            return 403, JSON, b'{"error": {"message": "bad key"}}'
+        parts = reply_to(json.loads(body))
         if "streamGenerateContent" in self.path:
-            self.answer(200, "text/event-stream", b"".join(stream(parts)))
-        else:
-            body = json.dumps(candidate(parts)).encode()
-            self.answer(200, "application/json", body)
-
-    def answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+            return 200, EVENTS, b"".join(stream(parts))
+        return 200, JSON, json.dumps(candidate(parts)).encode()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[ThreadingHTTPServer]:
-    serving = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    TestGeminiProvider.url = f"http://127.0.0.1:{serving.server_port}/v1beta"
-    yield serving
-    serving.shutdown()
-    serving.server_close()
-    thread.join()
+def server() -> Iterator[None]:
+    with serving(Handler) as url:
+        TestGeminiProvider.url = url + "/v1beta"
+        yield
 
 
 class TestGeminiProvider(ProviderContract):

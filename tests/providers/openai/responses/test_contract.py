@@ -1,13 +1,12 @@
 """The contract of providers, kept by OpenAIResponsesProvider over real connections."""
 
 import json
-import threading
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from loopback_api import EVENTS, JSON, ApiHandler, serving
 from loopwright.providers import OpenAIResponsesProvider, Provider
 from loopwright.testing import ProviderContract
 
@@ -90,47 +89,24 @@ def stream(reply: dict[str, Any]) -> Iterator[bytes]:
     yield event("response.completed", response={**reply, "output": sealed_again})
 
 
-class Server(ThreadingHTTPServer):
-    """Takes many connections at once."""
-
-    request_queue_size = 128
-    daemon_threads = True
-
-
-class Endpoint(BaseHTTPRequestHandler):
+class Handler(ApiHandler):
     """A Responses server; below /broken it answers rubbish."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+    def answer(self, body: bytes) -> tuple[int, str, bytes]:
         if self.path.startswith("/broken"):
-            self._send("text/html", b"<html>Bad gateway</html>")
-        elif asked.get("stream"):
-            self._send("text/event-stream", b"".join(stream(reply_to(asked))))
-        else:
-            self._send("application/json", json.dumps(reply_to(asked)).encode())
-
-    def _send(self, kind: str, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+            return 200, "text/html", b"<html>Bad gateway</html>"
+        asked = json.loads(body)
+        reply = reply_to(asked)
+        if asked.get("stream"):
+            return 200, EVENTS, b"".join(stream(reply))
+        return 200, JSON, json.dumps(reply).encode()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def endpoint() -> Iterator[None]:
-    server = Server(("127.0.0.1", 0), Endpoint)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    TestOpenAIResponsesProvider.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield
-    server.shutdown()
-    server.server_close()
+def server() -> Iterator[None]:
+    with serving(Handler) as url:
+        TestOpenAIResponsesProvider.url = url
+        yield
 
 
 class TestOpenAIResponsesProvider(ProviderContract):

@@ -266,6 +266,9 @@ convergence = { kind = "adaptive-break", min = 1, max = 4 }
 AFTER = "[agents.a]\nafter = [{follow_up = "
 CRITIC = "[engines.e]\nengine = 'director-critic'\n"
 LLAMA = "[providers.x]\nprovider = 'ollama'\nmodel = 'm'\n"
+CLAUDE = (
+    "[providers.x]\nprovider = 'anthropic'\nmodel = 'm'\napi_key = 'env:DESK_KEY'\n"
+)
 BAD = [
     ("[runtme]", 'runtme: there is no such key; did you mean runtime?'),
     ("[runtime]\nprovder = 'x'", "runtime.provder: there is no such key; did you mean provider"),
@@ -315,6 +318,7 @@ BAD = [
     (f"{LLAMA}sampling = {{temprature = 1}}", "providers.x.sampling.temprature: there is no such key; correct its name"),
     (f"{LLAMA}sampling = {{temperature = 'hot'}}", "providers.x.sampling.temperature: Input should be a valid number, got"),
     (f"{LLAMA}sampling = {{effort = 'huge'}}", "providers.x.sampling.effort: Input should be 'none', 'minimal'"),
+    (f"{CLAUDE}thinking = 'much'", "thinking: Input should be a valid integer, or Input should be 'adaptive'"),
     ("[gates.g]\ngate = 'deny-all'", "gates.g: no call is decided by it; add 'g' to runtime.gates"),
     ("[runtime]\ngates = ['cedr']", "runtime.gates: there is no gate 'cedr'; did you mean cedar?"),
     ("[runtime]\nprovider = 'main'\non_unknown = 'guess'", "runtime.on_unknown: Input should be 'tell', 'ask' or 'stop'"),

@@ -104,22 +104,27 @@ def _read(value: Any, declared: Any, place: str) -> Any:
     try:
         read = adapter.validate_json(encoded, strict=True)
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_context=False)[0]
+        details = error.errors(include_url=False, include_context=False)
+        detail = details[0]
         if detail["type"] == "needs_python_object":
             raise ConfigError(f"{place}: is code, which no file holds") from None
-        raise ConfigError(_describe(detail, value, place)) from None
+        raise ConfigError(_describe(details, value, place)) from None
     # An iterable is read late, and so not at all, so that the list itself is passed on.
     return read if isinstance(value, dict) else value
 
 
-def _describe(detail: ErrorDetails, value: Any, place: str) -> str:
-    """Describe what is wrong, by the path of the key: types that pydantic puts into the path are left out."""
+def _describe(details: list[ErrorDetails], value: Any, place: str) -> str:
+    """Describe what is wrong with the first wrong key, by its path, which has no types; of a union, each reason."""
+    detail, reasons = details[0], dict[str, None]()
     inner, _ = find_place(detail["loc"], value)
+    for one in details:
+        if find_place(one["loc"], value)[0] == inner:
+            reasons[one["msg"]] = None
     place = f"{place}.{inner}" if inner else place
     if detail["type"] in _UNKNOWN_KEY:
         return f"{place}: there is no such key; correct its name, or take it out"
     shown = repr(detail["input"] if inner else value)[:MAX_SHOWN]
-    return f"{place}: {detail['msg']}, got {shown}"
+    return f"{place}: {', or '.join(reasons)}, got {shown}"
 
 
 def _config(declared: Any) -> ConfigDict | None:

@@ -34,9 +34,14 @@ from loopwright import (
     tool,
 )
 from loopwright.engines import (
+    ChainEngine,
+    DirectorCriticEngine,
     GoalCycleEngine,
+    MapReduceEngine,
     ModelJudge,
+    ScoreThreshold,
     SelfTests,
+    TeamEngine,
     ThreadEngine,
     Trajectory,
     TurnEngine,
@@ -173,7 +178,8 @@ class Way:
             name: getattr(default, "default", default)
             for name, default in fields.items()
         }
-        names = {"attempt": 1, "listed": 1, **numbers, **self.options, **point}
+        others = {"attempt": 1, "listed": 1, "parts": 1, "rounds": 3}
+        names = {**others, **numbers, **self.options, **point}
         names["replies"] = names.get(
             "n_proposals" if names.get("generate") == "propose" else "n_branches"
         )
@@ -420,6 +426,32 @@ FINAL = "<answer>x</answer>"
 SPAWN = "<spawn-thread><initial-payload>#</initial-payload></spawn-thread>"
 
 
+# Chain, Map-Reduce, Director and critic, Team
+
+WIDTHS = {"max_items": (1, 2, 11, 20), "reduce_width": (2, 3, 10)}
+LISTED = ('["a"]', '["a", "b"]', '["a #", "b", "c"]')
+GOOD_REVIEW = '{"feedback": "fine", "score": 0.9}'
+BAD_REVIEW = '{"feedback": "shorter", "score": 0.1}'
+
+
+def list_items(o: Any) -> str:
+    return json.dumps([f"item {number}" for number in range(o.max_items)])
+
+
+def map_most(o: Any) -> Script:
+    """Each item is mapped, and results are put together until one is left."""
+    left = o.max_items
+    script: Script = ["x"] * left
+    while left > o.reduce_width:
+        left = math.ceil(left / o.reduce_width)
+        script += ["x"] * left
+    return [*script, "x"]
+
+
+def split_tasks(tasks: int, what: str = "do it") -> str:
+    return json.dumps([{"agent": "react", "task": what}] * tasks)
+
+
 # Tree of Thoughts
 
 
@@ -622,6 +654,29 @@ WAYS: dict[tuple[str, str], list[Way]] = {
         Way(ThreadEngine, {"max_turns": (1, 2, 7)}, lambda o: [FINAL], lambda o: [*["<self/>"] * (o.max_turns - 1), FINAL],
             (FINAL, "<self/>", SPAWN, "hm"))
     ],
+    ("chain", "every step is a prompt"): [
+        Way(ChainEngine, {"parts": (parts,)}, lambda o: ["x"] * o.parts, lambda o: ["x"] * o.parts, ("x", "hm #"),
+            {"steps": ("Say {input}.",) * parts})
+        for parts in (1, 3)
+    ],
+    ("map-reduce", '`split="model"`'): [
+        Way(MapReduceEngine, WIDTHS, lambda o: ['["a"]', "x", "x"], lambda o: [list_items(o), *map_most(o)], LISTED)
+    ],
+    ("map-reduce", "no model splits, at least `max_items` items"): [
+        Way(MapReduceEngine, WIDTHS, map_most, map_most, LISTED, {"items": ("a",) * 40})
+    ],
+    ("director-critic", "a model reviews"): [
+        Way(DirectorCriticEngine, {"rounds": (rounds,)}, lambda o: ["draft", GOOD_REVIEW],
+            lambda o: ["draft", BAD_REVIEW] * o.rounds, (GOOD_REVIEW, BAD_REVIEW, '{"feedback": "#", "score": 0.6}'),
+            {"convergence": None if rounds == 3 else ScoreThreshold(max_rounds=rounds)})
+        for rounds in (3, 1, 5)
+    ],
+    ("team", "the model splits"): [
+        Way(TeamEngine, {"max_tasks": (1, 2, 10), "attempt": (1, 3)},
+            lambda o: [split_tasks(1), *attempt(o, "x"), "x"],
+            lambda o: [split_tasks(o.max_tasks), *attempt(o, "x") * o.max_tasks, "x"],
+            (split_tasks(1), split_tasks(1, "do #")), tools=(look,))
+    ],
     ("tree-of-thoughts", '`search="beam"`, `evaluate="value"`'): tree(BEAM, unusable, valued),
     ("tree-of-thoughts", '`search="beam"`, `evaluate="vote"`'): tree(BEAM, one_answer, voted, evaluate="vote"),
     ("tree-of-thoughts", '`search="depth-first"`'): tree(DEEP, unusable, deep, search="depth-first"),
@@ -645,7 +700,7 @@ def test_the_page_has_the_rows_that_are_tried_and_no_other() -> None:
     assert list(ROWS) == list(WAYS)
     assert {engine for engine, _ in ROWS} == {
         "react", "self-ask", "chain-of-thought", "reflexion", "critic", "plan-execute", "tree-of-thoughts", "turn",
-        "goal-cycle", "thread",
+        "goal-cycle", "thread", "chain", "map-reduce", "director-critic", "team",
     }  # fmt: skip
 
 

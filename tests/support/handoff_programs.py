@@ -9,7 +9,7 @@ from loopwright.testing import call
 from programs import PROGRAMS, Line, Program, look, put, said
 
 STRATEGIES = (
-    "react", "chain-of-thought", "self-ask", "plan-execute", "reflexion", "critic", "tree-of-thoughts", "tiny",
+    "react", "chain-of-thought", "self-ask", "plan-execute", "reflexion", "critic", "tree-of-thoughts", "tiny", "turn",
 )  # fmt: skip
 TRANSFER = "transfer_to_second"
 
@@ -18,7 +18,9 @@ def handed_off(name: str) -> Program:
     """A run of an agent with that strategy, which hands it off to another with the same one."""
     if name == "parallel":
         return _PARALLEL
-    own = PROGRAMS[name]
+    own = PROGRAMS["react"] if name == "turn" else PROGRAMS[name]
+    if name == "turn":  # the whole of it is in a program of its own
+        own = dataclasses.replace(own, engine=lambda runtime: runtime.engine("turn"))
 
     def make(runtime: Runtime) -> LoopEngine:
         first = runtime.agent(

@@ -17,7 +17,9 @@ async def call_stage(
         raise ConfigError(
             f"name: must be one of {', '.join(ENGINE_STAGES)}, got {name!r}"
         )
-    with cycle.scope.enter("stage"):
+    # A handoff by the calls of a proposal is recorded behind them, and is not yet known at a stage before them.
+    is_recorded = proposal is not None and has_used(cycle, proposal.key)
+    with cycle.scope.enter("stage", recorded=is_recorded):
         # Between a proposal and its calls a key of its own would come after the calls.
         key = cycle.scope.next_key() if proposal is None else proposal.key
         hooks = cycle.hooks

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,55 @@ def test_a_default_on_the_page_is_that_of_the_code(
     name: str, option: str, value: str
 ) -> None:
     assert repr(find_default(name, option)) == value
+
+
+# --- each row is shown by tests, by their names ---
+
+SHOWN: dict[str, dict[str, list[str]]] = tomllib.loads(
+    Path(__file__).with_name("coming_from_tests.toml").read_text("utf-8")
+)
+NAMES_A_DEFAULT = re.compile(r"`[A-Z]\w+\(\w+=[^`]+\)`")
+
+
+def list_rows() -> dict[str, dict[str, str]]:
+    """The rows of each system: the first cell, and the last one."""
+    found: dict[str, dict[str, str]] = {}
+    for section in TABLES.split("\n### ")[1:]:
+        title, *lines = section.splitlines()
+        rows = [
+            line.strip("| ").split(" | ") for line in lines if line.startswith("| ")
+        ]
+        found[title] = {cells[0].strip(): cells[-1] for cells in rows[1:]}
+    return found
+
+
+def test_each_row_names_a_default_or_is_shown_by_a_test() -> None:
+    rows = list_rows()
+    left_over = [
+        f"{title}: {first}"
+        for title, shown in SHOWN.items()
+        for first in shown
+        if first not in rows[title]
+    ]
+    not_shown = [
+        f"{title}: {first}"
+        for title, cells in rows.items()
+        for first, last in cells.items()
+        if first not in SHOWN[title] and not NAMES_A_DEFAULT.search(last)
+    ]
+
+    assert list(SHOWN) == list(rows)
+    assert (not_shown, left_over) == ([], [])
+
+
+def test_the_tests_that_show_the_rows_are_there() -> None:
+    root = Path(__file__).parents[2]
+    sources = [path.read_text("utf-8") for path in root.glob("tests/**/test_*.py")]
+    names = {name for text in sources for name in re.findall(r"def test_(\w+)", text)}
+    wanted = {
+        one for rows in SHOWN.values() for shown in rows.values() for one in shown
+    }
+    files = {one.removeprefix("file:") for one in wanted if one.startswith("file:")}
+
+    assert {one for one in files if not (root / one).exists()} == set()
+    assert {one for one in wanted if not one.startswith("file:")} - names == set()

@@ -337,6 +337,18 @@ async def test_failures_at_the_threshold_end_the_run_as_stuck() -> None:
     assert moves(result)[-1] == ("stuck", "rule")
 
 
+async def test_a_decider_that_cannot_be_read_is_named_beside_the_best_answer() -> None:
+    model = Replies(
+        plan=[steps("search:a")], input=inputs("a"), evaluate=[{"quality": "partial"}],
+        decide=["I would say so."] * 3,
+    )  # fmt: skip
+    result = await run(model)
+
+    assert (result.status, result.stop_reason) == ("stuck", "repeated_error")
+    assert "3 of them decisions that could not be read; a larger model" in str(result.error)  # fmt: skip
+    assert result.answer  # from what the steps found
+
+
 async def test_a_step_that_fails_is_made_twice_and_then_left_out() -> None:
     model = Replies(plan=[steps("fail:a", "search:b")], input=inputs("a", "a2", "b"))
     result = await run(model, stuck_threshold=9)

@@ -115,6 +115,37 @@ async def test_what_cannot_be_delivered_is_a_dead_letter_and_is_listed(
     assert (await runtime.resume("r")).status == "completed"
 
 
+async def test_a_dead_delivery_is_sent_again_under_its_key_and_no_other_is(
+    hook: Hook,
+) -> None:
+    hook.statuses = [404, 200]
+    first, second = (Webhook(url=hook.url(), allow_private=HOME) for _ in range(2))
+    runtime, failed = await deliver(first, second)
+    dead = [headers["idempotency-key"] for path, headers, _ in hook.got][:1]
+    control = runtime.control("r@after:deliver")
+    await control.retry("the receiver works again", by="ann")
+    await runtime.drain()
+    sent = await runtime.resume("r@after:deliver")
+
+    assert (failed.status, sent.status) == ("failed", "completed")
+    assert len(hook.got) == 3
+    assert hook.got[-1][1]["idempotency-key"] == dead[0]
+    assert await runtime.due() == []
+    with pytest.raises(ConfigError, match=r"nothing to retry"):
+        await control.retry("once more")
+
+
+async def test_a_delivery_with_a_note_behind_it_is_not_sent_again(hook: Hook) -> None:
+    hook.statuses = [404]
+    target = Webhook(url=hook.url(), allow_private=HOME)
+    store = MemoryKnowledge()
+    runtime, failed = await deliver(target, KnowledgeNote(), knowledge=store)
+
+    assert failed.status == "failed"
+    with pytest.raises(ConfigError, match=r"did something after its failure"):
+        await runtime.control("r@after:deliver").retry("it works again")
+
+
 async def test_the_ssrf_guard_and_the_gate_stand_before_a_webhook(hook: Hook) -> None:
     _, guarded = await deliver(Webhook(url=hook.url()))
     assert guarded.status == "failed"

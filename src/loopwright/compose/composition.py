@@ -10,6 +10,7 @@ from .._kernel.session.services import Observer, User
 from ..agents.agent import Agent
 from ..clock import Clock
 from ..engine import LoopEngine
+from ..engines.assignee import check_assignees
 from ..errors import ConfigError
 from ..gates.base import Approver, Suspend
 from ..journals.base import Journal
@@ -279,13 +280,19 @@ def _choose_default(tables: FileTables) -> str:
 
 
 def _check_names(tables: FileTables, found: Composition) -> None:
-    """Raise `ConfigError` for the name of an agent that the file does not have."""
+    """Raise `ConfigError` for the name of an agent that the file does not have, or for agents that work for themselves."""
     for name, table in tables.agents.items():
         for other in table.handoffs:
             if other not in tables.agents:
                 raise ConfigError(
                     f"agents.{name}.handoffs: there is no agent {other!r}; {suggest(other, tables.agents)}"
                 )
+    for name, engine in found.engines.items():
+        with at(f"{'engines' if name in tables.engines else 'pipelines'}.{name}"):
+            check_assignees(engine)
+    for name, agent in found.agents.items():
+        with at(f"agents.{name}.engine"):
+            check_assignees(agent.engine)
     for name, schedule in tables.schedules.items():
         with at(f"schedules.{name}.agent"):
             if not isinstance(found.choose(schedule.agent), Agent):

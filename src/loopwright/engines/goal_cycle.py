@@ -238,6 +238,7 @@ class GoalCycleEngine(LoopEngine):
             reply = read_goal_decision(text)
         except ValueError as error:
             state.failures += 1
+            state.unread += 1
             state.memory.add(f"[The decision could not be read] {error}")
             return None
         state.memory.take(reply.working_memory)

@@ -27,6 +27,7 @@ class Situation:
         adjusts: the new plans of high confidence so far.
         attempts: how often the last step was made.
         by_person: whether a person ordered the last step.
+        unread: the failures since the last step, which are decisions that could not be read.
     """
 
     failures: int = 0
@@ -36,6 +37,7 @@ class Situation:
     adjusts: int = 0
     attempts: int = 1
     by_person: bool = False
+    unread: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +67,8 @@ def decide_by_rule(situation: Situation, bounds: Bounds) -> GoalDecided | None:
     """Return what comes next where no model need be asked, else `None`; the first rule that fits counts."""
     if situation.failures >= bounds.stuck_threshold:
         reason = f"{situation.failures} failures in a row"
+        if situation.unread:
+            reason += f", {situation.unread} of them decisions that could not be read; a larger model as decider may help"
         return GoalDecided("stuck", "rule", reason)
     is_last = situation.steps_left == 0
     is_clean = situation.failures == 0

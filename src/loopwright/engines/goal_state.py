@@ -132,6 +132,7 @@ class GoalState:
         default_factory=list[tuple[PlanStep, StepOutcome]]
     )
     failures: int = 0
+    unread: int = 0
     adjusts: int = 0
     attempts: int = 0
     scores: list[float] = dataclasses.field(default_factory=list[float])
@@ -163,6 +164,7 @@ class GoalState:
         self.attempts += 1
         self.memory.take(outcome.memory)
         self.failures = self.failures + 1 if outcome.quality == "failed" else 0
+        self.unread = 0
         if outcome.evaluation is not None and outcome.evaluation.mean is not None:
             self.scores.append(outcome.evaluation.mean)
 
@@ -178,6 +180,7 @@ class GoalState:
             self.adjusts,
             self.attempts,
             last is not None and last.by_person,
+            self.unread,
         )
 
     # --- as prompts have it ---

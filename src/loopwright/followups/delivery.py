@@ -128,14 +128,11 @@ class Deliver(FollowUp):
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tool of each host that is sent to, which has a circuit breaker of its own."""
-        hooks = [one for one in self.to if isinstance(one, Webhook)]
-        by_name: dict[str, list[Webhook]] = {}
-        for hook in hooks:
-            by_name.setdefault(_name_tool(hook), []).append(hook)
-        return tuple(
-            build_webhook_tool(name, {str(self.to.index(one)): one for one in found})
-            for name, found in by_name.items()
-        )
+        by_name: dict[str, dict[str, Webhook]] = {}
+        for number, one in enumerate(self.to):
+            if isinstance(one, Webhook):
+                by_name.setdefault(_name_tool(one), {})[str(number)] = one
+        return tuple(build_webhook_tool(name, found) for name, found in by_name.items())
 
     async def follow(self, run: Run, ended: EndedRun) -> str:
         """Deliver to each target; raise `EngineError` if one was not reached."""

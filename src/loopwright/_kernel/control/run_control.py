@@ -356,7 +356,7 @@ class RunControl(Control):
         await self._send(ABORT, sign_body({}, by))
 
     async def retry(self, reason: str = "", *, by: Sender = "") -> None:
-        """Let a run that is parked, or that a provider's failure ended, continue: the next worker takes it.
+        """Let a run that is parked, or that a provider's failure or a dead letter ended, continue: the next worker takes it.
 
         Raises `ConfigError` for any other run.
         """

@@ -1,4 +1,4 @@
-"""Find the provider's failures that a retry forgets, so that the run continues before them."""
+"""Find the failures of providers, and the dead letters, that a retry forgets: the run continues before them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from .replay import Replay
 
 
 def find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the keys that a retry forgets: failures that nothing came after, and their deliveries.
+    """Return the keys that a retry forgets: failures that nothing came after, and their deliveries; else dead letters.
 
     Raises `ConfigError` if the run did something after each failure, or undid what it had done.
     """
@@ -24,7 +24,9 @@ def find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
         raise ConfigError(
             f"run_id: what run {run_id!r} did is undone, so it cannot continue: fork it before its failure"
         )
-    failed = [key for key in replay.effects.outcomes if _is_failure(replay, key)]
+    outcomes = replay.effects.outcomes
+    failed = [key for key in outcomes if _is_failure(replay, key)]
+    failed = failed or sorted(replay.recoveries.dead_lettered)
     # A child's own failures are looked at once the child counts as open again.
     failed.sort(key=lambda known: len(list(EffectKey.parse(known).around)))
     deliveries = _Deliveries(replay, entries)
@@ -36,7 +38,7 @@ def find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
             found += [key, *given]
     if failed and not found:
         raise ConfigError(
-            f"run_id: run {run_id!r} did something after its provider had failed, which a retry would do again: "
+            f"run_id: run {run_id!r} did something after its failure, which a retry would do again: "
             "fork it before its failure"
         )
     return tuple(found)
@@ -45,6 +47,13 @@ def find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
 def failed_by_provider(ended: RunFinished | ChildFinished) -> bool:
     """Whether a run, or a child, ended because its provider failed."""
     return (ended.status, ended.stop_reason) == ("failed", "provider_error")
+
+
+def may_be_retried(ended: RunFinished, entries: Sequence[Entry]) -> bool:
+    """Whether a run ended because its provider failed, or failed with calls that are dead letters."""
+    is_dead = bool(Replay(entries).recoveries.dead_lettered)
+    found = ended.status, is_dead
+    return failed_by_provider(ended) or found == ("failed", True)
 
 
 def _is_failure(replay: Replay, key: str) -> bool:

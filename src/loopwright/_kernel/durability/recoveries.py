@@ -88,9 +88,11 @@ class Recoveries:
         self._last[key] = event
         self._resolutions.pop(key, None)  # it was about what came before this step
 
-    def forget_attempts(self, key: str) -> None:
-        """Begin to count the attempts of a model call again."""
+    def forget(self, key: str) -> None:
+        """Begin to count the attempts of a call again, and forget what was done about its failure."""
         self._failed_attempts.pop(key, None)
+        self._last.pop(key, None)
+        self.dead_lettered.discard(key)
 
     def failed_attempts(self, key: str) -> int:
         """Return how many attempts of a model call are recorded as failed."""

@@ -90,7 +90,7 @@ class Replay:
                 continue
             self.effects.forget(key)
             self.hooks.forget(key)
-            self.recoveries.forget_attempts(key)
+            self.recoveries.forget(key)
             self.scopes.reopen(key)
 
     def forget_delivery(self, key: str) -> None:

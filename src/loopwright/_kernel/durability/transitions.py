@@ -14,7 +14,7 @@ from ...journals.access import read_run
 from ...journals.base import Claim, Journal, chain_hash
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
-from .forgotten_failures import failed_by_provider, find_forgotten
+from .forgotten_failures import find_forgotten, may_be_retried
 from .history import count_messages
 from .replay import Replay, last_event
 
@@ -46,11 +46,11 @@ async def retry(
         last = last_event(entries)
         if isinstance(last, RunParked):
             return RunRetried(reason, by=by)
-        if isinstance(last, RunFinished) and failed_by_provider(last):
+        if isinstance(last, RunFinished) and may_be_retried(last, entries):
             return RunRetried(reason, find_forgotten(run_id, entries), by)
         raise ConfigError(
-            f"run_id: run {run_id!r} is neither parked nor failed by a provider, so there is nothing to retry: "
-            "resume it, or fork it before its end"
+            f"run_id: run {run_id!r} is neither parked nor failed by a provider or a dead letter, "
+            "so there is nothing to retry: resume it, or fork it before its end"
         )
 
     return await _append(journal, clock, run_id, decide, "released")

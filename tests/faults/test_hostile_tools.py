@@ -633,7 +633,7 @@ async def test_tasks_and_threads_that_a_tool_leaves_do_not_hold_the_run_up(
     result = await run(hostile(spawns), journal)
 
     assert check(result, journal) == ("ok", "spawned")
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 15, "the thread is left alone for 30 s"
     LEFT.set()
     await nothing_is_left()
     await journal.close()

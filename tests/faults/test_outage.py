@@ -352,14 +352,16 @@ async def test_by_the_real_clock_too_pauses_are_free_and_hanging_tools_are_not()
     def ask(limits: Limits, *script: object) -> Runtime:
         return Runtime(ScriptedProvider(script), tools=[hang], limits=limits)  # type: ignore[arg-type]
 
-    busy = ProviderError("busy", status=503, retryable=True, retry_after=0.4)
+    busy = ProviderError("busy", status=503, retryable=True, retry_after=2.0)
     runtimes = [
-        ask(Limits(timeout=0.5), busy, busy, "done"),
-        ask(Limits(timeout=0.5, tool_timeout=0.2), call("hang"), busy, "done"),
-        ask(Limits(timeout=0.5), call("hang"), "never"),
+        ask(Limits(timeout=2), busy, busy, "done"),
+        ask(Limits(timeout=2, tool_timeout=0.2), call("hang"), busy, "done"),
+        ask(Limits(timeout=2), call("hang"), "never"),
     ]
     begun = time.monotonic()
-    results = [await ReActEngine(runtime).run("Go.") for runtime in runtimes]
+    results = await asyncio.gather(
+        *(ReActEngine(runtime).run("Go.") for runtime in runtimes)
+    )
     took = time.monotonic() - begun
 
     assert [r.stop_reason for r in results] == [
@@ -370,4 +372,4 @@ async def test_by_the_real_clock_too_pauses_are_free_and_hanging_tools_are_not()
     ended = [[e.event.status for e in r.journal.read(i.run_id) if isinstance(e.event, ToolFinished)]
              for r, i in zip(runtimes, results, strict=True)]  # fmt: skip
     assert ended == [[], ["timed_out"], ["timed_out"]]
-    assert took < 2 + 2  # on a busy machine
+    assert took < 60, "no hanging tool was waited for to its end"

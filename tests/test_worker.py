@@ -748,7 +748,7 @@ async def test_a_run_that_makes_progress_alone_is_parked_after_its_third_death_a
 async def test_a_worker_sees_renewals_and_claims_no_run_that_is_at_work() -> None:
     """Also if the run writes nothing for longer than its lease."""
     clock = HostClock(asyncio.get_running_loop())
-    await claim_nothing(MemoryJournal(clock=clock), 30.0, 200.0, clock)
+    await claim_nothing(MemoryJournal(clock=clock), 4.0, 20.0, clock)
 
 
 async def test_a_worker_sees_renewals_in_a_file(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ from loopwright.resilience.timeouts import run_with_timeout
 from loopwright.testing import ScriptedProvider, call
 from programs import PROGRAMS, Program, look, put, send
 from third_party_package import install_third_party
+from virtual_time import in_virtual_time
 
 T = TypeVar("T")
 RUN = "the-run"
@@ -666,6 +667,7 @@ async def no_task_is_left() -> None:
         assert left == set()
 
 
+@in_virtual_time
 async def test_work_that_is_cancelled_twice_has_its_time_to_tidy_up() -> None:
     tidied: list[str] = []
 

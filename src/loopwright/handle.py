@@ -241,10 +241,11 @@ class RunHandle(Control, Generic[Item, Output]):
 
     async def _renew_lease(self, task: asyncio.Task[Any], lease: float) -> None:
         """Renew the lease while the run is at work; cancel it if another worker took it over."""
+        renew = self._session.services.renewals.renew
         while True:
             await asyncio.sleep(lease / 3)
             try:
-                await self._session.writer.renew()
+                await self._session.writer.renew(renew)
             except Fenced:
                 task.cancel()
                 return

@@ -1,8 +1,9 @@
 """A journal over an asynchronous driver: one in memory, each of whose reads waits."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
+from loopwright.errors import JournalError
 from loopwright.events import Entry
 from loopwright.journals import (
     AsyncJournal,
@@ -87,3 +88,56 @@ class DelayedJournal(AsyncJournal):
 
     async def close(self) -> None:
         await self._store.close()
+
+
+class PushingJournal(DelayedJournal):
+    """Pushes the runs that got a command, and renews many leases at once.
+
+    Args:
+        breaks: whether each watch fails after what it pushed first.
+    """
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+        self.watched_again, self.renewed_again = asyncio.Event(), asyncio.Event()
+        self._watches = 0
+        self._breaks = breaks
+        self._queues: list[asyncio.Queue[str]] = []
+
+    def inbox_mark(self) -> object:
+        return "only what is pushed is news"
+
+    async def store_command(self, run_id: str, kind: str, body: JsonObject) -> int:
+        number = await super().store_command(run_id, kind, body)
+        for queue in self._queues:
+            queue.put_nowait(run_id)
+        return number
+
+    async def watch_inbox(self) -> AsyncIterator[set[str] | None]:
+        self._watches += 1
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queues.append(queue)
+        if self._watches > 1:
+            self.watched_again.set()
+        yield None
+        while True:
+            yield {await queue.get()}
+            if self._breaks:
+                self._queues.remove(queue)
+                raise ConnectionError("the connection was lost")
+
+    async def renew_many(
+        self, claims: Sequence[Claim], lease: float
+    ) -> list[JournalError | None]:
+        self.batches.append(sorted(claim.run_id for claim in claims))
+        if len(self.batches) > 1:
+            self.renewed_again.set()
+        errors: list[JournalError | None] = []
+        for claim in claims:
+            try:
+                await self.renew(claim, lease)
+                errors.append(None)
+            except JournalError as error:
+                errors.append(error)
+        return errors

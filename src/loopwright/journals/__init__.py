@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from .memory import MemoryJournal as MemoryJournal
     from .metrics import RunMetrics as RunMetrics
     from .owner import Owner as Owner
+    from .pushes import PushingJournal as PushingJournal
     from .recorded_requests import RequestReader as RequestReader
+    from .renewals import BatchRenewingJournal as BatchRenewingJournal
     from .sqlite.journal import SQLiteJournal as SQLiteJournal
     from .sqlite.rates import SQLiteRates as SQLiteRates
 
@@ -76,7 +78,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
             ".memory": ("MemoryJournal",),
             ".metrics": ("RunMetrics",),
             ".owner": ("Owner",),
+            ".pushes": ("PushingJournal",),
             ".recorded_requests": ("RequestReader",),
+            ".renewals": ("BatchRenewingJournal",),
             ".sqlite.journal": ("SQLiteJournal",),
             ".sqlite.rates": ("SQLiteRates",),
         },

@@ -8,8 +8,10 @@ from ..._internal.log import logger
 from ...errors import format_error
 from ...journals.access import read_news
 from ...journals.base import Journal
+from ...journals.pushes import Pushed, concerns, follow_pushes
 
 INTERVAL = 0.25  # seconds between two looks
+PUSHED_INTERVAL = 5.0  # the same where the journal says when to look
 UNKNOWN_POSITION = -1  # the first look asks for the position alone: all runs read then
 
 
@@ -22,16 +24,18 @@ class PolledSource:
         news: its method that returns the runs to which something was written since.
         unmarked: the event that is logged if the first fails.
         unreadable: the event that is logged if a watcher fails.
+        push: its method, if it has one, that yields the runs to which something was written, as soon as it is.
     """
 
     mark: str
     news: str
     unmarked: str
     unreadable: str
+    push: str = ""
 
 
 INBOX = PolledSource(
-    "inbox_mark", "inbox_news", "inbox_not_looked_at", "inbox_unreadable"
+    "inbox_mark", "inbox_news", "inbox_not_looked_at", "inbox_unreadable", "watch_inbox"
 )
 """The commands that are sent to runs."""
 ENTRIES = PolledSource(
@@ -109,7 +113,15 @@ class _LoopPoller:
         self._problem = ""
         self._reading: asyncio.Task[None] | None = None
         self._last_mark = self._get_mark()
-        self._timer = loop.call_later(INTERVAL, self._look)
+        self._interval, self._push_problem = INTERVAL, ""
+        self._is_pushed = False
+        """Whether news came since the watchers were told last."""
+        self._receiving: asyncio.Task[None] | None = None
+        push = getattr(journal, source.push, None)
+        if push is not None:
+            pushes = follow_pushes(push, self._take, self._end_push, INTERVAL)
+            self._receiving = loop.create_task(pushes)
+        self._timer = loop.call_later(self._interval, self._look)
 
     def add(self, watcher: PollWatcher) -> None:
         """Add a watcher; something may have been written before the first look."""
@@ -124,20 +136,42 @@ class _LoopPoller:
     def close(self) -> None:
         """Stop looking."""
         self._timer.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
+        self._is_pushed = False
+        for task in (self._reading, self._receiving):
+            if task is not None:
+                task.cancel()
+
+    def _end_push(self, problem: str) -> None:
+        """Look as often as at a journal that pushes nothing, until another watch has begun."""
+        self._interval = INTERVAL
+        if problem not in ("", self._push_problem):
+            logger().warning(self._source.unmarked, error=problem)
+        self._push_problem = problem
+
+    def _take(self, run_ids: Pushed) -> None:
+        """Tell the watchers of these runs; `None` is all of them, since something may have been missed."""
+        self._interval = PUSHED_INTERVAL
+        known = self.watchers.items()
+        new = [one for one, watcher in known if concerns(run_ids, watcher.run_id)]
+        self._unread.update((one, "") for one in new)
+        self._is_pushed |= bool(new)
+        self._continue()
 
     def _look(self) -> None:
         # The next look is planned first, since anything below may fail.
-        self._timer = self._loop.call_later(INTERVAL, self._look)
+        self._timer = self._loop.call_later(self._interval, self._look)
         if self._reading is not None:
             return
         mark = self._get_mark()
         if mark != self._last_mark:
             self._last_mark, self._has_news = mark, True
         if self._has_news or self._unread:
-            self._reading = self._loop.create_task(self._read())
-            self._reading.add_done_callback(self._end_reading)
+            self._begin_reading()
+
+    def _begin_reading(self) -> None:
+        self._is_pushed = False
+        self._reading = self._loop.create_task(self._read())
+        self._reading.add_done_callback(self._end_reading)
 
     def _get_mark(self) -> object:
         """Return what changes when something is written; of a journal without it, something new each time."""
@@ -176,6 +210,12 @@ class _LoopPoller:
 
     def _end_reading(self, task: "asyncio.Task[None]") -> None:
         self._reading = None
+        self._continue()
+
+    def _continue(self) -> None:
+        """Read what was pushed, once what is being read is done."""
+        if self._is_pushed and self._reading is None:
+            self._begin_reading()
 
     async def _read(self) -> None:
         """Tell the watchers; one that fails is tried again with the next look, and logged once."""

@@ -1,9 +1,9 @@
 """Write one run's entries into the journal, under a claim that this process must still hold."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
@@ -25,6 +25,9 @@ from ..control.run_feeds import RunFeed
 from .secrets import Secrets
 from .services import Services
 from .signals import Signals
+
+Renew: TypeAlias = Callable[[Claim, float], Awaitable[None]]
+"""Renews the lease of a claim for some seconds."""
 
 _LEASE_EXPIRED = object()
 """Returned in place of a result: the lease ended before a thread was free."""
@@ -227,19 +230,19 @@ class JournalWriter:
         if self._is_held():
             return
         try:
-            await self.renew()
+            await self.renew(self._journal.renew)
         except JournalError as error:
             # Nothing new begins, and the run is left as one whose owner died.
             self.fail(error)
             raise
 
-    async def renew(self) -> None:
-        """Extend the lease. An error is sticky if another worker took the run over."""
+    async def renew(self, renew: Renew) -> None:
+        """Extend the lease by a call of the journal. An error is sticky if another worker took the run over."""
         if self._failure is not None:
             raise self._failure
         began = ClockReading.take(self._clock)
         try:
-            await self._journal.renew(self.claim, self._services.lease or 0.0)
+            await renew(self.claim, self._services.lease or 0.0)
         except Fenced as error:
             self.fail(error)
             raise

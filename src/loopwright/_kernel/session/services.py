@@ -20,6 +20,7 @@ from ...events.followups import PlannedFollowUp
 from ...gates.base import Approver, PolicyGate, Suspend
 from ...hooks.base import PlannedHook
 from ...journals.base import Journal
+from ...journals.renewals import Renewals
 from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
 from ...limits import Limits, ProgressRules
@@ -92,6 +93,8 @@ class Services:
     unwatched: UnwatchedRuns = dataclasses.field(default_factory=UnwatchedRuns)
     """The runs whose watchers went away, and that continue."""
     inbox_poller: JournalPoller = dataclasses.field(init=False)
+    renewals: Renewals = dataclasses.field(init=False)
+    """Renews the leases of the runs at work."""
     feeds: RunFeeds = dataclasses.field(init=False)
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
@@ -126,6 +129,7 @@ class Services:
         """Make what follows from the journal."""
         poller, feeds = JournalPoller(self.journal), RunFeeds(self.journal)
         vars(self).update(inbox_poller=poller, feeds=feeds)  # of a frozen class
+        vars(self).update(renewals=Renewals(self.journal))
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""

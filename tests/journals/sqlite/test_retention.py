@@ -210,9 +210,12 @@ async def test_what_is_new_is_told_after_the_newest_entries_were_deleted(
     assert journal.news(0)[1] == journal.inbox_news(0)[1] == frozenset()
 
 
-async def test_50_live_runs_go_on_while_others_are_deleted(
-    journal: SQLiteJournal,
+async def test_50_live_runs_go_on_while_others_are_deleted_and_copied(
+    journal: SQLiteJournal, tmp_path: Path
 ) -> None:
+    other = SQLiteJournal(tmp_path / "other.db")
+    await add(other, "brought")
+    await other.export(tmp_path / "other.jsonl", ["brought"])
     for number in range(120):
         await add(journal, f"old-{number}", b"x" * 500)
 
@@ -228,11 +231,16 @@ async def test_50_live_runs_go_on_while_others_are_deleted(
     async def delete() -> None:
         for number in range(20):
             await journal.delete(f"old-{number}")
+        await journal.export(tmp_path / "old.jsonl", ["old-30", "old-31"])
         await journal.prune(keep=200)
+        await journal.import_(tmp_path / "other.jsonl")
+        await journal.backup(tmp_path / "copy.db")
 
     *statuses, _ = await asyncio.gather(*map(work, range(50)), delete())
     assert set(statuses) == {"completed,completed,completed,completed"}
-    assert all(journal.verify(info.run_id).ok for info in journal.runs())
+    for kept in (journal, copy := SQLiteJournal(tmp_path / "copy.db")):
+        assert all(kept.verify(info.run_id).ok for info in kept.runs())
+    assert "brought" in {info.run_id for info in copy.runs()}
 
 
 # --- prune ---

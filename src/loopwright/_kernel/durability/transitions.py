@@ -117,7 +117,8 @@ def _build_ending(entries: Sequence[Entry], reason: str) -> RunFinished:
     left = _find_not_undone(replay) if is_saga else []
     if left:
         failed = UndoFailed(
-            f"the run was closed without its code and could not undo: {'; '.join(left)}"
+            f"the run was closed without its code and could not undo: {'; '.join(left)}; "
+            "undo them by hand (a run that is aborted and resumed by its code undoes them)"
         )
         error = dataclasses.replace(ErrorRecord.of(failed), cause=error)
     kept = 0 if started is None else count_messages(started)

@@ -54,12 +54,13 @@ draw_chart = client_tool(
 )
 
 
-def build_runtime(path: Path, *script: Line) -> Runtime:
+def build_runtime(path: Path, *script: Line, **more: Any) -> Runtime:
     runtime = Runtime(
         ScriptedProvider(list(script)),
         tools=[weather, delete, read_key, draw_chart, ask_user],
         journal=SQLiteJournal(path / "runs.db"),
         approver=Suspend(expires=3600),
+        **more,
     )
     runtime.agent("guide", instructions="Be brief.")
     return runtime

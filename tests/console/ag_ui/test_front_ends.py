@@ -20,12 +20,19 @@ from ag_ui_front_end import (
 )
 from console_server import serving
 from loopwright import (
+    Action,
+    Ask,
+    Decision,
     Limits,
     PlanExecuteEngine,
+    PolicyState,
     ReActEngine,
     Runtime,
 )
 from loopwright.console import Console
+from loopwright.console.ag_ui.service import AgUi
+from loopwright.console.ag_ui.streams import Stream
+from loopwright.console.service import ConsoleService
 from loopwright.events import CommandReceived, ToolFinished
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import Principal
@@ -100,6 +107,48 @@ async def test_approval_question_and_client_tool_end_the_stream_and_are_answered
     [result] = [e.event for e in entries if isinstance(e.event, ToolFinished) and e.event.tool == "draw_chart"]  # fmt: skip
     assert (result.content, result.untrusted) == ("drawn", True)
     assert {e.event.body["by"] for e in entries if isinstance(e.event, CommandReceived)} == {"ada"}  # fmt: skip
+
+
+class HeldGate:
+    """Asks about every call; from the second time on it is slow, as a policy service may be."""
+
+    version = "held"
+
+    def __init__(self) -> None:
+        self.times, self.is_asked, self.go_on = 0, asyncio.Event(), asyncio.Event()
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        self.times += 1
+        if self.times > 1:
+            self.is_asked.set()
+            await self.go_on.wait()
+        return Ask("May it?")
+
+
+async def test_a_question_that_a_process_is_about_to_decide_is_not_shown_as_open(
+    tmp_path: Path,
+) -> None:
+    gate = HeldGate()
+    runtime = build_runtime(tmp_path, call("delete", name="a"), "Gone.", gate=gate)
+    asked = await runtime.agents["guide"].thread("t1").run("Delete a.")
+    service = ConsoleService(runtime.journal, runtime)
+    streams = AgUi(runtime, service, has_users=False).streams
+    stream = Stream(asked.run_id, "t1", "r2", 0, "ada", has_history=True)
+    items, seen = streams.follow(stream, keep_alive=0.2), list[Any]()
+    await anext(items)  # it has read the journal, where the run waits
+    await runtime.control(asked.run_id).approve(asked.pending[0].id, by="ada")
+    resumed = asyncio.create_task(runtime.resume(asked.run_id))
+    await gate.is_asked.wait()
+    async for _, event in items:
+        if event is None:  # it has read all that is there, and waits
+            gate.go_on.set()
+        else:
+            seen.append(event.model_dump(by_alias=True, mode="json"))
+    await resumed
+
+    outcomes = [one["outcome"]["type"] for one in seen if one["type"] == "RUN_FINISHED"]
+    assert outcomes == ["success"]
+    assert gate.go_on.is_set()
 
 
 async def test_an_old_answer_decides_no_other_run(tmp_path: Path) -> None:

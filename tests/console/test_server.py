@@ -124,7 +124,9 @@ async def test_the_list_shows_how_each_run_stands(tmp_path: Path) -> None:
     with client_of(Console(runtime.journal, user="Ada")) as client:
         answer = client.get("/api/runs").json()
         [question] = client.get("/api/questions").json()["questions"]
+        attention = client.get("/api/attention").json()
 
+    assert (attention["waiting"], attention["dead_letters"]) == (1, 0)
     [run] = answer["runs"]
     assert (run["run_id"], run["status"], run["task"]) == (
         "tidy",

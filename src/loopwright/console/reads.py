@@ -45,9 +45,10 @@ class Reads:
             "tools": self._list_tools,
             "search": self._search,
             "questions": self._list_questions,
+            "attention": self._answer_with(self._service.list_attention),
             "threads": self._list_threads,
             "thread": self._show_thread,
-            "costs": self._show_costs,
+            "costs": self._answer_with(self._service.sum_costs),
             "verify": self._verify,
             "settings": self._list_settings,
             "schedules": self._list_schedules,
@@ -55,6 +56,14 @@ class Reads:
             "news": self._stream_news,
             "words": self._stream_words,
         }
+
+    def _answer_with(self, work: Callable[[ConsoleUser], Any]) -> Handler:
+        """Return a handler that answers what a function of the user says, asked in a thread."""
+
+        async def answer(request: Request, user: ConsoleUser) -> Response:
+            return send_json(await self._read(work, user))
+
+        return answer
 
     async def _find_run(self, request: Request, user: ConsoleUser) -> str:
         """Return the run that is asked for; raise `UnknownRun` for one that the user may not see."""
@@ -120,9 +129,6 @@ class Reads:
     async def _show_thread(self, request: Request, user: ConsoleUser) -> Response:
         name = request.query_params.get("thread", "")
         return send_json(await self._read(self._service.show_thread, name, user))
-
-    async def _show_costs(self, request: Request, user: ConsoleUser) -> Response:
-        return send_json(await self._read(self._service.sum_costs, user))
 
     async def _verify(self, request: Request, user: ConsoleUser) -> Response:
         run_id = await self._find_run(request, user)

@@ -17,6 +17,7 @@ from ..events.run import RunFinished, RunStarted
 from ..journals.base import Journal, RunInfo
 from ..journals.capabilities import DeletingJournal
 from ..journals.listing import RunFilter
+from ..journals.metrics import measure_runs
 from ..principals import TENANT_TAG
 from ..runtime import Runtime
 from ..security.signed_commands import CommandSigner
@@ -66,11 +67,11 @@ class ConsoleService:
 
     def check_run(self, run_id: str, user: ConsoleUser) -> None:
         """Raise `UnknownRun` for a run that is not there, or is of another tenant than the user's."""
-        if user.tenant and not user.reaches(self._find_tenant(run_id)):
+        if not user.tenant:
+            return
+        tags = self.records.find(run_id).tags
+        if not user.reaches(tags.get(TENANT_TAG, "")):
             raise UnknownRun(f"run {run_id!r} is not in the journal")
-
-    def _find_tenant(self, run_id: str) -> str:
-        return self.records.find(run_id).tags.get(TENANT_TAG, "")
 
     def select_runs(self, runs: Iterable[str], user: ConsoleUser) -> list[str]:
         """Return those of some runs that a user may see; of deleted ones, those that no tenant is asked about."""
@@ -94,6 +95,18 @@ class ConsoleService:
             "runs": [self.records.describe(info) for info in infos],
             "counts": self.records.count(RunFilter(tenant=tenant)),
             "more": len(infos) == limit,
+        }
+
+    def list_attention(self, user: ConsoleUser) -> dict[str, int]:
+        """Return how much of all runs wants a person: what waits, is due, was parked, failed for good or was escalated."""
+        where = RunFilter(tenant=user.tenant)
+        found = measure_runs(self._journal, {}, self._clock.wall(), where)
+        return {
+            "waiting": found.waiting,
+            "due": found.due,
+            "parked": found.runs.get("parked", 0),
+            "dead_letters": found.dead_letters,
+            "escalations": found.escalations,
         }
 
     def list_questions(self, user: ConsoleUser) -> list[dict[str, Any]]:

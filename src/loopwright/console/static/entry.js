@@ -32,14 +32,14 @@ export async function showEntry(panel, runId, seq, row, { fork, reason, changed 
       changed();
       showEntry(panel, runId, seq, row, { fork, reason, changed });
     });
-    panel.replaceChildren(h("div", { class: "panel-head" }, title, close), h("p", { class: "problem" }, error.message), error.status === 409 && reveal);
+    panel.replaceChildren(h("div", { class: "panel-head" }, title, close), h("p", { class: "problem" }, error.message), ...(error.status === 409 ? [reveal] : []));
     return;
   }
   panel.replaceChildren(
     h("div", { class: "panel-head" }, title, close),
     h("p", { class: "sub" }, `${entry.kind.replaceAll("_", " ")} · ${entry.key || "the run as a whole"} · ${formatTime(entry.at)} · owner ${entry.fence}`),
     ...(row?.lines || []).map((line) => h("div", { class: "line" }, h("b", {}, line.label), h("pre", {}, line.text), line.cut && h("p", { class: "sub" }, `${line.cut} characters; all of them are in the raw entry`))),
-    buildMessages(entry.request),
+    ...[buildMessages(entry.request)].filter(Boolean),
     h("details", { open: !row?.lines?.length }, h("summary", {}, "Raw entry"), h("pre", { class: "raw" }, pretty(entry.body)), h("p", { class: "sub hash" }, entry.hash)),
     fork(seq));
   title.focus();

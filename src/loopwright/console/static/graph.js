@@ -30,7 +30,8 @@ function findStates(run, steps) {
     if (done) return [step.id, [done.status, done.content || ""]];
     const isReady = (step.depends_on || []).every((id) => finished[String(id)]?.status === "ok");
     if (isOver) return [step.id, ["skipped", "not run"]];
-    return [step.id, isReady ? ["working", "in progress"] : ["pending", "waits for others"]];
+    if (!isReady) return [step.id, ["pending", "waits for others"]];
+    return [step.id, run.status === "waiting" ? ["waiting", "waits for a person"] : ["working", "in progress"]];
   }));
 }
 

@@ -67,7 +67,7 @@ const CONTENTS = {
 };
 
 export function showRun(main, runId, session, firstSeq) {
-  const head = h("div", {});
+  const head = h("div", {}, h("p", { class: "sub" }, "Reading the run …"));
   const waiting = h("div", {});
   const controls = h("div", {});
   const other = h("div", { class: "other", hidden: true });

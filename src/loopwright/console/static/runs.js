@@ -5,6 +5,13 @@ import { badge, debounce, formatAge, formatCost, formatNumber, h, throttle } fro
 
 const STATUSES = ["running", "waiting", "parked", "suspended", "released", "completed", "failed", "stuck", "limit", "aborted"];
 
+const ATTENTION = [
+  ["parked", "parked", "Runs that were given up until a person has them retried", "parked"],
+  ["due", "due", "Runs that any worker may continue now"],
+  ["dead_letters", "dead letters", "Calls that were recorded for a person to handle"],
+  ["escalations", "escalations", "Failed calls that a person was asked about"],
+];
+
 function buildRow(run) {
   const id = encodeURIComponent(run.run_id);
   const details = [run.agent || run.engine, run.thread && `thread ${run.thread}`, ...Object.entries(run.tags).map(([name, value]) => `${name}=${value}`)];
@@ -18,7 +25,7 @@ function buildRow(run) {
         h("span", { class: "sub" }, [run.run_id, ...details, ...counts].filter(Boolean).join(" · ")),
         why && h("span", { class: "why" }, why)),
       h("span", { class: "run-numbers" },
-        h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`, h("span", { class: "unit" }, ` ${formatNumber(run.entries)} entries`)),
+        h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`, h("span", { class: "unit age" }, ` ${formatNumber(run.entries)} entries`)),
         h("span", {}, formatNumber(run.tokens), h("span", { class: "unit" }, " tokens")),
         h("span", {}, formatCost(run.cost), h("span", { class: "unit" }, " cost")))),
     h("label", { class: "pick", title: "Choose two runs to compare them" }, h("input", { type: "checkbox", class: "compare", value: run.run_id, "aria-label": `Compare ${run.run_id}` })));
@@ -26,6 +33,7 @@ function buildRow(run) {
 
 export function showRuns(main) {
   const list = h("ul", { class: "runs" });
+  const attention = h("ul", { class: "attention", "aria-label": "What wants a person", hidden: true });
   const counts = h("div", { class: "counts", role: "group", "aria-label": "Status" });
   const text = h("input", { type: "search", placeholder: "Search by id, agent, thread, tag", "aria-label": "Search runs" });
   const compare = h("button", { type: "button", class: "primary", hidden: true }, "Compare the two");
@@ -80,11 +88,27 @@ export function showRuns(main) {
   more.addEventListener("click", () => { pages += 1; load(); });
   text.addEventListener("input", debounce(load, 200));
   const refresh = throttle(load, 250);
+  const countAll = async () => {
+    try {
+      const found = await get("attention");
+      const shown = ATTENTION.filter(([name]) => found[name]);
+      attention.replaceChildren(...shown.map(([name, words, why, filter]) => {
+        const text = `${formatNumber(found[name])} ${words}`;
+        const choose = () => { status = filter; pages = 1; load(); };
+        return h("li", { title: why }, filter ? h("button", { type: "button", onclick: choose }, text) : text);
+      }));
+      attention.hidden = !shown.length;
+    } catch { /* the list says what is wrong */ }
+  };
+  const count = throttle(countAll, 2000); // over all runs, so not with each entry
+  document.addEventListener("news", count);
   document.addEventListener("news", refresh);
-  main.replaceChildren(h("h1", {}, "Runs"), h("div", { class: "filters" }, text, counts), problem, list, h("div", { class: "bar" }, compare), more);
+  main.replaceChildren(h("h1", {}, "Runs"), attention, h("div", { class: "filters" }, text, counts), problem, list, h("div", { class: "bar" }, compare), more);
   load();
+  countAll();
   return () => {
     isClosed = true;
     document.removeEventListener("news", refresh);
+    document.removeEventListener("news", count);
   };
 }

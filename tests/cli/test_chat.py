@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from subprocess import PIPE
 
 import pytest
@@ -139,6 +140,31 @@ def test_a_call_is_approved_or_denied_in_the_conversation(
     assert ended == 0
     assert 'wipe({"path":"/tmp/x"})' in screen
     assert said in screen
+
+
+CLERK = """
+from scripted_cli import provider, wipe
+from loopwright import Runtime
+from loopwright.journals import SQLiteJournal
+
+runtime = Runtime(provider("talk"), tools=[wipe], journal=SQLiteJournal("clerk.db"))
+clerk = runtime.agent("clerk", instructions="Be brief.")
+"""
+
+
+def test_calls_of_an_agent_without_an_approver_are_decided_at_the_terminal(
+    at_terminal: AtTerminal,
+) -> None:
+    Path("clerk_app.py").write_text(CLERK)
+    ended, screen = at_terminal(
+        "chat", "clerk_app:clerk", "--thread", "ada",
+        typed=[
+            (">", f"wipe{ENTER}"), ("denies it", f"y{ENTER}"), ("you said wipe", LEAVE)
+        ], env=ENVIRONMENT,
+    )  # fmt: skip
+
+    assert ended == 0
+    assert "the tool said wiped" in screen
 
 
 def test_a_question_that_was_left_is_asked_again(at_terminal: AtTerminal) -> None:

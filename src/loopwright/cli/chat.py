@@ -92,6 +92,7 @@ class ChatTarget:
             raise ConfigError(
                 f"AGENT: {self.name!r} is not an agent but a {type(found).__name__}; name what runtime.agent(...) returned"
             )
+        ask_here(agent)
         return agent
 
     def format_command(self, thread: str, chosen: CommandOptions) -> str:
@@ -103,6 +104,18 @@ class ChatTarget:
             words += ["--system", self.system]
         words += ["--thread", thread, *chosen.repeat()]
         return clean(shlex.join(["loopwright", "chat", *words]))
+
+
+def ask_here(agent: Agent[Any]) -> None:
+    """Let the person at the terminal decide about calls of an agent whose runtime has no approver.
+
+    The other agents of that may be handed the conversation, so theirs too.
+    """
+    agents: Iterable[Agent[Any]] = agent.engine.runtime.agents.values()
+    for one in (agent, *agents):
+        services = one.engine.runtime
+        if services.approver is None:
+            vars(services).update(approver=Suspend())  # of a frozen class
 
 
 def hold_chat(

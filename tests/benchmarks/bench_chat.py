@@ -1,6 +1,7 @@
 """Size of the journal, and CPU time of a turn, of a chat whose every turn is a run that continues the one before."""
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 import tempfile
@@ -21,7 +22,7 @@ def main(turns: int) -> None:
             f"{turns} turns: {size:,} bytes, {size / said:.2f} times the conversation, "
             f"{size / turns:,.0f} bytes and {1000 * seconds / turns:.2f} ms of CPU a turn"
         )
-        with sqlite3.connect(path) as connection:
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
             kinds = "SELECT kind, sum(length(body)) FROM events GROUP BY kind"
             for kind, stored in connection.execute(kinds):
                 print(f"  {kind}: {stored / turns:,.0f} bytes a turn")

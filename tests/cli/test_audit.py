@@ -1,6 +1,7 @@
 """`audit`: who allowed what, by which policy version, as text, JSON Lines and OCSF, and whether that was signed."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_it_checks_the_anchors_and_tells_what_was_changed(
         "--keys", str(folder / "keys.json"),
     )  # fmt: skip
     whole = invoke(*arguments)
-    with sqlite3.connect(journal) as sql:
+    with contextlib.closing(sqlite3.connect(journal)) as sql, sql:
         sql.execute("DELETE FROM events WHERE run_id = 'r1'")
         sql.execute("DELETE FROM runs WHERE run_id = 'r1'")
     sql.close()

@@ -1,6 +1,7 @@
 """`approvals`, `approve`, `deny`, `answer` and the words to a run: what comes into the inbox, and what comes of it."""
 
 import asyncio
+import contextlib
 import json
 import re
 import shlex
@@ -225,7 +226,10 @@ def test_a_damaged_run_does_not_hide_the_questions_of_the_others(
     invoke: Invoke, folder: Path
 ) -> None:
     asyncio.run(five_runs(folder / "loopwright.db"))
-    with sqlite3.connect(folder / "loopwright.db") as database:
+    with (
+        contextlib.closing(sqlite3.connect(folder / "loopwright.db")) as database,
+        database,
+    ):
         database.execute(
             "UPDATE events SET body = x'00' WHERE run_id = 'r2' AND seq = 3"
         )

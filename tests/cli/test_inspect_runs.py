@@ -1,6 +1,7 @@
 """`runs`, `show`, `resume`, `fork` and `verify`: what a journal tells, and going on from it."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import re
@@ -403,7 +404,10 @@ def test_whole_runs_verify(invoke: Invoke) -> None:
 def test_a_changed_entry_is_1_and_named_and_the_other_runs_are_still_checked(
     invoke: Invoke, folder: Path
 ) -> None:
-    with sqlite3.connect(folder / "loopwright.db") as database:
+    with (
+        contextlib.closing(sqlite3.connect(folder / "loopwright.db")) as database,
+        database,
+    ):
         database.execute(
             "UPDATE events SET at = at + 1 WHERE run_id = 'r2' AND seq = 2"
         )

@@ -1,6 +1,7 @@
 """Reviews of a critic are facts in the journal's chain: each changed field is found, and so is a wrong key."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import random
@@ -84,7 +85,7 @@ def tamper(path: Path, source: random.Random, *, rewrite: bool) -> str:
     field = source.choice(FIELDS)
     body["value"][field] = change(body["value"][field], source)
     entries[at] = dataclasses.replace(entries[at], body=json.dumps(body).encode())
-    with sqlite3.connect(path) as sql:
+    with contextlib.closing(sqlite3.connect(path)) as sql, sql:
         sql.execute(
             "UPDATE events SET body = ? WHERE seq = ?", (entries[at].body, at + 1)
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import json
 import random
@@ -279,7 +280,7 @@ def test_every_change_behind_a_signed_head_is_found(kept: Kept, tmp_path: Path) 
     for number in range(TAMPERINGS):
         way = WAYS[number % len(WAYS)]
         copy = kept.copy(tmp_path / "copy")
-        with sqlite3.connect(copy.path) as sql:
+        with contextlib.closing(sqlite3.connect(copy.path)) as sql, sql:
             way(sql, copy, source, source.choice(RUNS))
         sql.close()
 
@@ -305,7 +306,7 @@ def test_what_follows_the_last_anchor_is_not_known_to_it(
 
     asyncio.run(work())
     assert copy.problems() == ()
-    with sqlite3.connect(copy.path) as sql:
+    with contextlib.closing(sqlite3.connect(copy.path)) as sql, sql:
         delete_run(sql, copy, random.Random(1), "r4")
     sql.close()
     assert copy.problems() == ()
@@ -316,7 +317,7 @@ def test_nothing_is_signed_that_contradicts_an_earlier_anchor(
 ) -> None:
     for way in (change_body, cut_off, delete_run):
         copy = kept.copy(tmp_path / "copy")
-        with sqlite3.connect(copy.path) as sql:
+        with contextlib.closing(sqlite3.connect(copy.path)) as sql, sql:
             way(sql, copy, random.Random(2), "r1")
         sql.close()
         heads = SignedHeads(SQLiteJournal(copy.path), SIGNER, copy.anchors)
@@ -434,7 +435,7 @@ def test_anchors_of_another_journal_are_refused_when_they_are_loaded(
     kept: Kept, tmp_path: Path
 ) -> None:
     copy = kept.copy(tmp_path / "copy")
-    with sqlite3.connect(copy.path) as sql:
+    with contextlib.closing(sqlite3.connect(copy.path)) as sql, sql:
         new_journal(sql, copy, random.Random(1), "r1")
     sql.close()
     for work in (

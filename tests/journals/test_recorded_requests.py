@@ -1,6 +1,7 @@
 """`Journal.request` gives back what was sent to the runtime's provider, for every model call."""
 
 import asyncio
+import contextlib
 import dataclasses
 import sqlite3
 from pathlib import Path
@@ -310,7 +311,7 @@ async def test_the_tools_are_stored_once_for_all_runs(tmp_path: Path) -> None:
     for number in range(3):
         await engine.run("Go.", run_id=f"r{number}")
     await journal.close()
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         (blobs,) = connection.execute("SELECT count(*) FROM blobs").fetchone()
 
     assert blobs == 1

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import weakref
 from collections.abc import Generator
 
 from .formats import Format
@@ -14,6 +15,8 @@ class MemoryConnection:
         self._connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False
         )
+        # Whoever keeps things in memory need not close it; Python 3.13 warns of a connection that nobody closed.
+        weakref.finalize(self, self._connection.close).atexit = False
         format.upgrade(self._connection, 0, "")
 
     def cursor(self) -> sqlite3.Cursor:

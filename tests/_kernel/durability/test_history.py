@@ -1,6 +1,7 @@
 """A run that continues another one: it refers to that run's messages, and reads them where they are wanted."""
 
 import asyncio
+import contextlib
 import pickle
 import sqlite3
 from pathlib import Path
@@ -239,14 +240,14 @@ async def test_a_run_that_is_missing_is_found_in_the_one_that_continues_it(
     journal = SQLiteJournal(path)
     await chat(journal, 2)
     await journal.close()
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM events WHERE run_id = 'turn-0'")
 
     assert "turn-0" in SQLiteJournal(path).verify("turn-1").problem
 
 
 def change(path: Path, run_id: str, old: str, new: str) -> None:
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "UPDATE events SET body = CAST(replace(CAST(body AS TEXT), ?, ?) AS BLOB) WHERE run_id = ?",
             (old, new, run_id),

@@ -1,6 +1,7 @@
 """However a run ends, exactly one closing entry says how, and nothing that was done is lost."""
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -558,7 +559,10 @@ async def test_the_journal_on_disk_holds_no_class_paths(tmp_path: Path) -> None:
     )
     await journal.close()
 
-    with sqlite3.connect(tmp_path / "runs.db") as database:
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database,
+        database,
+    ):
         bodies = [str(row[0]) for row in database.execute("SELECT body FROM events")]
     database.close()
     assert bodies

@@ -1,6 +1,7 @@
 """Knowledge in a SQLite file: words, neighbouring turns, forgetting to the last byte, formats, processes."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import random
@@ -93,7 +94,10 @@ async def test_the_same_preference_twice_is_one_row(tmp_path: Path) -> None:
         for key in ("run-1:3#0", "run-2:1#0")
     }
     await store.close()
-    with sqlite3.connect(tmp_path / "k.db") as connection:
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "k.db")) as connection,
+        connection,
+    ):
         rows = connection.execute("SELECT count(*) FROM items").fetchone()
 
     assert (len(ids), rows) == (1, (1,))
@@ -196,7 +200,7 @@ async def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     store = SQLiteKnowledge(path)
     await store.store(fact("x"), key="1")
     await store.close()
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
 
@@ -208,7 +212,7 @@ async def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
 
 async def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
 

@@ -1,6 +1,7 @@
 """Search by vectors beside words: joined by rank, forgotten to the last byte, of one embedder each file."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import random
 import sqlite3
@@ -201,7 +202,10 @@ async def test_a_vector_that_is_forgotten_is_in_no_byte_of_the_files(
     assert packed(embedder.vector("zzyzxquokka one")) not in left
     assert b"zzyzxquokka" not in left
     assert kept in left
-    with sqlite3.connect(tmp_path / "k.db") as connection:
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "k.db")) as connection,
+        connection,
+    ):
         counts = [
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
             for table in ("items", "vectors", "codes")
@@ -264,7 +268,7 @@ async def test_a_file_of_an_older_format_is_read_and_gets_what_is_new(
     store = SQLiteKnowledge(path)
     await store.store(fact("a lantern"), key="1")
     await store.close()
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE items DROP COLUMN marks")  # format 3 has it
         for table in ("facts", "vectors", "codes")[: 3 * (version == 1)]:
             connection.execute(f"DROP TABLE {table}")

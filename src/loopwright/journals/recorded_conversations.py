@@ -10,7 +10,7 @@ from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import Follows, RunFinished, RunStarted
 from ..labels import highest
-from ..messages import Conversation, mark_entry
+from ..messages import Conversation, Message, mark_entry
 from .access import KnownEntries, consult, find_reads, read_run
 from .base import Journal
 from .recorded_messages import RecordedMessages, delimiter_of
@@ -41,6 +41,7 @@ def build_end(
         kept = Conversation().add(*start.messages[: last.kept])
     delimiter = first.boundary or delimiter_of(entries[0].run_id)
     recorded = RecordedMessages(entries, delimiter, lambda: start)
+    added: list[Message] = []
     for one in last.added:
         message = recorded.find(one) if isinstance(one, str) else one
         if isinstance(one, str) and message.origin == "model":
@@ -52,7 +53,8 @@ def build_end(
         if isinstance(one, str):
             mark_entry(message, (entries[0].run_id, one))
         kept = kept.add(message)
-    mark_turns(kept.messages[last.kept :], entries[0].run_id, turn)
+        added.append(message)
+    mark_turns(added, entries[0].run_id, turn)
     return _with_end(kept, last)
 
 

@@ -17,11 +17,12 @@ from loopwright import (
     tool,
 )
 from loopwright._kernel.session import replay_end
-from loopwright.errors import JournalError, ReplayDivergence
+from loopwright.errors import JournalError, ReplayDivergence, ToolError
 from loopwright.events import RunResumed, RunSuspended
 from loopwright.journals import Claim
 from loopwright.providers.base import Request
 from loopwright.testing import ScriptedProvider, crashed
+from loopwright.tools import Fallback
 
 Body = Callable[[Run], Awaitable[object]]
 PAID: list[str] = []
@@ -323,5 +324,37 @@ async def test_a_question_beside_a_work_that_met_a_limit_is_no_divergence() -> N
     entries = dead.read("r")
     assert (waited.status, first.status) == ("waiting", "limit")
     for keep in range(cut_after(entries, "limit_hit"), len(entries)):
+        resumed = await limited(crashed(entries, keep)).resume("r")
+        assert (resumed.status, resumed.answer) == (first.status, first.answer)
+
+
+@tool(effect="read", recovery=[Fallback("look")])
+async def glance(what: str) -> str:
+    """Glance."""
+    raise ToolError("it is not there")
+
+
+async def test_a_substitute_beside_a_call_that_met_a_limit_is_no_divergence() -> None:
+    """The call in whose place it stands has no outcome; that it met the limit is recorded with the substitute."""
+
+    def say(request: Request) -> list[ToolCall] | str:
+        two = [ToolCall("glance", {"what": "sky"}), ToolCall("look", {"what": "it"})]
+        return two if request.tools else "the best"
+
+    def limited(journal: MemoryJournal) -> ReActEngine:
+        parts = Runtime(
+            ScriptedProvider(say),
+            tools=[look, glance],
+            journal=journal,
+            limits=Limits(max_tool_calls=1),
+        )
+        return ReActEngine(parts)
+
+    journal = MemoryJournal()
+    first = await limited(journal).run("Go.", run_id="r")
+    entries = journal.read("r")
+    refused = [entry.key for entry in entries if entry.kind == "limit_hit"]
+    assert refused == ["0#1", "0#0~1"]
+    for keep in range(1, len(entries)):
         resumed = await limited(crashed(entries, keep)).resume("r")
         assert (resumed.status, resumed.answer) == (first.status, first.answer)

@@ -103,7 +103,7 @@ class ToolCalls:
         session = self.session
         # A call that waits for a slot of its tool takes no other tool's slot.
         async with session.slots_of(tool), session.tool_slots:
-            session.signals.check(begun=kind != "first")
+            self.check_signals(permit, begun=kind != "first")
             session.signals.check_gap(permit.key, f"a call of {permit.call.name}")
             breaker = session.services.breakers.get(f"tool/{tool.name}")
             changed = session.breaker_changed
@@ -123,6 +123,18 @@ class ToolCalls:
                 else:
                     breaker.failure(ticket, changed)
             return outcome
+
+    def check_signals(self, permit: Permit, *, begun: bool) -> None:
+        """Raise the signal that keeps a call from being made.
+
+        A limit that is met by a substitute is recorded: the call in whose place it stands gets no outcome.
+        """
+        try:
+            self.session.signals.check(begun=begun)
+        except LimitReached as met:
+            if is_substitute(permit.key):
+                raise self.session.refuse(permit.key, met) from None
+            raise
 
     def intend(self, permit: Permit, tool: Tool, seconds: float) -> None:
         """Take a place in the budget and record the intent, or the refusal."""

@@ -51,7 +51,7 @@ class RuntimeCalls:
             self._calls.check_same_call(permit, started)
         elif recorded is None:
             await session.replay_end.reach(permit.key)
-            session.signals.check()
+            self._calls.check_signals(permit, begun=False)
             session.signals.check_gap(permit.key, f"a call of {permit.call.name}")
             try:
                 if check is not None:

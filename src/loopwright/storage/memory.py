@@ -15,7 +15,7 @@ class MemoryConnection:
         self._connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False
         )
-        # Whoever keeps things in memory need not close it; Python 3.13 warns of a connection that nobody closed.
+        # Python 3.13 warns of a connection that is dropped unclosed, and tables in memory need no close.
         weakref.finalize(self, self._connection.close).atexit = False
         format.upgrade(self._connection, 0, "")
 

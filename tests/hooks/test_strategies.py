@@ -13,6 +13,7 @@ from loopwright.events import HookRan
 from loopwright.hooks import Hook, Moment
 from loopwright.testing import call, crashed
 from programs import PROGRAMS, look, turns
+from programs import program as find_program
 from third_party_package import install_third_party
 
 
@@ -52,7 +53,7 @@ class Everywhere(Hook):
 async def test_hooks_work_with_each_strategy_and_a_replay_goes_the_same_way(
     name: str,
 ) -> None:
-    program = dataclasses.replace(PROGRAMS[name], hooks=(Everywhere(),))
+    program = dataclasses.replace(find_program(name), hooks=(Everywhere(),))
     runtime = program.runtime()
     whole = await program.engine(runtime).run(program.task, run_id="r")
     entries = runtime.journal.read("r")

@@ -267,6 +267,16 @@ class Twice(LoopEngine):
         return second.answer or ""
 
 
+class StoppedBetween(Twice):
+    """Is stopped after its first question."""
+
+    async def solve(self, run: Run) -> str:
+        """Ask once."""
+        await run.reason(run.conversation)
+        await asyncio.Event().wait()
+        return ""
+
+
 async def test_a_live_step_on_a_changed_history_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     journal = SQLiteJournal(path)
@@ -276,7 +286,7 @@ async def test_a_live_step_on_a_changed_history_is_refused(tmp_path: Path) -> No
 
     asked = first.conversation.user("And now?")
     model = ScriptedProvider(["One."])
-    engine = Twice(Runtime(model, journal=journal))
+    engine = StoppedBetween(Runtime(model, journal=journal))
     async with engine.start(asked, run_id="turn-1") as run:
         async for entry in run:
             if entry.kind == "model_replied":

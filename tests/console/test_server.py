@@ -14,6 +14,7 @@ from starlette.requests import Request as WebRequest
 from starlette.routing import Mount
 
 from console_server import client_of, headers_of, read_events, serving
+from function_engine import FunctionEngine
 from loopwright import (
     Action,
     Ask,
@@ -27,6 +28,8 @@ from loopwright import (
     Run,
     Runtime,
     Suspend,
+    ToolCall,
+    ToolError,
     ask_user,
     tool,
 )
@@ -36,6 +39,7 @@ from loopwright.events import CommandReceived
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import Principal
 from loopwright.testing import Line, ScriptedProvider, call
+from loopwright.tools import DeadLetter
 from waiting import eventually
 
 CHILD = Path(__file__).parents[1] / "support" / "console_child.py"
@@ -712,3 +716,27 @@ def test_what_cannot_be_begun_is_refused_by_name(
     assert "react" in session["engines"]
     assert alone.status_code == 409
     assert not runtime.journal.runs()
+
+
+async def test_a_run_that_failed_with_a_dead_letter_can_be_retried(
+    tmp_path: Path,
+) -> None:
+    @tool(effect="idempotent", recovery=[DeadLetter()])
+    def deliver() -> str:
+        """Deliver a message."""
+        raise ToolError("the address is away")
+
+    async def solve(run: Run) -> str:
+        await run.call(ToolCall("deliver", {}))
+        raise ValueError("it was not delivered")
+
+    runtime = Runtime(
+        ScriptedProvider([]),
+        tools=[deliver],
+        journal=SQLiteJournal(tmp_path / "runs.db"),
+    )
+    result = await FunctionEngine(runtime, body=solve).run("Deliver it.", run_id="away")
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+        reasons = client.get("/api/run?run=away").json()["reasons"]
+
+    assert (result.status, reasons["retry"]) == ("failed", "")

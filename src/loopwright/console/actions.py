@@ -43,7 +43,7 @@ class RunState:
         status: that of the list of runs.
         is_paused: whether it is paused between two steps.
         has_owner: whether a process is at work on it.
-        failed_by_provider: whether it ended because of its provider.
+        may_be_retried: whether it ended because of its provider, or failed with calls that are dead letters.
         questions: what it asks.
         has_runtime: whether the console has a runtime, which can continue runs.
     """
@@ -51,7 +51,7 @@ class RunState:
     status: str
     is_paused: bool
     has_owner: bool
-    failed_by_provider: bool
+    may_be_retried: bool
     questions: tuple[Question, ...]
     has_runtime: bool
 
@@ -107,9 +107,9 @@ def _find_reasons_of_answers(state: RunState) -> dict[str, str]:
 
 
 def _find_reason_of_retry(state: RunState) -> str:
-    if state.status == "parked" or state.failed_by_provider:
+    if state.status == "parked" or state.may_be_retried:
         return ""
-    return "it is neither parked, nor did its provider end it"
+    return "it is neither parked, nor did its provider or a dead letter end it"
 
 
 def _find_reason_of_resume(state: RunState) -> str:

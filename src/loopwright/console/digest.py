@@ -135,6 +135,13 @@ class RunDigest:
             self.secrecy.append((entry.seq, True))
 
     @property
+    def may_be_retried(self) -> bool:
+        """Whether the run failed because of its provider, or with calls that are dead letters."""
+        has_failed = self.ending.get("status") == "failed"
+        is_provider = self.ending.get("stop_reason") == "provider_error"
+        return has_failed and (is_provider or bool(self.counts.get("dead_letters")))
+
+    @property
     def total(self) -> Spending:
         """Return what all model calls used."""
         total = Spending()

@@ -118,6 +118,28 @@ def test_a_program_that_a_sandbox_does_not_show_is_an_error_when_made(
         shell("true", sandbox="chroot")
 
 
+def test_a_program_is_not_started_where_it_would_see_the_system_or_the_home(
+    work: Path, sandbox: BubblewrapSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(work.parent))
+    (work / "root").symlink_to("/")
+    file = work / "tools.toml"
+    file.write_text(
+        '[[tool]]\nname = "peek"\ndescription = "Peek."\neffect = "read"\nargv = ["ls"]\nfolder = "root"\n'
+    )
+    refused = ["/", "/usr", "/etc", "/proc", "/tmp", work.parent, work.parent.parent]
+
+    for cwd in refused:
+        with pytest.raises(ConfigError, match=f"cwd '{cwd}' cannot be .* start in a"):
+            shell("ls", cwd=cwd, sandbox=sandbox)
+    with pytest.raises(ConfigError, match=r"'peek': sandbox: cwd '.*/root' cannot be"):
+        manifest(file, sandbox=sandbox)
+    monkeypatch.chdir("/")
+    with pytest.raises(ConfigError, match="cwd '/' cannot be confined"):
+        shell("ls", sandbox="bubblewrap")
+    assert "[exit code 0]" in run(["ls"], work, sandbox)
+
+
 class Prefixed:
     """A sandbox of an application's own."""
 

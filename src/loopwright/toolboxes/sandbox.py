@@ -14,6 +14,8 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 """What programs need of a Linux system."""
 SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl", "/etc/localtime")
 NETWORK_SETTINGS = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
+PRIVATE = ("/etc", "/proc", "/sys", "/dev", "/tmp")  # noqa: S108 - named to be refused
+"""Directories that a sandbox replaces or leaves out, and that a starting directory must not bring back."""
 PROBE_SECONDS = 10.0
 
 
@@ -61,7 +63,7 @@ class BubblewrapSandbox:
         network: whether it has the network of this machine, its local services too.
 
     Raises `ConfigError` where `bwrap` is missing or the system does not let it make namespaces, and for a path that is
-    not there.
+    not there. A program cannot start in "/", in /tmp or in the home directory itself: it would see all of it.
     """
 
     def __init__(
@@ -96,7 +98,12 @@ class BubblewrapSandbox:
     def confine(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]
     ) -> ConfinedProgram:
-        """Return how a program is started; raise `ConfigError` for one that is not visible there."""
+        """Return how a program is started.
+
+        Raises `ConfigError` for a program that is not visible there, and for a `cwd` that would show the system, /etc, /tmp
+        or the whole home directory.
+        """
+        _check_cwd(cwd)
         program = Path(argv[0])
         seen = (*map(Path, SYSTEM), *self._writable, *self._readable, cwd)
         for path in (program, program.resolve()):
@@ -155,6 +162,17 @@ def _check_paths(
         if path == Path("/"):
             raise ConfigError(f"{field}: '/' is everything; name what is needed")
     return tuple(found)
+
+
+def _check_cwd(cwd: Path) -> None:
+    """Raise `ConfigError` for a directory with which a program would see what the sandbox is to hide."""
+    home = os.path.expanduser("~")
+    for hidden in (*SYSTEM, *PRIVATE, *filter(os.path.isabs, [home])):
+        if Path(hidden).resolve().is_relative_to(cwd.resolve()):
+            raise ConfigError(
+                f"sandbox: cwd {str(cwd)!r} cannot be confined, since a program would see all of {hidden} in it; start "
+                "in a directory of its own (`cwd` of shell, `folder` of a tool in a manifest)"
+            )
 
 
 def _find_bubblewrap() -> str:

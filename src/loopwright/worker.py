@@ -185,10 +185,8 @@ class Worker:
         }
         free = self._max_concurrency - len(self._tasks)
         if free > 0:
+            await self._fire_schedules()
             try:
-                await self._schedules.fire_due(
-                    self._versions, grace=max(GRACE, 2 * self._poll)
-                )
                 found = await self._find_runs()
             except JournalError as error:
                 logger().warning("journal_unreadable", error=format_error(error))
@@ -196,6 +194,15 @@ class Worker:
             for info in self._choose(found)[:free]:
                 self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
         return len(self._tasks)
+
+    async def _fire_schedules(self) -> None:
+        """Store the runs whose time has come; a schedule that cannot be read holds up no run."""
+        try:
+            await self._schedules.fire_due(
+                self._versions, grace=max(GRACE, 2 * self._poll)
+            )
+        except JournalError as error:
+            logger().warning("schedules_unreadable", error=format_error(error))
 
     def _choose(self, due: list[RunInfo]) -> list[RunInfo]:
         """Return which of the runs that are due may begin beside those at work."""

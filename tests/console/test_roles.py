@@ -15,7 +15,7 @@ from loopwright.console.service import ConsoleService
 from loopwright.console.users import ConsoleUser
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import Principal
-from loopwright.security import CommandSigner, HmacSigner
+from loopwright.security import AESCodec, CommandSigner, HmacSigner
 from loopwright.testing import ScriptedProvider, call
 
 ANN = Principal("ann", "acme", ("buyer",))
@@ -198,6 +198,29 @@ async def test_a_schedule_of_another_tenant_is_as_if_it_were_not_there(
 
 
 # --- the access file ---
+
+
+async def test_a_schedule_of_an_unknown_tenant_is_reached_by_users_of_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "runs.db"
+    old = AESCodec({"old": bytes(32)}, current="old")
+    writer = Runtime(ScriptedProvider(["x"]), journal=SQLiteJournal(path, codec=old))
+    await writer.schedule("daily", "react", "Sum up.", cron="0 9 * * *")
+    new = AESCodec({"new": bytes(32)}, current="new")
+    runtime = Runtime(ScriptedProvider(["x"]), journal=SQLiteJournal(path, codec=new))
+    deletion = {"action": "delete", "name": "daily"}
+
+    with asking(runtime, Principal("ann", tenant="acme", roles=("admin",))) as client:
+        refused = client.post("/api/schedule", json=deletion)
+    kept = [one.name for one in await writer.schedules.list()]
+    with asking(runtime, Principal("root", roles=("admin",))) as client:
+        deleted = client.post("/api/schedule", json=deletion)
+
+    assert (refused.status_code, kept) == (409, ["daily"])
+    assert "there is no schedule 'daily'" in refused.text
+    assert deleted.is_success, deleted.text
+    assert SQLiteJournal(path).schedules.find_revision("daily") == 2
 
 
 async def test_the_access_file_is_signed_and_shows_what_was_changed(

@@ -1,9 +1,12 @@
 """An encrypted journal: nothing that was said is in its files, and what is wrong with a key is said."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from loopwright import (
     ConfigError,
@@ -155,6 +158,53 @@ async def test_a_worker_without_the_key_leaves_a_run_as_it_is(tmp_path: Path) ->
     [info] = writer.journal.runs()
     assert (info.status, info.head_seq) == ("waiting", len(writer.journal.read("one")))
     assert (await writer.resume("one")).answer == f"A {WORD}."
+
+
+async def test_a_schedule_without_its_key_holds_up_no_run_and_can_be_deleted(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    writer = build_runtime(tmp_path, build_codec(), clock=clock)
+    daily = {"cron": "0 9 * * *"}
+    writer.agent("seeker", instructions="Look.")
+    await writer.schedule("old", "seeker", f"Look for a {WORD}.", **daily)
+    other = build_runtime(tmp_path, build_codec(OTHER, "2027"), clock=clock, lease=30.0)
+    other.agent("seeker", instructions="Look.")
+    with structlog.testing.capture_logs() as logs:
+        await other.schedule("new", "seeker", f"Look for a {WORD}.", **daily)
+        clock.advance(86_400)
+        done = await Worker(other).drain()
+        assert [one.name for one in await other.schedules.list()] == ["new"]
+        with pytest.raises(CodecError, match="schedule old: is encrypted with key"):
+            await other.schedules.pause("old")
+
+    assert [one.run_id.partition(".")[0] for one in done] == ["new"]
+    skipped = [line["schedule"] for line in logs if line["event"] == "schedule_skipped"]
+    assert skipped == ["old"], "it is said, and once"
+    await other.schedules.delete("old")
+    again = await other.schedule("old", "seeker", "Look again.", **daily)
+    assert (again.generation, again.revision) == (3, 3)
+    assert [one.name for one in await writer.schedules.list()] == []
+
+
+async def test_schedules_that_cannot_be_read_hold_up_no_run(tmp_path: Path) -> None:
+    runtime = build_runtime(
+        tmp_path, None, gate=ApprovalGate(["report"]), approver=Suspend(), lease=30.0
+    )
+    runtime.agent("seeker", instructions="Look.")
+    await runtime.schedule("daily", "seeker", "Look.", cron="0 9 * * *")
+    waiting = await ReActEngine(runtime).run("Find it.", run_id="one")
+    await runtime.control("one").approve(waiting.pending[0].id)
+    await runtime.journal.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("UPDATE schedules SET body = '{'")
+    other = build_runtime(tmp_path, None, lease=30.0)
+
+    with structlog.testing.capture_logs() as logs:
+        [result] = await Worker(other).drain()
+
+    assert result.answer == f"A {WORD}."
+    assert "schedules_unreadable" in [line["event"] for line in logs]
 
 
 async def test_a_key_is_rotated_and_the_old_one_still_reads(tmp_path: Path) -> None:

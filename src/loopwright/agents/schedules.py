@@ -10,7 +10,13 @@ from .._internal import dataclasses
 from .._internal.log import logger
 from ..clock import Clock
 from ..engine import LoopEngine
-from ..errors import ConfigError, JournalError, LoopwrightError, format_error
+from ..errors import (
+    CodecError,
+    ConfigError,
+    JournalError,
+    LoopwrightError,
+    format_error,
+)
 from ..journals.access import list_unfinished
 from ..journals.base import Journal, NewRun, format_id_taken
 from ..journals.capabilities import ScheduleJournal
@@ -78,6 +84,11 @@ class Schedules:
         found = await asyncio.to_thread(self._require_store().read)
         return [one for one in found if not one.deleted]
 
+    async def find(self, name: str) -> Schedule | None:
+        """Return a schedule by its name; raise `CodecError` if the journal's codec cannot decode it."""
+        found = await asyncio.to_thread(_find_schedule, self._require_store(), name)
+        return None if found is None or found.deleted else found
+
     async def add(self, name: str, given: Definition, *, by: str = "") -> Schedule:
         """Add a schedule, or change the one of that name; return it as it is stored.
 
@@ -135,11 +146,21 @@ class Schedules:
         return asked.run_id(now)
 
     async def delete(self, name: str) -> Schedule:
-        """Delete a schedule; its runs stay. Adding it again begins a new generation, whose runs have other ids."""
-        return await self._change_known(
-            name,
-            lambda known: known.change(deleted=True, paused=False, task="", line=()),
-        )
+        """Delete a schedule; its runs stay. Adding it again begins a new generation, whose runs have other ids.
+
+        One that the journal's codec cannot decode is deleted, too.
+        """
+        try:
+            return await self._change_known(
+                name,
+                lambda known: known.change(
+                    deleted=True, paused=False, task="", line=()
+                ),
+            )
+        except CodecError:
+            if not hasattr(self._require_store(), "find_revision"):
+                raise
+            return await self._delete_undecoded(name)
 
     async def fire_due(
         self, versions: Container[str] | None = None, *, grace: float = GRACE
@@ -285,8 +306,7 @@ class Schedules:
         """Store what `change` makes of a schedule, again if another process changed it meanwhile."""
         store = self._require_store()
         for _ in range(MAX_ATTEMPTS):
-            found = await asyncio.to_thread(store.read)
-            known = {one.name: one for one in found}.get(name)
+            known = await asyncio.to_thread(_find_schedule, store, name)
             changed = change(known)
             if changed is known or await store.store(changed):
                 self._mark = None
@@ -295,6 +315,21 @@ class Schedules:
             f"schedule {name!r}: other processes changed it {MAX_ATTEMPTS} times meanwhile; try again"
         )
 
+    async def _delete_undecoded(self, name: str) -> Schedule:
+        """Delete a schedule of which only name and revision can be read."""
+        store: Any = self._require_store()
+        revision: int = await asyncio.to_thread(store.find_revision, name)
+        # No generation is above its revision, so the next one has new ids.
+        gone = Schedule(
+            name, "", "", "", deleted=True, generation=revision + 1, revision=revision + 1
+        )  # fmt: skip
+        if not await store.store(gone):
+            raise JournalError(
+                f"schedule {name!r}: another process changed it meanwhile; try again"
+            )
+        self._mark = None
+        return gone
+
     def _require_store(self) -> ScheduleStore[NewRun]:
         journal: object = self._journal
         if not isinstance(journal, ScheduleJournal):
@@ -302,6 +337,15 @@ class Schedules:
                 f"journal: {type(journal).__name__} keeps no schedules; use one that does, such as SQLiteJournal"
             )
         return journal.schedules
+
+
+def _find_schedule(store: ScheduleStore[NewRun], name: str) -> Schedule | None:
+    """Return a schedule by its name, by the store's `find` where it has one."""
+    find = getattr(store, "find", None)
+    if find is not None:
+        found: Schedule | None = find(name)
+        return found
+    return {one.name: one for one in store.read()}.get(name)
 
 
 def _read_principal(schedule: Schedule) -> Principal | None:

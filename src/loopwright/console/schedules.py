@@ -6,7 +6,7 @@ from typing import Any
 
 from ..agents.schedules import Definition, Schedules, name_agent
 from ..clock import SystemClock
-from ..errors import ConfigError, JournalError, UnknownRun
+from ..errors import CodecError, ConfigError, JournalError, UnknownRun
 from ..journals.capabilities import ScheduleJournal
 from ..plugins import available_engines
 from ..principals import Principal, read_principal
@@ -81,9 +81,13 @@ class ConsoleSchedules:
         self, name: str, user: ConsoleUser, *, is_new: bool
     ) -> Schedule | None:
         """Return the schedule of a name; raise `ConfigError` for that of another tenant, as if it were not there."""
-        found = {one.name: one for one in await self._schedules.list()}
-        known = found.get(name)
-        if known is None or user.reaches(_find_tenant(known)):
+        try:
+            known = await self._schedules.find(name)
+            is_reached = known is None or user.reaches(_find_tenant(known))
+        except CodecError:
+            # It may be of any tenant.
+            known, is_reached = None, not user.tenant
+        if is_reached:
             return known
         raise ConfigError(
             f"name: {name!r} is taken; choose another"

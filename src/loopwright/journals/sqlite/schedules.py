@@ -2,7 +2,9 @@
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
 
+from ..._internal.log import logger
 from ...errors import CodecError, JournalError
 from ...events.payloads import Codec, PayloadPlace, decode_payload, encode_payload
 from ...principals import read_principal
@@ -13,6 +15,7 @@ from .jobs import Job, Row, Waiter, insert_due
 from .writer import Writer
 
 _ALL = "SELECT name, body FROM schedules ORDER BY name"
+_NAMED = "SELECT name, body FROM schedules WHERE name = ?"
 _FIND = "SELECT revision, body FROM schedules WHERE name = ?"
 _STORE = "INSERT OR REPLACE INTO schedules (name, revision, body) VALUES (?, ?, ?)"
 _CREATE = """CREATE TABLE IF NOT EXISTS schedules (
@@ -25,22 +28,45 @@ class SQLiteSchedules:
 
     def __init__(self, file: JournalFile, writer: Writer, codec: Codec | None) -> None:
         self._file, self._writer, self._codec = file, writer, codec
+        self._skipped: dict[str, str] = {}
+        """Why a schedule was left out, by its name, so that it is logged once."""
 
     def read(self) -> list[Schedule]:
-        """Return all schedules by name, those that were deleted too."""
+        """Return all schedules by name, those that were deleted too.
+
+        One that the codec cannot decode is left out and logged: it holds up no other.
+        """
+        found: list[Schedule] = []
+        for name, body in self._select(_ALL):
+            try:
+                found.append(self._decode(name, body))
+            except CodecError as error:
+                self._log_once(name, str(error))
+        return found
+
+    def find(self, name: str) -> Schedule | None:
+        """Return one schedule, also a deleted one; raise `CodecError` if the codec cannot decode it."""
+        for row in self._select(_NAMED, name):
+            return self._decode(*row)
+        return None
+
+    def find_revision(self, name: str) -> int:
+        """Return the revision of a schedule, which needs no codec; 0 if there is none."""
+        for revision, _ in self._select(_FIND, name):
+            return int(revision)
+        return 0
+
+    def _select(self, query: str, *values: str) -> list[Any]:
         with self._file.reading() as connection:
             # The table is made with the first schedule.
             if connection is None or connection.execute(_HAS_TABLE).fetchone() is None:
                 return []
-            rows = connection.execute(_ALL).fetchall()
-        try:
-            return [self._decode(*row) for row in rows]
-        except CodecError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise JournalError(
-                f"journal {str(self._file.path)!r}: a schedule was changed: {error}"
-            ) from error
+            return connection.execute(query, values).fetchall()
+
+    def _log_once(self, name: str, problem: str) -> None:
+        if self._skipped.get(name) != problem:
+            self._skipped[name] = problem
+            logger().warning("schedule_skipped", schedule=name, error=problem)
 
     async def store(self, schedule: Schedule, due: NewRun | None = None) -> bool:
         """Store the next revision of a schedule, with the run that is due; durable on return."""
@@ -61,10 +87,17 @@ class SQLiteSchedules:
         return encode_payload(self._codec, text.encode(), place)
 
     def _decode(self, name: str, body: str | bytes) -> Schedule:
-        if isinstance(body, bytes):
-            place = PayloadPlace("", f"schedule {name}")
-            body = decode_payload(self._codec, body, place).decode()
-        return Schedule.decode(body)
+        try:
+            if isinstance(body, bytes):
+                place = PayloadPlace("", f"schedule {name}")
+                body = decode_payload(self._codec, body, place).decode()
+            return Schedule.decode(body)
+        except CodecError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise JournalError(
+                f"journal {str(self._file.path)!r}: a schedule was changed: {error}"
+            ) from error
 
 
 class StoreSchedule(Job):

@@ -274,9 +274,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         with warnings.catch_warnings():
             # What a dead process had not begun to wait for is never waited for.
             warnings.simplefilter("ignore", RuntimeWarning)
-            for task in self._tasks:
-                if not task.done():
-                    _abandon(task)
+            # A coroutine that is closed may begin a task: here, and in no loop of the caller.
+            asyncio._set_running_loop(self)
+            try:
+                for task in self._tasks:
+                    if not task.done():
+                        _abandon(task)
+            finally:
+                asyncio._set_running_loop(None)
             self._tasks.clear()
 
 

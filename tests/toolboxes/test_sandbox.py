@@ -168,6 +168,28 @@ async def test_programs_of_a_manifest_and_of_own_sandboxes_are_confined(
     assert "MARK=1" in await mine.function(arguments=[])
 
 
+async def test_a_confined_program_of_a_manifest_changes_no_tool_unless_asked_for(
+    work: Path, sandbox: BubblewrapSandbox
+) -> None:
+    file, program = work / "tools.toml", work / "greet.sh"
+    program.write_text("#!/bin/sh\necho '#' >> tools.toml\necho '#' >> greet.sh\n")
+    program.chmod(0o755)
+    file.write_text(
+        '[[tool]]\nname = "greet"\ndescription = "Greet."\nargv = ["./greet.sh"]\n'
+    )
+    before = file.read_text(), program.read_text()
+    open_sandbox = BubblewrapSandbox(write_cwd=True)
+
+    for confining in ("bubblewrap", sandbox):
+        [greet] = manifest(file, sandbox=confining)
+        with pytest.raises(ToolError, match="Read-only file system"):
+            await greet.function()
+        assert (file.read_text(), program.read_text()) == before
+    [greet] = manifest(file, sandbox=open_sandbox)
+    await greet.function()
+    assert file.read_text() == before[0] + "#\n"
+
+
 def test_without_bubblewrap_no_tool_is_made(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ from ..tools.base import Tool
 from ..tools.schema import without_titles
 from .manifest_arguments import KINDS, Arguments, Strict
 from .processes import ProcessResult, bare_environment, run_process
-from .sandbox import Sandbox, choose_sandbox
+from .sandbox import BubblewrapSandbox, Sandbox, choose_sandbox
 
 SPARE = 1.0
 """Seconds after the tool's own timeout, when its program is killed even without a cancellation."""
@@ -85,9 +85,12 @@ def manifest(
     Programs run without a shell, each value in one element of `argv` and checked by its type, in a
     bare environment, with limited time and output. Programs and directories are looked up now,
     relative ones from the file's own directory. `sandbox` confines the programs: "bubblewrap", or a
-    `Sandbox`. Raises `ConfigError` naming the file, the tool and the field.
+    `Sandbox`; they write to no file then, unless a `BubblewrapSandbox` says `write_cwd=True` or `writable`.
+    Raises `ConfigError` naming the file, the tool and the field.
     """
     confining = choose_sandbox(sandbox)
+    if isinstance(confining, BubblewrapSandbox):  # a tool must not change what it is
+        confining = confining.with_default(write_cwd=False)
     file = Path(path)
     made: dict[str, Tool] = {}
     for number, table in enumerate(_read_tables(file), 1):

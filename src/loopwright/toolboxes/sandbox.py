@@ -1,11 +1,12 @@
 """The port for sandboxes, in which the programs of tools run, and Bubblewrap."""
 
+import copy
 import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from .._internal import dataclasses
 from ..errors import ConfigError
@@ -59,7 +60,8 @@ class BubblewrapSandbox:
     Args:
         writable: more directories that it may write to.
         readable: more files and directories that it may read, such as a virtual environment.
-        write_cwd: whether it may write to the directory that it starts in.
+        write_cwd: whether it may write to the directory that it starts in; if it is not said, programs of `shell` may and
+            those of a `manifest` may not.
         network: whether it has the network of this machine, its local services too.
 
     Raises `ConfigError` where `bwrap` is missing or the system does not let it make namespaces, and for a path that is
@@ -71,7 +73,7 @@ class BubblewrapSandbox:
         *,
         writable: Iterable[str | os.PathLike[str]] = (),
         readable: Iterable[str | os.PathLike[str]] = (),
-        write_cwd: bool = True,
+        write_cwd: bool | None = None,
         network: bool = False,
     ) -> None:
         self._writable = _check_paths("writable", writable)
@@ -83,7 +85,7 @@ class BubblewrapSandbox:
     @property
     def guarantees(self) -> tuple[str, ...]:
         """Return what holds for a program in it."""
-        kept = ["its directory"] if self._write_cwd else list[str]()
+        kept = list[str]() if self._write_cwd is False else ["its directory"]
         written = ", ".join([*kept, *map(str, self._writable)]) or "no file"
         network = "the network of this machine" if self._network else "no network"
         return (
@@ -111,8 +113,15 @@ class BubblewrapSandbox:
                 raise ConfigError(
                     f"sandbox: {str(path)!r} is not visible in it; add its directory to readable"
                 )
-        arguments = self._build_arguments(cwd, write_cwd=self._write_cwd)
+        arguments = self._build_arguments(cwd, write_cwd=self._write_cwd is not False)
         return ConfinedProgram((*arguments, *argv), {**env, "HOME": "/tmp"})  # noqa: S108 - its own
+
+    def with_default(self, *, write_cwd: bool) -> Self:
+        """Return the same sandbox with a `write_cwd` for one that was made without it."""
+        chosen = copy.copy(self)
+        if chosen._write_cwd is None:
+            chosen._write_cwd = write_cwd
+        return chosen
 
     def _build_arguments(self, cwd: Path, *, write_cwd: bool) -> list[str]:
         arguments = [

@@ -337,3 +337,30 @@ def test_a_key_file_that_does_not_fit_is_a_clear_error(
         AESCodec.from_file(file)
     assert "keys.toml" in str(caught.value)
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "current", "problem"),
+    [
+        ({KEY: "2026"}, "2026", "keys: name 1: looks like a key itself"),
+        ({"2026": OTHER, KEY[:-2]: "2027"}, "2026", "keys: key 2: must be 32 bytes"),
+        ({KEY * 2: OTHER}, "2026", "keys: name 1: must be printable"),
+        ({"2026": OTHER}, KEY, "there is no key of that name, which is a key itself"),
+    ],
+    ids=["swapped", "swapped and cut", "swapped and long", "current"],
+)
+def test_no_error_about_keys_shows_one(
+    keys: dict[str, str], current: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        AESCodec(keys, current=current)
+    assert KEY[:-2] not in str(caught.value)
+
+
+def test_no_error_about_a_key_file_shows_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    for table in (f'"{KEY}" = "2026"', f'2026 = "{KEY}"'):
+        file.write_text(f'current = "2026"\n[keys]\n{table}\n')
+        with pytest.raises(ConfigError, match=r"keys\.toml") as caught:
+            AESCodec.from_file(file)
+        assert KEY[:12] not in str(caught.value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from loopwright import ConfigError, MemoryJournal, ReActEngine, Runtime, tool
+from loopwright.errors import ProviderError
 from loopwright.journals import SQLiteJournal
 from loopwright.security import REDACTED, Redactor, SecretStore
 from loopwright.testing import ScriptedProvider, call
@@ -77,8 +78,9 @@ async def test_a_secret_that_a_tool_uses_and_says_is_in_no_entry(
 def test_a_source_of_an_unknown_kind_is_refused_when_it_is_given(source: str) -> None:
     with pytest.raises(
         ConfigError, match=r"secrets: 'key': the source must be env:NAME"
-    ):
+    ) as caught:
         SecretStore({"key": source})
+    assert ":" in source or not source or source not in str(caught.value)
 
 
 def test_a_secret_that_is_not_there_says_what_to_do(
@@ -129,6 +131,41 @@ def test_a_tool_asks_the_store_of_its_runtime_at_each_call(
     assert not any(b"ghx-12345" in file.read_bytes() for file in tmp_path.iterdir())
     monkeypatch.setenv("THE_KEY", "another")
     assert runtime.secrets.get("github") == "another"
+
+
+@pytest.mark.parametrize("where", ["result", "error", "undo"])
+def test_a_secret_that_was_rotated_is_in_no_file_either(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    monkeypatch.setenv("THE_KEY", "ghx-1234567890")
+    store, told = SecretStore({"github": "env:THE_KEY"}), list[str]()
+
+    def tell(ctx: ToolContext[Any]) -> str:
+        [same] = ctx.secrets
+        assert same == ctx.secrets.get("github")
+        told.append(same)
+        return f"fetched with {same}"
+
+    def undo(ctx: ToolContext[Any], result: str) -> None:
+        raise ValueError(tell(ctx))
+
+    @tool(effect="write", compensate=undo)
+    def fetch(ctx: ToolContext[None]) -> str:
+        """Fetch."""
+        if where == "error":
+            raise ValueError(tell(ctx))
+        return tell(ctx) if where == "result" else "fetched"
+
+    last = ProviderError("no", status=401) if where == "undo" else "It is rotated-0987."
+    model = ScriptedProvider([call("fetch"), last])
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    runtime = Runtime(model, tools=[fetch], journal=journal, secrets=store)
+    monkeypatch.setenv("THE_KEY", "rotated-0987")
+    result = ReActEngine(runtime).run_sync("Go.", saga=True)
+
+    assert set(told) == {"rotated-0987"}
+    assert not any(b"rotated" in file.read_bytes() for file in tmp_path.iterdir())
+    assert where == "undo" or result.answer == "It is [redacted]."
 
 
 def test_a_runtime_names_a_secret_that_is_not_there_when_it_is_made() -> None:

@@ -54,7 +54,10 @@ class AESCodec:
         tenants: Mapping[str, str] | None = None,
     ) -> None:
         self._aead = load_ciphers().AESGCM
-        self._keys = {name: _read_key(name, key) for name, key in keys.items()}
+        self._keys = {
+            name: _read_key(place, name, key)
+            for place, (name, key) in enumerate(keys.items(), 1)
+        }
         self._current, self._tenants = current, dict(tenants or {})
         _check_names(self._keys, [("current", current)])
         _check_names(self._keys, [(f"tenants[{one!r}]", name) for one, name in self._tenants.items()])  # fmt: skip
@@ -84,6 +87,8 @@ class AESCodec:
         try:
             content = Path(path).read_text(encoding="utf-8")
             found = _KeyTables.model_validate(tomllib.loads(content))
+            for place, name in enumerate(found.keys, 1):
+                _check_name(place, name)
             store = SecretStore(found.keys)
             return cls.from_store(
                 store, found.keys, current=found.current, tenants=found.tenants
@@ -160,29 +165,44 @@ class _KeyTables(BaseModel):
     tenants: dict[str, str] = {}
 
 
-def _read_key(name: str, key: bytes | str) -> bytes:
-    is_name = name.isprintable() and 0 < len(name.encode()) <= MAX_KEY_ID
-    if not is_name:
-        raise ConfigError(
-            f"keys: a name must be printable, of at most {MAX_KEY_ID} bytes, got {name!r:.80}"
-        )
-    raw = key if isinstance(key, bytes) else b""
-    if isinstance(key, str):
-        with contextlib.suppress(ValueError):
-            raw = base64.b64decode(key, validate=True)
+def _read_key(place: int, name: str, key: bytes | str) -> bytes:
+    """Return a key; errors name it by its place, since a swapped name is the key itself."""
+    _check_name(place, name)
+    raw = key if isinstance(key, bytes) else _decode_key(key)
     if len(raw) != KEY_BYTES:
         raise ConfigError(
-            f"keys[{name!r}]: must be {KEY_BYTES} bytes, or those in base64, got {len(raw)} bytes; "
+            f"keys: key {place}: must be {KEY_BYTES} bytes, or those in base64, got {len(raw)} bytes; "
             "make one with AESCodec.generate_key()"
         )
     return raw
+
+
+def _check_name(place: int, name: str) -> None:
+    """Raise `ConfigError` for a name that no key may have, or that is a key, without showing it."""
+    if not name.isprintable() or not 0 < len(name.encode()) <= MAX_KEY_ID:
+        raise ConfigError(
+            f"keys: name {place}: must be printable, of at most {MAX_KEY_ID} bytes, got {len(name.encode())} bytes"
+        )
+    if len(_decode_key(name)) == KEY_BYTES:
+        raise ConfigError(
+            f"keys: name {place}: looks like a key itself; write the name first, and then the key"
+        )
+
+
+def _decode_key(text: object) -> bytes:
+    """Return the bytes of a text in base64; none for anything else."""
+    with contextlib.suppress(ValueError):
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    return b""
 
 
 def _check_names(keys: Mapping[str, bytes], named: Iterable[tuple[str, str]]) -> None:
     for field, name in named:
         if name not in keys:
             known = ", ".join(keys) or "none"
-            raise ConfigError(f"{field}: there is no key {name!r}; there are: {known}")
+            is_key = len(_decode_key(name)) == KEY_BYTES
+            shown = "of that name, which is a key itself" if is_key else repr(name)
+            raise ConfigError(f"{field}: there is no key {shown}; there are: {known}")
 
 
 def _read_head(encoded: bytes, place: PayloadPlace) -> tuple[str, bytes]:

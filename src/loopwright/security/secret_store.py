@@ -52,6 +52,25 @@ class SecretStore:
         return f"SecretStore({', '.join(self._sources)})"
 
 
+class WatchedSecrets(SecretStore):
+    """The secrets of another store; each value is told to a function before it is returned.
+
+    Args:
+        store: where the secrets are.
+        learn: is told each value, in whatever thread asks for it.
+    """
+
+    def __init__(self, store: SecretStore, learn: Callable[[str], None]) -> None:
+        super().__init__(store._sources)
+        self._store, self._learn = store, learn
+
+    def get(self, name: str) -> str:
+        """Return a secret as it is now; raise `ConfigError` if there is none, or it is too short to be redacted."""
+        value = self._store.get(name)
+        self._learn(value)
+        return value
+
+
 def is_secret_source(text: str) -> bool:
     """Whether a text says where a secret is kept, as `read_secret` reads it."""
     return text.partition(":")[0] in _READERS
@@ -73,11 +92,12 @@ def _check_value(value: str, field: str) -> str:
 
 def _find_reader(source: str, field: str) -> Callable[[], str]:
     """Return the function that reads a source."""
-    kind, _, place = source.partition(":")
+    kind, colon, place = source.partition(":")
     if kind not in _READERS or not place:
+        # Without a colon it may be the secret itself.
+        got = f"one that begins with {kind[:20]!r}" if colon else "a text without ':'"
         raise ConfigError(
-            f"{field}: the source must be env:NAME, file:/path, keyring:service/user or a function, "
-            f"got one that begins with {kind[:20]!r}"
+            f"{field}: the source must be env:NAME, file:/path, keyring:service/user or a function, got {got}"
         )
     return lambda: _READERS[kind](field, place)
 

@@ -142,7 +142,8 @@ class Compensation:
         real = session.secrets.get(done.key) or done.call
         context = ToolContext(
             session.run_id, key, idempotency_key, timeout, session.deps,
-            copy.deepcopy(dict(real.arguments)), done.idempotency_key, secrets=session.services.secrets,
+            copy.deepcopy(dict(real.arguments)), done.idempotency_key,
+            secrets=session.secrets.watch(session.services.secrets),
         )  # fmt: skip
         before = writer.wall()
         ended = await run_with_timeout(

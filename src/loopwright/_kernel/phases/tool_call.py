@@ -285,7 +285,7 @@ class ToolCalls:
         return ToolContext(
             session.run_id, permit.key, session.idempotency_key(permit.key), timeout, session.deps,
             _copy_arguments(permit), claims=claims, label=label, untrusted=untrusted,
-            tags=session.tags, thread=session.thread, secrets=session.services.secrets,
+            tags=session.tags, thread=session.thread, secrets=session.secrets.watch(session.services.secrets),
         )  # fmt: skip
 
     def timeout(self, tool: Tool, seconds: float) -> float | None:

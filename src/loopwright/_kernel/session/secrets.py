@@ -1,5 +1,6 @@
 """Keep the arguments that are withheld from the journal, and the redactor that knows them."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from ..._internal import dataclasses
@@ -7,6 +8,7 @@ from ...events.effect_key import EffectKey, call_key
 from ...messages import Conversation, Message, ToolCall
 from ...security.redaction import Redactor
 from ...security.redaction.messages import is_opaque_clean
+from ...security.secret_store import SecretStore, WatchedSecrets
 from ..durability.replay import Replay
 
 SECRET_LOST = "It was not made, and it cannot be now: its arguments held a secret, which is not kept. Propose it again."
@@ -16,13 +18,14 @@ class Secrets:
     """The calls of a run whose arguments hold secrets, whole, for gates and tools of this process.
 
     `redactor` knows, beside the secrets of the runtime's redactor, those of the run's
-    calls and of its child engines. It is for what is recorded as it arrives: replies,
+    calls and of its child engines, and those that its tools asked for. It is for what is recorded as it arrives: replies,
     results, errors, reasons. What an engine produces by itself is produced again when
     the run is resumed, when those secrets are not known, and must be the same then.
     """
 
     def __init__(self, redactor: Redactor, replay: Replay) -> None:
         self.redactor = redactor
+        self._lock = threading.Lock()  # tools ask for secrets in threads
         self._calls: dict[str, ToolCall] = {}
         self._opaque: dict[str, ToolCall] = {}
         """The calls with opaque data that no entry holds, by the id of the call."""
@@ -37,7 +40,8 @@ class Secrets:
     def keep(self, key: str, call: ToolCall) -> None:
         """Keep a call whole. The redactor learns its secrets, since the tool may repeat them."""
         self._calls[key] = call
-        self.redactor = self.redactor.with_secrets_found_in(call.arguments)
+        with self._lock:
+            self.redactor = self.redactor.with_secrets_found_in(call.arguments)
 
     def keep_all(self, key: str, calls: Mapping[int, ToolCall]) -> None:
         """Keep the calls of a proposal, by their index in it."""
@@ -89,7 +93,16 @@ class Secrets:
 
     def merge(self, redactor: Redactor) -> None:
         """Take out the secrets that another redactor knows, too."""
-        self.redactor = self.redactor.merge(redactor)
+        with self._lock:
+            self.redactor = self.redactor.merge(redactor)
+
+    def watch(self, store: SecretStore) -> SecretStore:
+        """Return a store for a tool: the redactor learns each value before the tool gets it, also one that was rotated."""
+        return WatchedSecrets(store, self._learn)
+
+    def _learn(self, value: str) -> None:
+        with self._lock:
+            self.redactor = self.redactor.with_new_secrets([value])
 
     def is_lost(self, key: str) -> bool:
         """Return whether only a process that has ended knew the arguments of a call."""

@@ -19,10 +19,10 @@ from soak import AT_ONCE, ENDED, ENGINES, KEPT, Report
 
 pytestmark = pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 
-SECONDS = sized(12, 7200)
-STRETCHES = sized(4, 12)
+SECONDS = sized(15, 7200)
+STRETCHES = sized(5, 12)
 WARM_UP = sized(
-    2, 4
+    3, 4
 )  # stretches, in which what is compiled at its first use has its first use
 SLOPE = 1.0  # megabytes an hour
 RUNS_AWAY = sized(12, 6)  # megabytes at rest; the caches are not full after seconds

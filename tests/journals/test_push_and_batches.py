@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from loopwright import ReActEngine, Runtime, tool
 from loopwright._kernel.control.journal_poller import PUSHED_INTERVAL
 from loopwright.errors import Fenced, JournalError
 from loopwright.journals import Claim
-from loopwright.journals.renewals import Renewals
+from loopwright.journals.renewals import WINDOW_SHARE, Renewals
 from loopwright.testing import Line, ScriptedProvider, call
 
 OTHER = "elsewhere|1||me"
@@ -120,3 +121,60 @@ async def test_a_failed_call_fails_every_renewal_of_it_by_its_own_error() -> Non
 
     assert [type(one).__name__ for one in found] == ["JournalError"] * 2
     assert found[0] is not found[1]
+
+
+class TakenOver(Fenced):
+    """An error of a driver with an argument of its own."""
+
+    def __init__(self, run_id: str, *, owner: str) -> None:
+        super().__init__(f"{run_id} is {owner}'s")
+
+
+class Answering(PushingJournal):
+    """Answers each call of `renew_many` by what is given."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def renew_many(self, claims: object, lease: float) -> Any:
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ([TakenOver("a", owner="me"), None], [TakenOver, type(None)]),
+        ([None, True], [type(None), JournalError]),
+        ([None], [JournalError, JournalError]),
+        (None, [JournalError, JournalError]),
+        (asyncio.CancelledError(), [JournalError, JournalError]),
+    ],
+    ids=["own error", "no error", "too few", "nothing", "cancelled"],
+)
+async def test_no_renewal_waits_for_ever_whatever_the_journal_answers(
+    answer: object, found: list[type]
+) -> None:
+    renewals = Renewals(Answering(answer))
+    waiting = [
+        asyncio.ensure_future(renewals.renew(Claim(name, 1), 0.03)) for name in "ab"
+    ]
+    done, _ = await asyncio.wait(waiting, timeout=5)
+
+    assert len(done) == len(waiting)
+    assert [type(one.exception()) for one in waiting] == found
+
+
+async def test_renewals_end_with_the_task_that_gathers_them() -> None:
+    renewals = Renewals(PushingJournal())
+    before = asyncio.all_tasks()
+    waiting = asyncio.ensure_future(renewals.renew(Claim("a", 1), WINDOW_SHARE * 60.0))
+    for _ in range(2):  # the renewal begins, then the task that gathers
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - before - {waiting}:
+        task.cancel()
+
+    with pytest.raises(JournalError, match="the call was cancelled"):
+        await asyncio.wait_for(waiting, timeout=5)

@@ -1,7 +1,6 @@
 """Renew the leases of many runs in one call, for a journal that can."""
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -58,29 +57,39 @@ class Renewals:
     async def _renew_group(
         self, journal: BatchRenewingJournal, group: _Group, lease: float
     ) -> None:
-        """Gather for a while, and renew all at once; those that ended meanwhile are left out."""
-        loop = asyncio.get_running_loop()
+        """Gather for a while, and renew all at once; those that ended meanwhile are left out.
+
+        Whatever the journal does, no run is left waiting: its keeper would renew no more.
+        """
+        problem = "the call was cancelled"
+        try:
+            await self._gather(lease)
+            wanted = [(claim, done) for claim, done in group if not done.done()]
+            found = await journal.renew_many([claim for claim, _ in wanted], lease)
+            for (_, done), failure in list(zip(wanted, found, strict=True)):
+                _settle(done, failure)
+        except Exception as error:  # noqa: BLE001 - third-party code: each waiting run has to learn of it
+            problem = format_error(error)
+        finally:
+            for _, done in group:
+                _settle(done, JournalError(f"the leases were not renewed: {problem}"))
+
+    async def _gather(self, lease: float) -> None:
+        """Wait for the renewals of the group of this event loop, and begin no other one meanwhile."""
         try:
             await asyncio.sleep(lease / WINDOW_SHARE)
         finally:
-            del self._groups[loop]
-        wanted = [(claim, done) for claim, done in group if not done.done()]
-        try:
-            found = await journal.renew_many([claim for claim, _ in wanted], lease)
-            pairs = zip(wanted, found, strict=True)
-            errors = [(done, error) for (_, done), error in pairs]
-        except Exception as error:  # noqa: BLE001 - third-party code: each waiting run has to learn of it
-            problem = JournalError(
-                f"the leases were not renewed: {format_error(error)}"
-            )
-            errors = [(done, problem) for _, done in wanted]
-        for done, failure in errors:
-            with contextlib.suppress(asyncio.InvalidStateError):  # its run has ended
-                _settle(done, failure)
+            del self._groups[asyncio.get_running_loop()]
 
 
-def _settle(done: "asyncio.Future[None]", failure: JournalError | None) -> None:
+def _settle(done: "asyncio.Future[None]", failure: object) -> None:
+    """End the wait of a renewal, unless it has ended; what a journal returned is checked."""
+    if done.done():
+        return
     if failure is None:
         done.set_result(None)
+    elif isinstance(failure, JournalError):
+        done.set_exception(failure)
     else:
-        done.set_exception(type(failure)(*failure.args))
+        problem = f"must hold None or a JournalError for each claim, got {failure!r}"
+        done.set_exception(JournalError(f"renew_many: {problem}; return one of them"))

@@ -114,6 +114,7 @@ class _LoopPoller:
         self._reading: asyncio.Task[None] | None = None
         self._last_mark = self._get_mark()
         self._interval, self._push_problem = INTERVAL, ""
+        self._timer = loop.call_later(INTERVAL, self._look)
         self._is_pushed = False
         """Whether news came since the watchers were told last."""
         self._receiving: asyncio.Task[None] | None = None
@@ -121,12 +122,12 @@ class _LoopPoller:
         if push is not None:
             pushes = follow_pushes(push, self._take, self._end_push, INTERVAL)
             self._receiving = loop.create_task(pushes)
-        self._timer = loop.call_later(self._interval, self._look)
 
     def add(self, watcher: PollWatcher) -> None:
         """Add a watcher; something may have been written before the first look."""
         self.watchers[id(watcher)] = watcher
         self._unread[id(watcher)] = ""
+        self._look_soon()
 
     def discard(self, watcher: PollWatcher) -> None:
         """Remove a watcher."""
@@ -144,6 +145,7 @@ class _LoopPoller:
     def _end_push(self, problem: str) -> None:
         """Look as often as at a journal that pushes nothing, until another watch has begun."""
         self._interval = INTERVAL
+        self._look_soon()
         if problem not in ("", self._push_problem):
             logger().warning(self._source.unmarked, error=problem)
         self._push_problem = problem
@@ -156,6 +158,12 @@ class _LoopPoller:
         self._unread.update((one, "") for one in new)
         self._is_pushed |= bool(new)
         self._continue()
+
+    def _look_soon(self) -> None:
+        """Look within `INTERVAL`; a look that is due before is not put off, however often this is called."""
+        due = min(self._timer.when(), self._loop.time() + INTERVAL)
+        self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
         # The next look is planned first, since anything below may fail.
@@ -210,6 +218,10 @@ class _LoopPoller:
 
     def _end_reading(self, task: "asyncio.Task[None]") -> None:
         self._reading = None
+        if (
+            self._unread
+        ):  # it failed, or came while others were read: a push may be seconds away
+            self._look_soon()
         self._continue()
 
     def _continue(self) -> None:

@@ -11,6 +11,11 @@ from .describe import CONTENT, PUBLIC, DescribedEvent, drop_defaults
 REPEATED = ("answer", "thought")
 """The fields of a reply that often have the same text as the whole of it."""
 
+DIGEST_LENGTH = 16
+"""Hex digits by which the messages before the aids of a request are known."""
+MAX_AIDS = 16
+"""How many places of aids are known in a scope: an engine may ask by turns about some conversations."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Excerpt:
@@ -74,12 +79,18 @@ class AidsRecord:
     Args:
         place: how many messages are sent before them.
         codes: their codes.
-        before: the beginning of the digest (hex) of the messages before them.
+        before: the beginning of the digest (hex) of the messages before them, or of the first behind them without any.
     """
 
     place: int
     codes: tuple[str, ...]
     before: str = ""
+
+
+def add_aids(known: Sequence[AidsRecord], record: AidsRecord) -> tuple[AidsRecord, ...]:
+    """Return the last different records of the aids of a scope, the newest at the end."""
+    others = [one for one in known if one != record]
+    return (*others[1 - MAX_AIDS :], record)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +186,11 @@ def digest_behind(messages: Sequence[Message]) -> str:
     """Return the digest (hex) of messages behind the system message in front; empty if there is none."""
     has_system = bool(messages) and messages[0].role == "system"
     return digest_messages(messages[1:]) if has_system else ""
+
+
+def digest_head(messages: Sequence[Message], place: int) -> str:
+    """Return how the messages before a place are known in an `AidsRecord`; by the first one if none is before it."""
+    return digest_messages(messages[: place or 1])[:DIGEST_LENGTH]
 
 
 def digest_messages(messages: Iterable[Message]) -> str:

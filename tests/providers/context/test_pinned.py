@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from loopwright import (
     Result,
     Run,
     Runtime,
+    ToolCall,
     ToolError,
     tool,
 )
@@ -233,3 +235,62 @@ async def test_resumed_run_sends_the_same_block_and_slots() -> None:
 def test_a_slot_is_for_messages_of_the_user() -> None:
     with pytest.raises(ConfigError, match="slot: is for messages of the user"):
         Message("system", "Be brief.", slot="rules")
+
+
+def turn(number: int) -> list[Message]:
+    asked = ToolCall("look", {"n": number}, f"c{number}")
+    result = Message("tool", f"r{number}", call_id=asked.id, origin="tool")
+    return [Message("assistant", "", (asked,), origin="model"), result]
+
+
+PLAN = Message("user", "the plan", slot="plan")
+
+
+def by_turns() -> list[Conversation]:
+    """Two conversations of one scope, with a third that is shorter than both."""
+    long = Conversation([Message("user", "task A"), PLAN, *turn(1)])
+    other = Conversation([
+        Message("user", "task B"), PLAN, Message("assistant", "x"), Message("user", "more"),
+        Message("assistant", "y"), Message("user", "even more"),
+    ])  # fmt: skip
+    short = Conversation([Message("user", "task C"), PLAN])
+    longer = long.add(*turn(2))
+    last = longer.add(*turn(3))
+    return [long, longer, other, last, short, short.add(*turn(4)), last.add(*turn(5))]
+
+
+def after_a_short_one() -> list[Conversation]:
+    instructions = Message("system", "SYS")
+    short = Conversation([Message("user", "task X"), PLAN])
+    long = Conversation([instructions, Message("user", "task Y"), PLAN, *turn(1), *turn(2)])  # fmt: skip
+    plain = Conversation([Message("user", "task Z"), PLAN, *turn(3), *turn(4)])
+    return [short, long, plain, Conversation([instructions, PLAN]), short.add(*turn(5))]
+
+
+PLACES = [(by_turns, [1, 1, 4, 1, 0, 0, 1]), (after_a_short_one, [0, 4, 3, 1, 0])]
+
+
+@pytest.mark.parametrize(("conversations", "places"), PLACES)
+async def test_slots_of_several_conversations_part_no_call_from_its_result(
+    conversations: Callable[[], list[Conversation]], places: list[int]
+) -> None:
+    async def solve(run: Run) -> str:
+        for conversation in conversations():
+            await run.reason(conversation)
+        return "done"
+
+    provider = ScriptedProvider(["one"] * len(places))
+    runtime = runtime_of(provider, 100_000)
+    result = await FunctionEngine(runtime, body=solve).run("Go.")
+
+    sent = [request.conversation for request in provider.requests]
+    assert [one.messages.index(PLAN) for one in sent] == places
+    for one in sent:
+        check_call_results(one.messages)
+    entries = runtime.journal.read(result.run_id)
+    for occurrence in range(1, len(places)):
+        cut = cut_after(entries, "model_replied", occurrence)
+        after = ScriptedProvider(["one"] * (len(places) - occurrence))
+        resumed = runtime_of(after, 100_000, journal=crashed(entries, cut))
+        await FunctionEngine(resumed, body=solve).resume(result.run_id)
+        assert [one.conversation for one in after.requests] == sent[occurrence:]

@@ -11,7 +11,7 @@ from loopwright import ConfigError, Limits, Message, ReActEngine, Result, Runtim
 from loopwright.errors import AskFailed, ContextTooLong
 from loopwright.events import ModelRequested, RequestChanged
 from loopwright.messages import Conversation
-from loopwright.providers.context import ContextView, View
+from loopwright.providers.context import ContextView, View, Window
 from loopwright.testing import ScriptedProvider, call, crashed
 
 NOTE = Message("user", "[earlier turns are left out]", origin="runtime")
@@ -232,3 +232,29 @@ async def test_view_that_parts_a_call_from_its_result_is_named() -> None:
 def test_what_is_no_policy_is_refused(context: Any) -> None:
     with pytest.raises(ConfigError, match="context: needs an object with a method"):
         Runtime(ScriptedProvider([]), context=context)
+
+
+class OnlyNewest(Window):
+    """Sends the task and the newest message, also where all has room."""
+
+    async def view(self, at: ContextView) -> View:
+        whole, length = await super().view(at), len(at.conversation)
+        return dataclasses.replace(whole, spans=((0, 1), (length - 1, length)))
+
+
+class OnlyNewestOfLong(OnlyNewest):
+    """Says again that it sends what fits."""
+
+    sends_what_fits = True
+    view = OnlyNewest.view
+
+
+@pytest.mark.parametrize(("policy", "sent"), [(OnlyNewest(), 2), (OnlyNewestOfLong(), 6), (Window(), 6)])  # fmt: skip
+async def test_subclass_with_a_view_of_its_own_is_asked(policy: Window, sent: int) -> None:  # fmt: skip
+    provider = ScriptedProvider(["done"])
+    given = Conversation([Message("user", f"message {n}") for n in range(6)])
+    await ReActEngine(Runtime(provider, context=policy)).run(given)
+
+    [request] = provider.requests
+    without = [m for m in request.conversation if not m.content.startswith("[What")]
+    assert len(without) == sent

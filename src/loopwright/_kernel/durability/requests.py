@@ -15,6 +15,7 @@ from ...events.request_records import (
     RequestChanged,
     RequestRecord,
     ViewRecord,
+    add_aids,
 )
 from ...messages import Json
 from .effects import Readers
@@ -34,8 +35,8 @@ class RecordedRequests:
         """The contents by their codes."""
         self.views: dict[str, ViewRecord] = {}
         """The view that was recorded last in each scope."""
-        self.aids: dict[str, AidsRecord] = {}
-        """What was recorded last of each scope as sent beside its conversation."""
+        self.aids: dict[str, tuple[AidsRecord, ...]] = {}
+        """What was recorded of each scope as sent beside its conversations, the newest at the end."""
         self.trimmed: set[str] = set()
         """The keys of the calls that did not send all of their conversation."""
 
@@ -66,7 +67,8 @@ class RecordedRequests:
         if record.view is not None:
             self.views[EffectKey.parse(entry.key).path] = record.view
         if record.aids is not None:
-            self.aids[EffectKey.parse(entry.key).path] = record.aids
+            path = EffectKey.parse(entry.key).path
+            self.aids[path] = add_aids(self.aids.get(path, ()), record.aids)
         if record.is_trimmed:
             self.trimmed.add(entry.key)
         for index, content in enumerate(record.contents):

@@ -1,6 +1,7 @@
 """Select what of a conversation a model call sends, by the context policy, and keep it for the next call."""
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -10,11 +11,16 @@ from pydantic import BaseModel
 from ..._internal import dataclasses
 from ...errors import ConfigError, PhaseError
 from ...events.effect_key import EffectKey
-from ...events.request_records import digest_messages
+from ...events.request_records import DIGEST_LENGTH, digest_head
 from ...journals.access import consult
 from ...messages import Conversation, Message, estimate_size
 from ...providers.base import Request
-from ...providers.context.base import ContextAnswer, ContextPolicy, View
+from ...providers.context.base import (
+    ContextAnswer,
+    ContextPolicy,
+    View,
+    sends_what_fits,
+)
 from ...providers.context.sliding_context import find_newest_turn
 from ...providers.context.tokens import TokenMeter
 from ...security.spotlighting import fence
@@ -33,8 +39,6 @@ M = TypeVar("M", bound=BaseModel)
 _get_slot = operator.attrgetter("slot")
 PINNED_SHARE = 16
 """The part of the room that the pinned block may have beside the task: one of so many."""
-DIGEST_LENGTH = 16
-"""Hex digits by which the messages before the aids of a request are known."""
 
 
 class AskModel(Protocol):
@@ -135,12 +139,11 @@ class ContextViews:
     def show_whole(self, request: Request, beside: tuple[Message, ...]) -> Shown | None:
         """Return all of a request's conversation, which has room, as what is sent; `None` where the policy is to be asked.
 
-        A policy that says of itself that it `sends_what_fits` is not, unless it cut the conversation before.
+        A policy whose `view` says of itself that it `sends_what_fits` is not, unless it cut the conversation before.
         """
-        sends_what_fits = getattr(self._policy, "sends_what_fits", False)
         conversation = request.conversation
         has_slots = any(map(_get_slot, conversation.messages))
-        if not sends_what_fits or beside or has_slots:
+        if beside or has_slots or not sends_what_fits(self._policy):
             return None
         if self._session.views.are_any(self._path):
             return None
@@ -182,33 +185,29 @@ class ContextViews:
         view = dataclasses.replace(view, size=history.size)
         shown = Shown(conversation, view, history, slots, history)
         if aids:
-            place = self._find_place(shown, aids, earlier, has_grown=has_grown)
+            place = self._find_place(shown, aids, continued)
             shown = _insert(shown, aids, place, continued)
         self._session.views.keep(self._path, shown)
         return shown
 
     def _find_place(
-        self,
-        shown: Shown,
-        aids: tuple[Message, ...],
-        earlier: Shown | None,
-        *,
-        has_grown: bool,
+        self, shown: Shown, aids: tuple[Message, ...], continued: Shown | None
     ) -> int:
         """Return how many messages of a history come before its aids.
 
-        Aids that the request before had stay where they stood, so that each request begins with what the one before
-        sent; others stand before the newest turn.
+        Aids that an earlier request had behind the same messages stay where they stood, so that each request begins with
+        what the one before sent, in a resumed run too; others stand before the newest turn, behind the system message.
         """
         messages = shown.history.messages
-        start = find_newest_turn(messages)
-        last = self._session.requests.find_aids(self._path, aids)
-        if last is None or last.place > start:
-            return start
-        if earlier is None:  # of an earlier process, or of none
-            before = digest_messages(messages[: last.place])
-            has_grown = before.startswith(last.before)
-        return last.place if has_grown else start
+        known = continued and (continued.place, continued.before)
+        start = max(find_newest_turn(messages), _find_task(messages))
+        for one in self._session.requests.list_aids(self._path, aids):
+            if not _can_stand(messages, one.place, start):
+                continue
+            is_known = (one.place, one.before) == known
+            if is_known or digest_head(messages, one.place) == one.before:
+                return one.place
+        return start
 
     def _pin(self, messages: Sequence[Message], room: Room) -> Message:
         limit = room.size // PINNED_SHARE
@@ -242,6 +241,19 @@ def _find_slots(
     return {**known, **new} if new else known
 
 
+def _find_task(messages: Sequence[Message]) -> int:
+    """Return the index of the first message behind the system messages in front."""
+    systems = itertools.takewhile(lambda one: one.role == "system", messages)
+    return len(list(systems))
+
+
+def _can_stand(messages: Sequence[Message], place: int, newest: int) -> bool:
+    """Whether aids before the message at a place part no call from its results, and stand behind the system message."""
+    if not _find_task(messages) <= place < newest:
+        return place == newest
+    return messages[place].role != "tool"
+
+
 def _insert(
     shown: Shown, aids: tuple[Message, ...], place: int, continued: Shown | None
 ) -> Shown:
@@ -257,9 +269,10 @@ def _insert(
     if continued is not None and len(continued.history) <= place:
         head = continued.history
     head = head.add(*messages[len(head) : place])
-    sent, before = head.add(*aids, *messages[place:]), head.digest.hex()
+    sent = head.add(*aids, *messages[place:])
+    before = head.digest.hex()[:DIGEST_LENGTH] or digest_head(messages, 0)
     return dataclasses.replace(
-        shown, conversation=sent, aids=aids, place=place, before=before[:DIGEST_LENGTH]
+        shown, conversation=sent, aids=aids, place=place, before=before
     )
 
 

@@ -14,6 +14,7 @@ from ...events.request_records import (
     ContentStored,
     RequestRecord,
     ViewRecord,
+    add_aids,
     digest_behind,
     expand_places,
     format_handle,
@@ -124,15 +125,17 @@ class RequestLog:
         """Return the aids of a request, unless the last one of its scope had the same at the same place."""
         codes = tuple(self._name(one) for one in shown.aids)
         record = AidsRecord(shown.place, codes, shown.before)
-        is_same = record == self._aids.get(path, NO_AIDS)
-        self._aids[path] = record
-        return None if is_same else record
+        known = self._aids.get(path, ())
+        if record == (NO_AIDS, *known)[-1]:
+            return None
+        self._aids[path] = add_aids(known, record)
+        return record
 
-    def find_aids(self, path: str, aids: Sequence[Message]) -> AidsRecord | None:
-        """Return where the last request of a scope had the same aids; `None` if it had others."""
-        last = self._aids.get(path, NO_AIDS)
+    def list_aids(self, path: str, aids: Sequence[Message]) -> list[AidsRecord]:
+        """Return where earlier requests of a scope had the same aids, the one behind the most messages first."""
         codes = tuple(self._find_name(one) for one in aids)
-        return last if codes == last.codes else None
+        known = (one for one in self._aids.get(path, ()) if one.codes == codes)
+        return sorted(known, key=lambda one: -one.place)
 
     def find_recorded(self, key: str, record: RequestRecord) -> int:
         """Return the number of the entry that holds this request of an earlier process; 0 if none does."""

@@ -168,12 +168,20 @@ class ContextPolicy(Protocol):
     """Selects what of a conversation a model call sends, without separating a call from its result.
 
     A view always has the system message, the task and the newest turn. One that sends all of a conversation for as long
-    as that has room may have an attribute `sends_what_fits` that is true; then it is asked only where it must cut.
+    as that has room may have an attribute `sends_what_fits` that is true; then it is asked only where it must cut. The
+    attribute counts in the class that has `view`: a subclass with a `view` of its own says it again, or is always asked.
     """
 
     async def view(self, at: ContextView) -> View:
         """Return what to send in about `at.room` tokens."""
         ...
+
+
+def sends_what_fits(policy: ContextPolicy) -> bool:
+    """Whether the class that a policy has its `view` from says that it sends all of a conversation that has room."""
+    owner = next((one for one in type(policy).__mro__ if "view" in vars(one)), object)
+    is_stated = "sends_what_fits" in vars(owner)
+    return is_stated and bool(getattr(policy, "sends_what_fits"))  # noqa: B009
 
 
 class FittingPolicy(Protocol):

@@ -1,6 +1,9 @@
 """Who may do what on the console: roles and tenants of principals, and the access file that records looks and deletions."""
 
-from collections.abc import Iterator
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,14 +12,24 @@ import httpx
 import pytest
 
 from console_server import client_of
-from loopwright import ConfigError, ReActEngine, Runtime, Suspend, tool
+from loopwright import (
+    Completion,
+    ConfigError,
+    Delta,
+    ReActEngine,
+    Request,
+    Runtime,
+    Suspend,
+    tool,
+)
 from loopwright.console import Console, check_access
 from loopwright.console.service import ConsoleService
 from loopwright.console.users import ConsoleUser
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import Principal
 from loopwright.security import AESCodec, CommandSigner, HmacSigner
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import Line, ScriptedProvider, call
+from waiting import eventually
 
 ANN = Principal("ann", "acme", ("buyer",))
 EVE = Principal("eve", "umbrella", ("admin",))
@@ -195,6 +208,54 @@ async def test_a_schedule_of_another_tenant_is_as_if_it_were_not_there(
     assert "is taken" in added.json()["error"]
     assert (changed.status_code, kept.task, kept.paused) == (200, "Less.", False)
     assert kept.principal == boss.to_json(), "its runs are started by whom they were"
+
+
+# --- words as they come ---
+
+
+class HeldProvider(ScriptedProvider):
+    """Streams a chunk whenever the test, in another thread, lets it."""
+
+    def __init__(self, *script: Line) -> None:
+        super().__init__(list(script))
+        self.steps = threading.Semaphore(0)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        async for delta in super().stream(request):
+            await asyncio.to_thread(self.steps.acquire)
+            yield delta
+
+
+@pytest.mark.parametrize(("role", "sees"), [("operate", False), ("admin", True)])
+async def test_words_after_something_secret_are_for_whom_it_was_revealed(
+    tmp_path: Path, role: str, sees: bool
+) -> None:
+    asked = Completion("I look for it.", calls=[call("read_key")])
+    provider = HeldProvider(asked, "The key is hunter2.")
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    runtime = Runtime(provider, tools=[read_key], journal=journal)
+    said: dict[str, str] = {"0": "", "1": ""}
+    with asking(runtime, Principal("bob", "acme", (role,))) as client:
+        begun = client.post("/api/start", json={"engine": "react", "text": "Which?"})
+        run = begun.json()["run"]
+        await eventually(lambda: bool(journal.runs()))
+        if sees:
+            assert client.post("/api/reveal", json={"run": run}).is_success
+        provider.steps.release()
+        with client.stream("GET", f"/api/words?run={run}") as lines:
+            kind = ""
+            for line in lines.iter_lines():
+                name, _, value = line.partition(": ")
+                kind = value if name == "event" else kind
+                if name == "data" and kind == "words":
+                    words = json.loads(value)
+                    said[words["key"]] += words["text"]
+                    provider.steps.release(100)  # it is being watched
+                if kind == "gone":
+                    break
+
+    assert said["0"].startswith("I look ")
+    assert said["1"].startswith("The key ") if sees else said["1"] == ""
 
 
 # --- the access file ---

@@ -669,7 +669,9 @@ async def test_words_of_a_reply_are_streamed_to_the_page(tmp_path: Path) -> None
         body = {"thread": "ada", "agent": "guide", "text": "I am Ada."}
         run_id = (await client.post("/api/message", json=body)).json()["run"]
         launcher = Launcher(runtime)
-        items = launcher.follow_words(run_id, 1, keep_alive=10)
+        items = launcher.follow_words(
+            run_id, 1, keep_alive=10, hides=lambda digest: False
+        )
         words = []
         provider.steps.release()
         async for _, kind, value in items:

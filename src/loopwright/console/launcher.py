@@ -1,7 +1,7 @@
 """What a person begins from the page: a message to a thread, or a task for an engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from .._kernel.control.run_watch import RunWatch
@@ -14,9 +14,9 @@ from ..events.run import RunFinished, RunSuspended
 from ..journals.listing import MAX_TAG_VALUE
 from ..plugins import available_engines
 from ..principals import Principal
-from ..providers.base import Delta
 from ..runtime import Runtime
 from .actions import NO_RUNTIME
+from .digest import RunDigest
 from .streams import Item
 from .users import ConsoleUser
 
@@ -84,23 +84,42 @@ class Launcher:
             return begun.run_id
 
     async def follow_words(
-        self, run_id: str, known: int, keep_alive: float
+        self,
+        run_id: str,
+        known: int,
+        keep_alive: float,
+        hides: Callable[[RunDigest], bool],
     ) -> AsyncIterator[Item]:
-        """Send the words of the replies of a run of this process as they come; `known` entries are there already."""
+        """Send the words of the replies of a run of this process as they come.
+
+        Args:
+            run_id: the run.
+            known: how many of its entries are there already.
+            keep_alive: seconds after which a stream without news says that it lives.
+            hides: whether what follows the entries that a digest has read is hidden.
+        """
+        digest = RunDigest()
         watch = self._runtime.attach(run_id, deltas=True)
         async with watch:
             while (item := await _wait(watch, keep_alive)) is not None:
-                if isinstance(item, Delta):
-                    words = {"key": item.key, "attempt": item.attempt, "text": item.text}  # fmt: skip
-                    yield None, "words", words
+                if isinstance(item, Entry):
+                    digest.read([item])
+                    for news in _tell(item) if item.seq > known else ():
+                        yield news
                 elif item == "":
                     yield None, "", None
-                elif isinstance(item, Entry) and item.seq > known:
-                    if isinstance(item.event, ModelReplied):
-                        yield None, "replied", {"key": item.key}
-                    if isinstance(item.event, (RunFinished, RunSuspended)):
-                        yield None, "stood", {"run": run_id, "seq": item.seq}
+                elif not hides(digest):
+                    words = {"key": item.key, "attempt": item.attempt, "text": item.text}  # fmt: skip
+                    yield None, "words", words
         yield None, "gone", {"run": run_id}
+
+
+def _tell(entry: Entry) -> Iterator[Item]:
+    """Yield what an entry says of the words before it: they are a whole reply, or the run stands."""
+    if isinstance(entry.event, ModelReplied):
+        yield None, "replied", {"key": entry.key}
+    if isinstance(entry.event, (RunFinished, RunSuspended)):
+        yield None, "stood", {"run": entry.run_id, "seq": entry.seq}
 
 
 async def _wait(watch: RunWatch[Any], seconds: float) -> Any:

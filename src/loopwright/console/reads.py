@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from .digest import RunDigest
 from .launcher import Launcher
 from .requests import read_after, read_filter, read_number, read_run
 from .responses import send_events, send_json
@@ -159,5 +160,9 @@ class Reads:
     async def _stream_words(self, request: Request, user: ConsoleUser) -> Response:
         run_id = await self._find_run(request, user)
         info = await self._read(self._service.records.find, run_id)  # 404 at once
-        words = self._launcher.follow_words(run_id, info.head_seq, KEEP_ALIVE)
+
+        def hides(digest: RunDigest) -> bool:
+            return self._service.hides(digest, digest.seq, run_id, user.name)
+
+        words = self._launcher.follow_words(run_id, info.head_seq, KEEP_ALIVE, hides)
         return send_events(words)

@@ -218,9 +218,8 @@ class _LoopPoller:
 
     def _end_reading(self, task: "asyncio.Task[None]") -> None:
         self._reading = None
-        if (
-            self._unread
-        ):  # it failed, or came while others were read: a push may be seconds away
+        # What failed, or came while others were read, waits for no push: that may be seconds away.
+        if self._unread:
             self._look_soon()
         self._continue()
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextvars
+import gc
 import random
+import sys
 import time
 
 import pytest
@@ -129,6 +131,41 @@ def test_a_dead_process_does_nothing_more_not_even_its_clean_up() -> None:
 
     assert notes == ["step 0", "step 1", "step 2"]
     loop.close()
+
+
+def test_clean_up_of_a_dead_process_that_waits_is_closed_without_a_complaint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    loop, notes = simulated(), list[str]()
+
+    async def wait() -> None:
+        try:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1000)
+            notes.append("waited")
+
+    async def nest() -> None:
+        try:
+            await wait()
+        finally:
+            await wait()
+
+    async def world() -> None:
+        loop.create_task(nest())
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(world())
+    loop.close()
+    gc.collect()
+
+    assert complaints == []
+    assert notes == []
 
 
 def test_a_frozen_process_continues_where_it_was() -> None:

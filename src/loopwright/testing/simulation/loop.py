@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 MAX_STEPS = 400_000
 """Steps of one world, after which it counts as one that never ends."""
+MAX_CLOSES = 1_000
+"""How often what a dead process left in one task is closed before it is given up."""
 THREAD_SECONDS = 0.004
 """The longest time until a thread of a pool begins its work."""
 
@@ -310,10 +312,22 @@ def _settle(
 
 
 def _abandon(task: "asyncio.Task[Any]") -> None:
-    """Close what a task runs; clean-up code that wants to wait is cut off."""
+    """Close what a task runs, from the innermost coroutine outwards; what still wants to wait is cut off.
+
+    A coroutine that is closed from outside while its clean-up waits would be left as it is, and complain when it is freed.
+    """
     work = task.get_coro()
-    for _ in range(10):
+    for _ in range(MAX_CLOSES):
+        if (innermost := _find_innermost(work)) is None:
+            return
         # It may wait for something while it is closed, or fail in its clean-up: its process is dead.
         with contextlib.suppress(Exception):
-            work.close()
-            return
+            innermost.close()
+
+
+def _find_innermost(work: Any) -> Any:
+    """Return the last coroutine in a chain of those that wait for one another; none if all of it ended."""
+    found = None
+    while getattr(work, "cr_frame", None) is not None:
+        found, work = work, work.cr_await
+    return found

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import inspect
 import os
 import pkgutil
 import re
@@ -215,8 +216,22 @@ def build_journal(spec: str, codec: Codec | None = None) -> Journal:
             )
         spec = f"sqlite:{spec}"
     options = {} if codec is None else {"codec": codec}
+    if options:
+        _check_codec(spec.partition(":")[0])
     built: Journal = _check_method(build("journals", spec, **options), "barrier", spec)
     return built
+
+
+def _check_codec(name: str) -> None:
+    """Raise `ConfigError` for a journal that takes no codec."""
+    parameters = inspect.signature(plugin("journals", name).load()).parameters.values()
+    if not any(
+        one.name == "codec" or one.kind is one.VAR_KEYWORD for one in parameters
+    ):
+        raise ConfigError(
+            f"journal: {name!r} takes no codec, so it cannot encrypt with the keys that LOOPWRIGHT_JOURNAL_KEYS names; "
+            "unset the variable, or use sqlite"
+        )
 
 
 def build_knowledge(spec: str) -> Knowledge:

@@ -44,3 +44,25 @@ def test_a_key_file_with_a_mistake_is_named(invoke: Invoke, folder: Path) -> Non
     assert refused.exit_code == 2
     assert "LOOPWRIGHT_JOURNAL_KEYS: key file 'keys.toml'" in refused.stderr
     assert "there is no key 'two'; there are: one" in refused.stderr
+
+
+def test_an_empty_variable_does_not_mean_that_nothing_is_encrypted(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPWRIGHT_JOURNAL_KEYS", "")
+    refused = invoke(*ASK)
+
+    assert refused.exit_code == 2
+    assert "LOOPWRIGHT_JOURNAL_KEYS: is empty" in refused.stderr
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_journal_that_takes_no_codec_is_refused_with_the_variable(
+    invoke: Invoke,
+) -> None:
+    refused = invoke(*ASK, "--journal", "memory")
+
+    assert refused.exit_code == 2
+    assert "'memory' takes no codec" in refused.stderr
+    assert "LOOPWRIGHT_JOURNAL_KEYS" in refused.stderr
+    assert "TypeError" not in refused.stderr

@@ -18,6 +18,7 @@ from loopwright import (
     tool,
 )
 from loopwright.clock import Clock
+from loopwright.console.records import Records
 from loopwright.errors import CodecError, JournalError
 from loopwright.events import Codec, Entry, PayloadPlace
 from loopwright.followups import EndedRun, FollowUp
@@ -205,6 +206,23 @@ async def test_schedules_that_cannot_be_read_hold_up_no_run(tmp_path: Path) -> N
 
     assert result.answer == f"A {WORD}."
     assert "schedules_unreadable" in [line["event"] for line in logs]
+
+
+async def test_a_run_without_its_key_is_counted_shown_and_deleted(
+    tmp_path: Path,
+) -> None:
+    await run_once(tmp_path, build_codec())
+    await run_once(tmp_path, build_codec(OTHER, "2027"), "two")
+    runtime = build_runtime(tmp_path, build_codec(OTHER, "2027"))
+    found = await runtime.metrics()
+    records = Records(runtime.journal)
+    journal: Any = runtime.journal
+
+    assert (found.runs, found.unreadable) == ({"completed": 2}, 1)
+    assert found.llm_calls == 2
+    assert records.digest("one").seq == len(journal.read("one"))
+    assert await journal.delete("one") == ["one"]
+    assert (await runtime.metrics()).unreadable == 0
 
 
 async def test_a_key_is_rotated_and_the_old_one_still_reads(tmp_path: Path) -> None:

@@ -109,8 +109,12 @@ def open_journal(chosen: str | None) -> Journal:
 def open_codec() -> Codec | None:
     """Return the codec of the key file that the environment names; `None` if it names none."""
     named = os.environ.get(KEYS_VARIABLE)
-    if not named:
+    if named is None:
         return None
+    if not named.strip():
+        raise ConfigError(
+            f"{KEYS_VARIABLE}: is empty, and nothing would be encrypted; name a key file, or unset the variable"
+        )
     with _name_option(KEYS_VARIABLE):
         return AESCodec.from_file(named)
 

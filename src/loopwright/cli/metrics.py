@@ -67,6 +67,8 @@ def format_metrics(found: RunMetrics) -> str:
         f"dead letters  {found.dead_letters}",
         f"escalations   {found.escalations}",
     ]
+    if found.unreadable:
+        lines.append(f"unreadable    {found.unreadable}, whose key is missing")
     return "\n".join(lines)
 
 

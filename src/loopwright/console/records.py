@@ -1,6 +1,7 @@
 """What the console reads of a journal: lists of runs, the state of each, and ranges of entries."""
 
 import collections
+import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -83,7 +84,9 @@ class Records:
                 known = None
             digest = known or RunDigest()
             while entries := self.read(run_id, digest.seq, BATCH):
-                restore_answer(entries)
+                # What cannot be read of it is said where the event is read.
+                with contextlib.suppress(JournalError):
+                    restore_answer(entries)
                 digest.read(entries)
                 if len(entries) < BATCH:
                     break

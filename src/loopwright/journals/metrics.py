@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
 
 from .._internal import dataclasses
+from ..errors import CodecError
 from ..events.entry import Entry
 from ..events.followups import FOLLOW_UP
 from ..events.recovery import CallDeadLettered, RecoveryTriggered
@@ -17,13 +18,18 @@ from .listing import RunFilter
 
 COUNTED = (RunFinished.kind, CallDeadLettered.kind, RecoveryTriggered.kind)
 """The kinds of entries that metrics are made of."""
+UNREADABLE = b""
+"""The body of an entry that the journal's codec cannot decode."""
 ESCALATE = "escalate"
 WAKING = ("suspended", "waiting")
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredEvent:
-    """What metrics need of an entry: its run, its kind, when it was written (wall clock, seconds), and its body as JSON."""
+    """What metrics need of an entry: its run, its kind, when it was written (wall clock, seconds), and its body as JSON.
+
+    The body is empty where the journal's codec cannot decode it.
+    """
 
     run_id: str
     kind: str
@@ -60,6 +66,7 @@ class RunMetrics:
         dead_letters: the calls that were recorded for a person to handle.
         escalations: the failed calls that a person was asked about.
         breakers: the states of the circuit breakers of this process, by name.
+        unreadable: the runs of which an entry cannot be decoded; what it says is in no mean and no sum.
     """
 
     runs: Mapping[str, int]
@@ -76,6 +83,7 @@ class RunMetrics:
     dead_letters: int
     escalations: int
     breakers: Mapping[str, str]
+    unreadable: int = 0
 
     @property
     def total(self) -> int:
@@ -94,8 +102,11 @@ def measure_runs(
     runs = [info for info in infos.values() if info.engine != FOLLOW_UP]
     endings: dict[str, StoredEvent] = {}
     counted: Counter[str] = Counter()
+    unreadable: set[str] = set()
     for event in _read_events(journal, infos):
-        if event.kind == RunFinished.kind:
+        if event.body == UNREADABLE:
+            unreadable.add(event.run_id)
+        elif event.kind == RunFinished.kind:
             endings[event.run_id] = event  # the last one of a run that was retried
         elif _counts(event):
             counted[event.kind] += 1
@@ -112,6 +123,7 @@ def measure_runs(
         dead_letters=counted[CallDeadLettered.kind],
         escalations=counted[RecoveryTriggered.kind],
         breakers=dict(breakers),
+        unreadable=len(unreadable),
         **_read_means(ended, endings),
     )
 
@@ -182,4 +194,8 @@ def _read_events(
 
 
 def _to_event(entry: Entry) -> StoredEvent:
-    return StoredEvent(entry.run_id, entry.kind, entry.at, entry.payload)
+    try:
+        payload = entry.payload
+    except CodecError:
+        payload = UNREADABLE
+    return StoredEvent(entry.run_id, entry.kind, entry.at, payload)

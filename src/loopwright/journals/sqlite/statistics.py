@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from ...errors import CodecError
 from ...events.entry import name_entry
 from ...events.payloads import Codec, decode_payload
-from ..metrics import StoredEvent
+from ..metrics import UNREADABLE, StoredEvent
 from .file import JournalFile
 from .reader import REFERENCE
 
@@ -33,4 +34,8 @@ class SQLiteStatistics:
         self, run_id: str, kind: str, at: float, body: bytes, seq: int
     ) -> StoredEvent:
         place = name_entry(run_id, seq, kind)
-        return StoredEvent(run_id, kind, at, decode_payload(self._codec, body, place))
+        try:
+            payload = decode_payload(self._codec, body, place)
+        except CodecError:
+            payload = UNREADABLE
+        return StoredEvent(run_id, kind, at, payload)

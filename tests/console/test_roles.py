@@ -197,17 +197,37 @@ async def test_a_schedule_of_another_tenant_is_as_if_it_were_not_there(
             "/api/schedule",
             json={"action": "add", "name": "daily", "agent": "guide", "task": "Mine.", "cron": "0 9 * * *"},
         )  # fmt: skip
-    with asking(runtime, Principal("root", roles=("admin",))) as client:
-        changed = client.post(
-            "/api/schedule",
-            json={"action": "add", "name": "daily", "agent": "guide", "task": "Less.", "cron": "0 9 * * *"},
-        )  # fmt: skip
     [kept] = await runtime.schedules.list()
 
     assert (listed, paused.status_code, added.status_code) == ([], 409, 409)
     assert "is taken" in added.json()["error"]
-    assert (changed.status_code, kept.task, kept.paused) == (200, "Less.", False)
-    assert kept.principal == boss.to_json(), "its runs are started by whom they were"
+    assert (kept.task, kept.paused, kept.principal) == ("Sum up.", False, boss.to_json())  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "starter"),
+    [
+        ({"cron": "0 10 * * *"}, "boss"),
+        ({"task": "Pay Eve."}, "root"),
+        ({"agent": "react"}, "root"),
+    ],
+    ids=["time", "task", "agent"],
+)
+async def test_work_that_an_admin_changes_is_started_in_the_name_of_the_admin(
+    tmp_path: Path, change: dict[str, str], starter: str
+) -> None:
+    runtime = await fill_journal(tmp_path / "runs.db")
+    boss = Principal("boss", "acme", ("buyer", "admin"))
+    given = {"agent": "guide", "task": "Sum up.", "cron": "0 9 * * *"}
+    await runtime.schedule("daily", "guide", "Sum up.", cron="0 9 * * *", principal=boss)  # fmt: skip
+    with asking(runtime, Principal("root", "acme", ("admin",))) as client:
+        body = {"action": "add", "name": "daily", **given, **change}
+        changed = client.post("/api/schedule", json=body)
+    [kept] = await runtime.schedules.list()
+
+    assert changed.is_success, changed.text
+    assert kept.principal is not None
+    assert (kept.principal["id"], kept.task) == (starter, change.get("task", "Sum up."))
 
 
 # --- words as they come ---

@@ -351,7 +351,9 @@ def _find_schedule(store: ScheduleStore[NewRun], name: str) -> Schedule | None:
 def _read_principal(schedule: Schedule) -> Principal | None:
     """Return who the runs of a schedule are started by."""
     found = schedule.principal
-    return None if found is None else Principal(**{**found, "roles": tuple(found["roles"])})  # fmt: skip
+    if found is None:
+        return None
+    return Principal(found["id"], found["tenant"], tuple(found["roles"]))
 
 
 def name_agent(agent: str | Agent[Any], agents: Mapping[str, Agent[Any]]) -> str:

@@ -101,7 +101,7 @@ class Console:
             Route("/", send_page),
             Route("/static/{name}", send_file),
             *(
-                Route(path, self._answer(do), methods=[method])
+                Route(path, self._answer(_for_viewers(do)), methods=[method])
                 for path, (do, method) in front_ends.items()
             ),
             *(
@@ -143,7 +143,7 @@ def _for_viewers(handler: Handler) -> Handler:
 
 
 class _AgUiRoutes:
-    """What front ends of AG-UI ask; `user` is who does: each has its own threads, and needs no role of the console."""
+    """What front ends of AG-UI ask; `user` is who does: each has its own threads, and does what its roles let it do."""
 
     def __init__(
         self, runtime: Runtime | None, console: ConsoleService, *, has_users: bool
@@ -153,7 +153,7 @@ class _AgUiRoutes:
     async def run(self, request: Request, user: ConsoleUser) -> Response:
         check_json(request)
         agent = request.query_params.get("agent", "")
-        stream = await self._service.run(await request.body(), agent, user.sender)
+        stream = await self._service.run(await request.body(), agent, user)
         return self._send(stream)
 
     async def follow(self, request: Request, user: ConsoleUser) -> Response:
@@ -161,6 +161,7 @@ class _AgUiRoutes:
         return self._send(await self._service.come_back(run_id, after, user.sender))
 
     async def stop(self, request: Request, user: ConsoleUser) -> Response:
+        require(user, "operate")
         run_id = request.path_params["run"]
         await self._service.stop(run_id, user.sender)
         return send_json({"run": run_id})

@@ -110,10 +110,10 @@ class ConsoleSchedules:
             version = self._runtime.app_version
         elif not agent:
             raise ConfigError("agent: name the agent or the engine that works on it")
-        # Who its runs are started by stays: an admin who changes the task does not lend them another name.
-        principal = None if known is None else read_principal(known.principal)
-        if principal is None and isinstance(user.sender, Principal):
-            principal = user.sender
+        principal = user.sender if isinstance(user.sender, Principal) else None
+        if known is not None and (known.agent, known.task) == (agent, given["task"]):
+            # Other work is in the name of the user who says what it is: no user starts runs in another's name.
+            principal = read_principal(known.principal)
         return Definition(agent, **given, app_version=version, principal=principal)
 
     def _describe(self, schedule: Schedule) -> dict[str, Any]:

@@ -292,7 +292,7 @@ async def test_users_of_an_application_have_threads_of_their_own(
     tmp_path: Path,
 ) -> None:
     runtime = build_runtime(tmp_path, "Hello Ann.", "Hello Bob.")
-    names = {"ann": Principal("ann", "acme"), "bob": Principal("bob", "acme")}
+    names = {name: Principal(name, "acme", ("operate",)) for name in ("ann", "bob")}
     console = Console(runtime, user=lambda request: names.get(request.headers.get("x-user", "")))  # fmt: skip
     with serving(console.app) as address:
         async with connect(address, **{"X-User": "ann"}) as ann:
@@ -311,6 +311,41 @@ async def test_users_of_an_application_have_threads_of_their_own(
     assert refused[0]["type"] == watched.status_code == stopped.status_code == 404
     assert spoken(own) == "Hello Bob."
     assert unknown[0]["type"] == 401
+
+
+async def test_a_front_end_does_what_the_roles_of_its_user_let_it(
+    tmp_path: Path,
+) -> None:
+    script = call("ask_user", question="Which?"), call("delete", name="a"), "Gone."
+    runtime = build_runtime(tmp_path, *script)
+
+    def find_user(request: Any) -> Principal:
+        return Principal("ann", "acme", tuple(request.headers["x-roles"].split()))
+
+    with serving(Console(runtime, user=find_user).app) as address:
+        async with connect(address) as client:
+            front = FrontEnd(client)
+
+            async def act(roles: str, work: Any, *given: Any, **more: Any) -> Any:
+                client.headers["x-roles"] = roles
+                return await work(*given, **more)
+
+            begun = [await act(roles, front.say, "Tidy.") for roles in ("", "view")]
+            asked = await act("operate", front.say, "Tidy up.")
+            answered = await act("view approve", front.answer, asked, "a")
+            no_answer = await act("view", front.say, "", resume=[{"interruptId": "x", "status": "cancelled"}])  # fmt: skip
+            watched = [await act(roles, client.get, f"/ag-ui/{front.run}/events") for roles in ("", "view")]  # fmt: skip
+            stopped = await act("view", client.post, f"/ag-ui/{front.run}/stop")
+            waiting = await act("operate", front.answer, asked, "a")
+            decided = [await act("operate", front.answer, waiting, one) for one in (True, None)]  # fmt: skip
+            kept = runtime.journal.runs()[0].status
+            done = await act("view approve", front.answer, waiting, True)
+
+    refused = [*begun, answered, no_answer, *decided]
+    assert [one[0]["type"] for one in refused] == [403] * len(refused)
+    assert [one.status_code for one in (*watched, stopped)] == [403, 200, 403]
+    assert waiting[-1]["outcome"]["interrupts"][0]["reason"] == "approval"
+    assert (kept, spoken(done)) == ("waiting", "Gone.")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ...messages import JsonObject
 from ...principals import Sender
 from ...tools.resolution import CallCompleted, CallNotExecuted
 from ..guard import RefusedRequest
+from ..users import Right
 from .protocol import core
 
 APPROVAL_SCHEMA: dict[str, Any] = {
@@ -69,6 +70,14 @@ def _build_schema(question: Question) -> dict[str, Any]:
             return {"type": "string", "enum": list(question.choices)}
         case _:
             return dict(question.schema) or {"type": "string"}
+
+
+def find_right(question: Question, given: core.ResumeEntry) -> Right:
+    """Return the right that an answer needs: that of what it does, as on the page."""
+    if question.about == "approval":
+        return "approve"
+    is_outcome = question.about != "question" and given.status != "cancelled"
+    return "approve" if is_outcome else "operate"
 
 
 async def send_answer(

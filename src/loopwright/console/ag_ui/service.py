@@ -17,7 +17,9 @@ from ...runtime import Runtime
 from ..guard import RefusedRequest
 from ..resumed_runs import ResumedRuns
 from ..service import ConsoleService
-from .interrupts import name_interrupt, send_answer
+from ..users import ConsoleUser
+from ..writes import require
+from .interrupts import find_right, name_interrupt, send_answer
 from .protocol import (
     core,
     describe_context,
@@ -56,16 +58,17 @@ class AgUi:
 
     # --- requests ---
 
-    async def run(self, body: bytes, agent: str, user: Sender) -> Stream:
+    async def run(self, body: bytes, agent: str, asking: ConsoleUser) -> Stream:
         """Begin the turn of the newest message, or resume one with answers; return what to watch."""
-        given = read_input(body)
+        given, user = read_input(body), asking.sender
         if not given.thread_id or not given.run_id:
             raise RefusedRequest(400, "threadId, runId: must not be empty")
         lock = self._locks.setdefault(given.thread_id, asyncio.Lock())
         async with lock:  # a request that is sent twice at once begins one turn
             last = await self._find_last(given.thread_id, user)
             if given.resume:
-                return await self._answer(given, last, given.resume, user)
+                return await self._answer(given, last, given.resume, asking)
+            require(asking, "operate")
             if results := find_results(given):
                 return await self._take_results(given, last, results, user)
             return await self._begin(given, last, self._find_agent(agent, last), user)
@@ -160,16 +163,20 @@ class AgUi:
         given: core.RunAgentInput,
         last: RunInfo | None,
         answers: Sequence[core.ResumeEntry],
-        user: Sender,
+        asking: ConsoleUser,
     ) -> Stream:
         """Send the answers to what a run asks, and continue it; what is decided already stays so."""
+        user = asking.sender
         info = _check_begun(given, last)
         questions = await self.streams.read_questions(info.run_id)
         asked = {name_interrupt(info.run_id, one): one for one in questions}
+        given_to = [(asked[one.interrupt_id], one) for one in answers if one.interrupt_id in asked]  # fmt: skip
+        # All are checked before the first is sent: a refused request has done nothing.
+        for right in {find_right(*pair) for pair in given_to} or {"operate"}:
+            require(asking, right)
         control = self._runtime.control(info.run_id)
-        for one in answers:
-            if one.interrupt_id in asked:
-                await send_answer(control, asked[one.interrupt_id], one, user)
+        for question, answer in given_to:
+            await send_answer(control, question, answer, user)
         return self._continue_turn(given, info, user)
 
     async def _take_results(

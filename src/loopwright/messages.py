@@ -104,7 +104,6 @@ class Message(Encodable):
     """
 
     entry: ClassVar[EntryMark | None] = None
-    turn: ClassVar[int] = 0
     role: Role
     content: str
     calls: tuple[ToolCall, ...] = ()

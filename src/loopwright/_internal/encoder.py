@@ -38,11 +38,9 @@ def mark_entry(value: object, entry: EntryMark | None) -> None:
         value.__dict__["entry"] = entry
 
 
-def mark_turns(values: Iterable[Any], run_id: str, turn: int) -> None:
-    """Note with the messages of a run what number it has among the runs that continue each other."""
-    for value in values:
-        if value.entry is not None and value.entry[0] == run_id:
-            value.__dict__["turn"] = turn
+def find_code(entry: EntryMark | None, run_id: str) -> str:
+    """Return the code of an entry if that is one of a run; empty for an entry of another run, and for none."""
+    return entry[1] if entry is not None and entry[0] == run_id else ""
 
 
 class Encodable:

@@ -198,7 +198,7 @@ class ThreadRecord:
         if known is None:
             start = self._open(started)
             ended = build_end(start, entries)
-            known = offer_conversation(self._journal, entries[-1], ended)
+            known = offer_conversation(self._journal, entries[-1], start, ended)
         ends.pop(hash, None)
         ends[hash] = known
         if len(ends) > MAX_KNOWN:

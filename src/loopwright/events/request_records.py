@@ -201,18 +201,6 @@ def digest_messages(messages: Iterable[Message]) -> str:
     return digest.hex()
 
 
-def format_handle(message: Message, code: str, turn: int) -> str:
-    """Return the handle of a message, the same in each turn that has it; `turn` is the number of the run with the code.
-
-    Empty without a code.
-    """
-    if code.startswith("@"):  # what one turn began with, the others begin with, too
-        marked = message.entry is not None and message.turn > 0
-        _, code = message.entry if marked and message.entry else ("", code)
-        turn = message.turn if marked else 1
-    return f"{turn}/{code}" if code else ""
-
-
 def expand_places(codes: tuple[str, ...]) -> list[str]:
     """Return codes with one for each message: `@1-3` becomes `@1`, `@2` and `@3`."""
     expanded: list[str] = []

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 from .._internal import dataclasses
 from ..errors import ToolError
-from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.request_records import Excerpt
-from ..events.run import RunFinished
 from ..messages import Conversation, JsonObject
 from ..parsing.excerpts import ALL, MAX_CHARACTERS, MAX_MATCHES, select_excerpts
-from .recorded_conversations import ReadableJournal
+from .recorded_conversations import ReadableJournal, count_kept
 from .recorded_messages import RecordedMessages, RecordedText, delimiter_of
 
 
@@ -82,27 +80,47 @@ class RecalledTexts:
             raise ToolError(
                 f'handle: must be one such as "1/12#0", or "all", got {handle!r:.80}'
             )
-        if int(turn) == self._turn or code.startswith("@"):
-            return code  # what an earlier run began with, this one begins with, too
-        for number, entries in self._iterate_earlier():
-            if number == int(turn):
-                return _find_place(handle, code, entries[-1].event)
+        if int(turn) == self._turn:
+            return code
+        later: list[_EarlierRun] = []
+        for run in self._iterate_earlier():
+            if run.number == int(turn):
+                place = run.find_place(code)
+                if place is None or any(one.has_dropped(place) for one in later):
+                    raise ToolError(f"handle: {handle!r:.80} is not part of the conversation any more")  # fmt: skip
+                return f"@{place}"
+            later.append(run)
         raise ToolError(f"handle: {handle!r:.80} is of another conversation, or of a run that was deleted")  # fmt: skip
 
-    def _iterate_earlier(self) -> Iterator[tuple[int, list[Entry]]]:
-        """Yield the runs that this one continues, the last one first, with their numbers."""
+    def _iterate_earlier(self) -> Iterator["_EarlierRun"]:
+        """Yield the runs that this one continues, the last one first."""
         follows, number = self._follows, self._turn
         while follows is not None:
             number -= 1
             entries = self._journal.read(follows.run_id)[: follows.seq]
-            yield number, entries
-            follows = read_start(follows.run_id, entries).follows
+            started = read_start(follows.run_id, entries)
+            follows = started.follows
+            begun = len(started.messages) + (follows.messages if follows else 0)
+            yield _EarlierRun(number, begun, count_kept(entries), entries[-1].event)
 
 
-def _find_place(handle: str, code: str, ended: object) -> str:
-    """Return the place that a message of an earlier run has in the conversations that continue it."""
-    if isinstance(ended, RunFinished) and ended.added is not None:
-        names = [one if isinstance(one, str) else "" for one in ended.added]
-        if code in names:
-            return f"@{ended.kept + names.index(code)}"
-    raise ToolError(f"handle: {handle!r:.80} is not part of the conversation any more")
+@dataclasses.dataclass(frozen=True)
+class _EarlierRun:
+    """A run that is continued: its number, how many messages it began with, and how many of them it kept."""
+
+    number: int
+    begun: int
+    kept: int
+    ended: object
+
+    def has_dropped(self, place: int) -> bool:
+        """Whether something else stood at a place when the run began than when it ended."""
+        return self.kept <= place < self.begun
+
+    def find_place(self, code: str) -> int | None:
+        """Return the place of a message in the conversation that the run ended with; `None` if it is not in there."""
+        if code.startswith("@"):
+            place = int(code[1:]) if code[1:].isdecimal() else self.begun
+            return None if self.has_dropped(place) else place
+        added = getattr(self.ended, "added", None) or ()
+        return self.kept + added.index(code) if code in added else None

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .._internal import dataclasses
-from .._internal.encoder import mark_turns
 from ..errors import JournalError
 from ..events.entry import Entry
 from ..events.lifecycle import read_start
 from ..events.run import Follows, RunFinished, RunStarted
 from ..labels import highest
-from ..messages import Conversation, Message, mark_entry
+from ..messages import Conversation, mark_entry
 from .access import KnownEntries, consult, find_reads, read_run
 from .base import Journal
 from .recorded_messages import RecordedMessages, delimiter_of
+from .turn_marks import TurnMark
 
 
 class ReadableJournal(Protocol):
@@ -24,13 +24,16 @@ class ReadableJournal(Protocol):
         ...
 
 
-def build_end(
-    start: Conversation, entries: Sequence[Entry], turn: int = 0
-) -> Conversation:
-    """Return the conversation that a run ended with, of the one that it began with and its entries.
+@dataclasses.dataclass(frozen=True)
+class RecordedHistory:
+    """The conversation of runs that one continued the other, and which of these first began with its messages."""
 
-    Its messages are marked with the number of the run among those that continue each other, if that is given.
-    """
+    conversation: Conversation
+    mark: TurnMark
+
+
+def build_end(start: Conversation, entries: Sequence[Entry]) -> Conversation:
+    """Return the conversation that a run ended with, of the one that it began with and its entries."""
     first, last = entries[0].event, entries[-1].event
     if not isinstance(first, RunStarted) or not isinstance(last, RunFinished):
         raise JournalError(f"run {entries[0].run_id!r} has not ended")
@@ -41,7 +44,6 @@ def build_end(
         kept = Conversation().add(*start.messages[: last.kept])
     delimiter = first.boundary or delimiter_of(entries[0].run_id)
     recorded = RecordedMessages(entries, delimiter, lambda: start)
-    added: list[Message] = []
     for one in last.added:
         message = recorded.find(one) if isinstance(one, str) else one
         if isinstance(one, str) and message.origin == "model":
@@ -53,8 +55,6 @@ def build_end(
         if isinstance(one, str):
             mark_entry(message, (entries[0].run_id, one))
         kept = kept.add(message)
-        added.append(message)
-    mark_turns(added, entries[0].run_id, turn)
     return _with_end(kept, last)
 
 
@@ -70,12 +70,12 @@ def read_given(journal: ReadableJournal, started: RunStarted) -> Conversation:
     """Return the conversation that a run began with, with all its messages."""
     earlier = Conversation()
     if started.follows is not None:
-        earlier = read_history(journal, started.follows)
+        earlier = read_history(journal, started.follows).conversation
     given = earlier.add(*started.messages)
     return given.with_provenance(started.label, untrusted=started.untrusted)
 
 
-async def fetch_history(journal: Journal, follows: Follows) -> Conversation:
+async def fetch_history(journal: Journal, follows: Follows) -> RecordedHistory:
     """Return what `read_history` does, without a thread where a journal's reads are coroutines."""
     if find_reads(journal) is None:
         return await consult(read_history, journal, follows)
@@ -88,7 +88,7 @@ async def fetch_history(journal: Journal, follows: Follows) -> Conversation:
     return read_history(KnownEntries(known), follows)
 
 
-def read_history(journal: ReadableJournal, follows: Follows) -> Conversation:
+def read_history(journal: ReadableJournal, follows: Follows) -> RecordedHistory:
     """Return the messages of a history, of all the runs that one continued the other."""
     runs: list[tuple[Follows, list[Entry]]] = []
     earlier: Follows | None = follows
@@ -96,17 +96,28 @@ def read_history(journal: ReadableJournal, follows: Follows) -> Conversation:
         entries = _read_run(journal, earlier)
         runs.append((earlier, entries))
         earlier = read_start(earlier.run_id, entries).follows
-    conversation = Conversation()
-    for known, entries in reversed(runs):
+    first = follows.turn - len(runs) + 1
+    conversation, mark = Conversation(), TurnMark(0, first)
+    for turn, (known, entries) in enumerate(reversed(runs), first):
         started = read_start(known.run_id, entries)
         given = conversation.add(*started.messages)
         given = given.with_provenance(started.label, untrusted=started.untrusted)
-        conversation = build_end(given, entries, known.turn)
+        mark = mark.begin(len(conversation), turn)
+        conversation = build_end(given, entries)
+        mark = mark.end(known.run_id, count_kept(entries), turn)
         if conversation.digest.hex() != known.digest:
             raise JournalError(
                 f"the messages of run {known.run_id!r}, which is continued, are not those that they were"
             )
-    return conversation
+    return RecordedHistory(conversation, mark)
+
+
+def count_kept(entries: Sequence[Entry]) -> int:
+    """Return how many messages that a run began with are the first of those that it ended with."""
+    ended = entries[-1].event
+    if not isinstance(ended, RunFinished) or ended.added is None:
+        return 0
+    return ended.kept
 
 
 def _read_run(journal: ReadableJournal, follows: Follows) -> list[Entry]:

@@ -5,11 +5,17 @@ from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from ..._internal import dataclasses
-from ..._internal.encoder import mark_turns
+from ..._internal.encoder import find_code
 from ...events.entry import Entry
 from ...events.run import Follows, RunStarted
 from ...journals.base import Journal, RunHeader
-from ...journals.recorded_conversations import fetch_history, read_history
+from ...journals.recorded_conversations import (
+    RecordedHistory,
+    count_kept,
+    fetch_history,
+    read_history,
+)
+from ...journals.turn_marks import FIRST_TURN, TurnMark
 from ...labels import Label
 from ...messages import Conversation, Message
 
@@ -21,12 +27,19 @@ class History:
         journal: holds them.
         follows: which they are.
         known: the same conversation, where this process has it.
+        mark: which of the runs that continue each other first began with its messages, where that is known.
     """
 
     def __init__(
-        self, journal: Journal, follows: Follows, known: Conversation | None = None
+        self,
+        journal: Journal,
+        follows: Follows,
+        known: Conversation | None = None,
+        mark: TurnMark | None = None,
     ) -> None:
         self.journal, self.follows = journal, follows
+        # Whatever a run began with can be named by the number of that run.
+        self.mark = mark or TurnMark(0, follows.turn + 1)
         self.label: Label = "normal" if known is None else known.label
         self.untrusted = known is not None and known.untrusted
         self._known = known
@@ -40,13 +53,17 @@ class History:
     def messages(self) -> tuple[Message, ...]:
         """Return the messages; raise `JournalError` if the journal does not have them as they were."""
         if self._known is None:
-            self._known = read_history(self.journal, self.follows)
+            return self._keep(read_history(self.journal, self.follows)).messages
         return self._known.messages
 
     async def load(self) -> None:
         """Read the messages, unless this process has them."""
         if not self.is_loaded:
-            self._known = await fetch_history(self.journal, self.follows)
+            self._keep(await fetch_history(self.journal, self.follows))
+
+    def _keep(self, read: RecordedHistory) -> Conversation:
+        self._known, self.mark = read.conversation, read.mark
+        return read.conversation
 
     def is_in(self, journal: Journal) -> bool:
         """Whether a journal has these messages."""
@@ -235,24 +252,27 @@ def open_conversation(journal: Journal, started: RunStarted) -> Conversation:
     return given.with_provenance(started.label, untrusted=started.untrusted)
 
 
-def turn_of(given: Conversation) -> int:
-    """Return the number of a run among those that continue each other, by the conversation that it began with."""
-    if isinstance(given, ContinuedConversation):
-        return given.history.follows.turn + 1
-    return 1
+def mark_given(given: Conversation, journal: Journal) -> TurnMark:
+    """Return the mark of the last messages that a run began with; its `turn` is the number of the run."""
+    follows, _ = split_history(given, journal)
+    if follows is None or not isinstance(given, ContinuedConversation):
+        return FIRST_TURN
+    return given.history.mark.begin(follows.messages, follows.turn + 1)
 
 
 def offer_conversation(
-    journal: Journal, last: Entry, conversation: Conversation
+    journal: Journal, last: Entry, start: Conversation, end: Conversation
 ) -> Conversation:
-    """Return the conversation of a run that has ended, as one that a new run can continue; `last` is its last entry."""
-    digest = conversation.digest.hex()
-    turn = turn_of(conversation)
+    """Return the conversation with which a run ended, as one that a new run can continue.
+
+    `last` is the last entry of the run, `start` the conversation that it began with.
+    """
+    digest, begun = end.digest.hex(), mark_given(start, journal)
     follows = Follows(
-        last.run_id, last.seq, last.hash, digest, conversation.size, len(conversation), turn
+        last.run_id, last.seq, last.hash, digest, end.size, len(end), begun.turn
     )  # fmt: skip
-    mark_turns(list_own_messages(conversation), last.run_id, turn)
-    return ContinuedConversation.begin(History(journal, follows, conversation))
+    mark = begun.end(last.run_id, count_kept((last,)), begun.turn)
+    return ContinuedConversation.begin(History(journal, follows, end, mark))
 
 
 # --- what the last entry of a run holds ---
@@ -288,5 +308,4 @@ def _split(
 
 
 def _name_message(run_id: str, message: Message) -> Message | str:
-    entry = message.entry
-    return entry[1] if entry is not None and entry[0] == run_id else message
+    return find_code(message.entry, run_id) or message

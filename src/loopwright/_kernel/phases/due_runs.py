@@ -37,7 +37,8 @@ def _build_run(
     """Return the run of one follow-up, which continues the conversation of the run that ended."""
     services, now = session.services, ended.at
     run_id = follow_up_id(session.run_id, planned.name)
-    offered = offer_conversation(services.journal, ended, conversation)
+    start = session.requests.get_given()
+    offered = offer_conversation(services.journal, ended, start, conversation)
     task = offered.user(f"Do the follow-up {planned.name!r} of run {session.run_id}.")
     follows, messages = split_history(task, services.journal)
     options: dict[str, Json] = {

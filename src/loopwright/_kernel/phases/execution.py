@@ -279,7 +279,8 @@ class Execution:
             self.due = ()
         if ended is not None:
             journal = session.services.journal
-            conversation = offer_conversation(journal, ended, conversation)
+            start = session.requests.get_given()
+            conversation = offer_conversation(journal, ended, start, conversation)
         turns, head_hash = self._agents.turns, session.writer.claim.head_hash
         return Result(
             outcome.answer, outcome.status, outcome.stop_reason, budget.usage, turns, session.run_id,

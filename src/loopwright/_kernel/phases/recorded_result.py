@@ -36,7 +36,7 @@ def read_result(
         _restore_error(done),
         head_hash=last.hash,
         output=_restore_output(done.output, output),
-        conversation=offer_conversation(journal, last, conversation),
+        conversation=offer_conversation(journal, last, start, conversation),
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
         facts=tuple(

@@ -3,6 +3,7 @@
 from ..._internal import dataclasses
 from ...messages import Conversation, Message, is_untrusted
 from ...security.spotlighting import fence
+from ..durability.history import mark_given
 from ..session.session import Session
 
 
@@ -36,7 +37,9 @@ class ResultMasks:
         session = self.session
         if not self.can_recall:
             return ""
-        handle = session.requests.find_handle(result, session.turn)
+        given, requests = session.requests.get_given(), session.requests
+        mark = mark_given(given, session.services.journal)
+        handle = requests.find_handle(result, mark)
         if not handle:
             return ""
         return f', kept as {handle}: read it with recall("{handle}")'

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal import dataclasses
+from ..._internal.encoder import find_code
 from ...events.effect_key import EffectKey
 from ...events.request_records import (
     AidsRecord,
@@ -17,9 +18,9 @@ from ...events.request_records import (
     add_aids,
     digest_behind,
     expand_places,
-    format_handle,
 )
 from ...events.run import compact_messages
+from ...journals.turn_marks import TurnMark, format_handle
 from ...messages import Conversation, Message, ToolSpec
 from ...providers.base import Request
 from ...providers.context.sliding_context import MASK
@@ -168,22 +169,21 @@ class RequestLog:
 
     def find_code(self, message: Message) -> str:
         """Return the code of a message that the run began with, or that an entry holds; empty for another one."""
-        entry = message.entry
-        if entry is not None and entry[0] == self._run_id:
-            return entry[1]
+        own = find_code(message.entry, self._run_id)
+        if own:
+            return own
         if self._given is not None and not self._places:
             given = enumerate(self._given.messages)
             self._places = {id(one): place for place, one in given}
         place = self._places.get(id(message))
         return "" if place is None else f"@{place}"
 
-    def find_handle(self, message: Message, turn: int) -> str:
-        """Return the handle of a message, which is the same in every turn; `turn` is the number of the run's own.
+    def find_handle(self, message: Message, mark: TurnMark) -> str:
+        """Return the handle of a message, the same in every turn; `mark` is that of the conversation begun with.
 
         Empty for a message that the journal does not have.
         """
-        code = self.find_code(message)
-        return format_handle(message, code, turn)
+        return format_handle(message, self.find_code(message), mark)
 
     def _name(self, message: Message) -> str:
         """Return the code of a message."""

@@ -23,7 +23,7 @@ from ...messages import Conversation, Observation
 from ...principals import ApprovalRule, Principal
 from ...providers.base import OutputSchema, Sampling
 from ...tools.base import Tool
-from ..durability.history import turn_of
+from ..durability.history import mark_given
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .command_intake import CommandIntake
@@ -177,7 +177,7 @@ class Session:
         """Know the conversation that the run began with."""
         self.prompts.begin(given)
         self.requests.begin(given)
-        self.turn = turn_of(given)
+        self.turn = mark_given(given, self.services.journal).turn
         self.provenance.begin(given, self.services.agent_name)
 
     def start(self) -> None:

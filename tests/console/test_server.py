@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -36,10 +36,12 @@ from loopwright import (
 from loopwright.console import Console
 from loopwright.console.launcher import Launcher
 from loopwright.events import CommandReceived
+from loopwright.gates import AllowAll
 from loopwright.journals import SQLiteJournal
+from loopwright.messages import Effect
 from loopwright.principals import Principal
 from loopwright.testing import Line, ScriptedProvider, call
-from loopwright.tools import DeadLetter
+from loopwright.tools import CallNotExecuted, DeadLetter
 from waiting import eventually
 
 CHILD = Path(__file__).parents[1] / "support" / "console_child.py"
@@ -720,12 +722,18 @@ def test_what_cannot_be_begun_is_refused_by_name(
     assert not runtime.journal.runs()
 
 
-async def test_a_run_that_failed_with_a_dead_letter_can_be_retried(
-    tmp_path: Path,
+@pytest.mark.parametrize("effect", ["idempotent", "write", "destructive", "looked up"])
+async def test_a_dead_letter_is_retried_unless_it_may_have_taken_effect(
+    tmp_path: Path, effect: str
 ) -> None:
-    @tool(effect="idempotent", recovery=[DeadLetter()])
+    calls: list[str] = []
+    lookup = (lambda _: CallNotExecuted()) if effect == "looked up" else None
+    known = cast("Effect", "write" if lookup else effect)
+
+    @tool(effect=known, recovery=[DeadLetter()], lookup=lookup)
     def deliver() -> str:
         """Deliver a message."""
+        calls.append("deliver")
         raise ToolError("the address is away")
 
     async def solve(run: Run) -> str:
@@ -735,10 +743,55 @@ async def test_a_run_that_failed_with_a_dead_letter_can_be_retried(
     runtime = Runtime(
         ScriptedProvider([]),
         tools=[deliver],
+        gate=AllowAll(),
         journal=SQLiteJournal(tmp_path / "runs.db"),
     )
-    result = await FunctionEngine(runtime, body=solve).run("Deliver it.", run_id="away")
+    engine = FunctionEngine(runtime, body=solve)
+    result = await engine.run("Deliver it.", run_id="away")
+
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+
+        def show() -> tuple[str, bool]:
+            shown = client.get("/api/run?run=away").json()
+            return shown["reasons"]["retry"], shown["ending"] is None
+
+        if effect in ("write", "destructive"):
+            assert show()[0].startswith("it has dead letters of deliver alone, which")
+            with pytest.raises(ConfigError, match="'away' has dead letters of deliver"):
+                await runtime.control("away").retry("again")
+            assert (result.status, calls) == ("failed", ["deliver"])
+            return
+        assert (result.status, show()) == ("failed", ("", False))
+        await runtime.control("away").retry("again")
+        assert "nothing to retry" in show()[0]  # it is released
+        assert show()[1]
+        await engine.resume("away")
+        assert (calls, show()[0]) == (["deliver"] * 2, "")
+
+
+async def test_a_retry_that_would_repeat_what_came_after_is_not_offered(
+    tmp_path: Path,
+) -> None:
+    @tool(effect="idempotent", recovery=[DeadLetter()])
+    def deliver() -> str:
+        """Deliver a message."""
+        raise ToolError("the address is away")
+
+    async def solve(run: Run) -> str:
+        await run.call(ToolCall("deliver", {}))
+        await run.ask("What now?")
+        raise ValueError("it was not delivered")
+
+    runtime = Runtime(
+        ScriptedProvider(["Nothing."]),
+        tools=[deliver],
+        journal=SQLiteJournal(tmp_path / "runs.db"),
+    )
+    await FunctionEngine(runtime, body=solve).run("Deliver it.", run_id="away")
     with client_of(Console(runtime.journal, user="Ada")) as client:
         reasons = client.get("/api/run?run=away").json()["reasons"]
+    with pytest.raises(ConfigError) as refused:
+        await runtime.control("away").retry("again")
 
-    assert (result.status, reasons["retry"]) == ("failed", "")
+    assert reasons["retry"].startswith("it did something after its failure")
+    assert reasons["retry"].removeprefix("it ") in str(refused.value)

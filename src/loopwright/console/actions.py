@@ -43,7 +43,7 @@ class RunState:
         status: that of the list of runs.
         is_paused: whether it is paused between two steps.
         has_owner: whether a process is at work on it.
-        may_be_retried: whether it ended because of its provider, or failed with calls that are dead letters.
+        retry_problem: why it cannot be retried; empty if it can.
         questions: what it asks.
         has_runtime: whether the console has a runtime, which can continue runs.
     """
@@ -51,7 +51,7 @@ class RunState:
     status: str
     is_paused: bool
     has_owner: bool
-    may_be_retried: bool
+    retry_problem: str
     questions: tuple[Question, ...]
     has_runtime: bool
 
@@ -88,7 +88,7 @@ def _find_reasons(state: RunState) -> dict[str, str]:
     }
     return {
         **{name: ended or reason for name, reason in commands.items()},
-        "retry": _find_reason_of_retry(state),
+        "retry": state.retry_problem,
         "fork": "" if state.has_runtime else NO_RUNTIME,
     }
 
@@ -104,12 +104,6 @@ def _find_reasons_of_answers(state: RunState) -> dict[str, str]:
         "answer": question,
         "resolve": outcome,
     }
-
-
-def _find_reason_of_retry(state: RunState) -> str:
-    if state.status == "parked" or state.may_be_retried:
-        return ""
-    return "it is neither parked, nor did its provider or a dead letter end it"
 
 
 def _find_reason_of_resume(state: RunState) -> str:

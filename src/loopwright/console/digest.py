@@ -21,7 +21,7 @@ from ..events.effects import (
     ToolStarted,
 )
 from ..events.entry import Entry, Event
-from ..events.run import RunFinished, RunResumed, RunStarted
+from ..events.run import RunFinished, RunResumed, RunRetried, RunStarted
 from ..labels import is_at_least
 from ..messages import Usage
 from ..principals import TENANT_TAG
@@ -135,13 +135,6 @@ class RunDigest:
             self.secrecy.append((entry.seq, True))
 
     @property
-    def may_be_retried(self) -> bool:
-        """Whether the run failed because of its provider, or with calls that are dead letters."""
-        has_failed = self.ending.get("status") == "failed"
-        is_provider = self.ending.get("stop_reason") == "provider_error"
-        return has_failed and (is_provider or bool(self.counts.get("dead_letters")))
-
-    @property
     def total(self) -> Spending:
         """Return what all model calls used."""
         total = Spending()
@@ -193,6 +186,10 @@ def _start(digest: RunDigest, entry: Entry, event: RunStarted) -> None:
 
 def _resume(digest: RunDigest, entry: Entry, event: RunResumed) -> None:
     digest.owner = event.owner
+
+
+def _retry(digest: RunDigest, entry: Entry, event: RunRetried) -> None:
+    digest.ending, digest.answer = {}, ""
 
 
 def _set_instructions(digest: RunDigest, entry: Entry, event: InstructionsSet) -> None:
@@ -286,6 +283,7 @@ _Fold = Callable[[RunDigest, Entry, Any], None]
 _FOLDS: Mapping[str, _Fold] = {
     "run_started": _start,
     "run_resumed": _resume,
+    "run_retried": _retry,
     "instructions_set": _set_instructions,
     "model_requested": _request,
     "model_replied": _reply,

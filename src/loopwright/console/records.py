@@ -9,6 +9,7 @@ from typing import Any, cast
 from pydantic_core import to_jsonable_python
 
 from .._kernel.control.questions import open_questions
+from .._kernel.durability.forgotten_failures import NOTHING_TO_RETRY, plan_retry
 from .._kernel.durability.replay import Replay
 from ..clock import Clock, SystemClock
 from ..errors import JournalError, UnknownRun
@@ -116,6 +117,16 @@ class Records:
     def _may_ask(self, run_id: str) -> bool:
         digest = self.digest(run_id)
         return digest.has_asked or digest.counts.get("recoveries", 0) > 0
+
+    def find_retry_problem(self, info: RunInfo) -> str:
+        """Return why a run cannot be retried, as `RunControl.retry` decides it; empty if it can."""
+        if info.status not in ("parked", "failed"):
+            return f"it {NOTHING_TO_RETRY}"
+        try:
+            problem = plan_retry(self.read(info.run_id)).problem
+        except JournalError as error:
+            return f"it cannot be read: {error}"
+        return f"it {problem}" if problem else ""
 
     def find_proposed(self, run_id: str, question: Question) -> JsonObject | None:
         """Return the arguments that the model proposed, where policy changed them before it asked."""

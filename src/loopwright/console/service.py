@@ -164,7 +164,7 @@ class ConsoleService:
             info.status,
             digest.is_paused,
             self.records.has_owner(info),
-            digest.may_be_retried,
+            self.records.find_retry_problem(info),
             self.records.questions(info),
             self._runtime is not None,
         )

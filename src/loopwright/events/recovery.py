@@ -22,7 +22,7 @@ from .describe import (
     format_count,
     public,
 )
-from .effects import Failure
+from .effects import Failure, ToolStarted
 from .run import ErrorRecord, Status, StopReason
 
 ERROR_TEXT = Exposure("content", "exception.message")
@@ -113,7 +113,11 @@ class CallDeadLettered(
         "Failed calls that were dead-lettered.",
     ),
 ):
-    """A failed call was recorded whole for a person to handle later; the run continues without it."""
+    """A failed call was recorded whole for a person to handle later; the run continues without it.
+
+    `resolvable` says that a resumed run can find out whether the call took effect: by the tool's look-up, or from a
+    person (`Runtime(on_unknown="ask")`).
+    """
 
     tool: Annotated[str, TOOL]
     call_id: Annotated[str, CALL_ID]
@@ -121,6 +125,14 @@ class CallDeadLettered(
     status: Annotated[ObservationStatus, TOOL_STATUS]
     error: Annotated[str, ERROR_TEXT]
     queue: Annotated[str, public("loopwright.recovery.queue", metric=True)]
+    resolvable: Annotated[bool, PUBLIC] = False
+
+    def is_repeatable(self, started: object) -> bool:
+        """Whether a retry makes the call again, or finds out whether it took effect; `started` is its intent, if any."""
+        if not isinstance(started, ToolStarted):
+            return True
+        is_harmless = started.effect in ("read", "idempotent")
+        return not started.sealed and (is_harmless or self.resolvable)
 
     def summary(self) -> str:
         call = format_call(self.tool, self.arguments)

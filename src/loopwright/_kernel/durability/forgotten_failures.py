@@ -3,30 +3,63 @@
 from collections.abc import Iterator, Sequence
 
 from ..._internal import dataclasses
-from ...errors import ConfigError, ProviderError
+from ...errors import ProviderError
 from ...events.branches import BranchDelivered
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, closed_key, done_key
 from ...events.effects import ChildFinished, ModelFailed
 from ...events.entry import Entry
-from ...events.run import RunFinished
+from ...events.run import RunFinished, RunParked
 from .effects import OUTCOMES
-from .replay import Replay
+from .replay import Replay, last_event
+
+NOTHING_TO_RETRY = (
+    "is neither parked nor failed by a provider or a dead letter, so there is nothing to retry: resume it, "
+    "or fork it before its end"
+)
+IS_UNDONE = "has undone what it did, so it cannot continue: fork it before its failure"
+IS_FOLLOWED = "did something after its failure, which a retry would do again: fork it before its failure"
+MAY_HAVE_TAKEN = (
+    "which may have taken effect, so a retry makes none of them again: see whether they did, do by hand what is "
+    "missing, and begin a new run or fork this one"
+)
 
 
-def find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the keys that a retry forgets: failures that nothing came after, and their deliveries; else dead letters.
+@dataclasses.dataclass(frozen=True)
+class RetryPlan:
+    """What a retry of a run forgets, by its keys; or why it is refused, as what is to be said of the run."""
 
-    Raises `ConfigError` if the run did something after each failure, or undid what it had done.
-    """
+    forgets: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def plan_retry(entries: Sequence[Entry]) -> RetryPlan:
+    """Return what a retry of a run would do: both the command and the console ask this."""
+    ended = last_event(entries)
+    if isinstance(ended, RunParked):
+        return RetryPlan()
+    if not isinstance(ended, RunFinished):
+        return RetryPlan(problem=NOTHING_TO_RETRY)
     replay = Replay(entries)
+    dead, intent = replay.recoveries.dead_lettered, replay.effects.intent
+    is_provider = failed_by_provider(ended)
+    if not is_provider and (not dead or ended.status != "failed"):
+        return RetryPlan(problem=NOTHING_TO_RETRY)
     if replay.recoveries.undo is not None:
-        raise ConfigError(
-            f"run_id: what run {run_id!r} did is undone, so it cannot continue: fork it before its failure"
-        )
-    outcomes = replay.effects.outcomes
-    failed = [key for key in outcomes if _is_failure(replay, key)]
-    failed = failed or sorted(replay.recoveries.dead_lettered)
+        return RetryPlan(problem=IS_UNDONE)
+    failed = [key for key in replay.effects.outcomes if _is_failure(replay, key)]
+    failed = failed or [k for k in sorted(dead) if dead[k].is_repeatable(intent(k))]
+    if not failed and not is_provider:
+        tools = ", ".join(sorted({call.tool for call in dead.values()}))
+        return RetryPlan(problem=f"has dead letters of {tools} alone, {MAY_HAVE_TAKEN}")
+    found = _find_last(replay, entries, failed)
+    return RetryPlan(found, IS_FOLLOWED if failed and not found else "")
+
+
+def _find_last(
+    replay: Replay, entries: Sequence[Entry], failed: list[str]
+) -> tuple[str, ...]:
+    """Return the keys of failures that nothing came after, and of their deliveries."""
     # A child's own failures are looked at once the child counts as open again.
     failed.sort(key=lambda known: len(list(EffectKey.parse(known).around)))
     deliveries = _Deliveries(replay, entries)
@@ -36,24 +69,12 @@ def find_forgotten(run_id: str, entries: Sequence[Entry]) -> tuple[str, ...]:
         if given is not None and not replay.scopes.has_outcome_after(key):
             replay.scopes.reopen(key)
             found += [key, *given]
-    if failed and not found:
-        raise ConfigError(
-            f"run_id: run {run_id!r} did something after its failure, which a retry would do again: "
-            "fork it before its failure"
-        )
     return tuple(found)
 
 
 def failed_by_provider(ended: RunFinished | ChildFinished) -> bool:
     """Whether a run, or a child, ended because its provider failed."""
     return (ended.status, ended.stop_reason) == ("failed", "provider_error")
-
-
-def may_be_retried(ended: RunFinished, entries: Sequence[Entry]) -> bool:
-    """Whether a run ended because its provider failed, or failed with calls that are dead letters."""
-    is_dead = bool(Replay(entries).recoveries.dead_lettered)
-    found = ended.status, is_dead
-    return failed_by_provider(ended) or found == ("failed", True)
 
 
 def _is_failure(replay: Replay, key: str) -> bool:

@@ -28,7 +28,7 @@ class Recoveries:
         """The calls whose outcome is not their own, but that of a substitute."""
         self.good_results: dict[tuple[str, str], tuple[float, ToolFinished]] = {}
         """The last good result of each tool and arguments hash, with its time."""
-        self.dead_lettered: set[str] = set()
+        self.dead_lettered: dict[str, CallDeadLettered] = {}
         self.undo: UndoBegun | None = None
         self.undo_started: set[str] = set()
         self.undo_finished: dict[str, UndoFinished] = {}
@@ -66,7 +66,7 @@ class Recoveries:
             self.good_results[event.tool, started.arguments_hash] = entry.at, event
 
     def _read_dead_lettered(self, entry: Entry, event: CallDeadLettered) -> None:
-        self.dead_lettered.add(entry.key)
+        self.dead_lettered[entry.key] = event
 
     def _read_undo(self, entry: Entry, event: UndoBegun) -> None:
         self.undo = event
@@ -92,7 +92,7 @@ class Recoveries:
         """Begin to count the attempts of a call again, and forget what was done about its failure."""
         self._failed_attempts.pop(key, None)
         self._last.pop(key, None)
-        self.dead_lettered.discard(key)
+        self.dead_lettered.pop(key, None)
 
     def failed_attempts(self, key: str) -> int:
         """Return how many attempts of a model call are recorded as failed."""

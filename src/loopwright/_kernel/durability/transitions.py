@@ -14,7 +14,7 @@ from ...journals.access import read_run
 from ...journals.base import Claim, Journal, chain_hash
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
-from .forgotten_failures import find_forgotten, may_be_retried
+from .forgotten_failures import plan_retry
 from .history import count_messages
 from .replay import Replay, last_event
 
@@ -37,21 +37,16 @@ async def park(journal: Journal, clock: Clock, run_id: str, parked: RunParked) -
 async def retry(
     journal: Journal, clock: Clock, run_id: str, reason: str, by: str = ""
 ) -> Entry:
-    """Let a parked run, or one that a provider's failure ended, continue in the next worker.
+    """Let a parked run, or one that a provider's failure or a dead letter ended, continue in the next worker.
 
     Raises `ConfigError` for any other run, and `RunBusy` for one at work.
     """
 
     def decide(entries: Sequence[Entry]) -> RunRetried:
-        last = last_event(entries)
-        if isinstance(last, RunParked):
-            return RunRetried(reason, by=by)
-        if isinstance(last, RunFinished) and may_be_retried(last, entries):
-            return RunRetried(reason, find_forgotten(run_id, entries), by)
-        raise ConfigError(
-            f"run_id: run {run_id!r} is neither parked nor failed by a provider or a dead letter, "
-            "so there is nothing to retry: resume it, or fork it before its end"
-        )
+        plan = plan_retry(entries)
+        if plan.problem:
+            raise ConfigError(f"run_id: run {run_id!r} {plan.problem}")
+        return RunRetried(reason, plan.forgets, by)
 
     return await _append(journal, clock, run_id, decide, "released")
 

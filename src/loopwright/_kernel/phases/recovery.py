@@ -329,8 +329,15 @@ class RecoveryStep:
         """Record the call whole for a person to handle later."""
         call, latest, key = self._permit.call, self.latest, self._permit.key
         if key not in self._session.replay.recoveries.dead_lettered:
+            asks_person = self._calls.services.on_unknown == "ask"
             recorded = CallDeadLettered(
-                call.name, call.id, call.arguments, latest.status, latest.content, queue
+                call.name,
+                call.id,
+                call.arguments,
+                latest.status,
+                latest.content,
+                queue,
+                resolvable=asks_person or self.tool.lookup is not None,
             )
             self._session.writer.record(key, recorded)
         text = f"{self.failed.error}\n{DEAD_LETTER_NOTE}"

@@ -1,5 +1,6 @@
 """Metrics over all runs of a journal: the same from memory, from a file and from a journal without an index."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from loopwright import Completion, ReActEngine, Runtime, Suspend, Usage, tool
 from loopwright.errors import ProviderError, ToolError
 from loopwright.followups import EndedRun, FollowUp
 from loopwright.journals import MemoryJournal, RunFilter, SQLiteJournal
+from loopwright.journals.metrics import measure_runs
+from loopwright.journals.sqlite.statistics import READ_EVENTS
 from loopwright.run import Run
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.tools import DeadLetter, Escalate
@@ -102,4 +105,27 @@ async def test_an_ending_of_many_bytes_counts_too(tmp_path: Path) -> None:
     found = await runtime.metrics()
 
     assert (found.success_rate, found.llm_calls) == (0.0, 1.0)
+    await journal.close()
+
+
+async def test_metrics_by_the_index_of_a_file_are_those_of_its_runs(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    journal = SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    await fill(journal, clock)
+    with sqlite3.connect(tmp_path / "runs.db") as file:
+        file.execute("UPDATE runs SET tags = '{' WHERE run_id = 'r1'")
+    filters = [None, RunFilter(tags={"team": "b"}), RunFilter(status=("completed",))]  # fmt: skip
+    by_index = [measure_runs(journal, {}, 9.0, where) for where in filters]
+    vars(journal)["statistics"] = None
+    by_run = [measure_runs(journal, {}, 9.0, where) for where in filters]
+
+    assert by_index == by_run
+    assert by_index[0].runs["damaged"] == 1
+    for source in ("events", "(SELECT run_id AS chosen_id FROM runs) CROSS JOIN events ON run_id = chosen_id"):  # fmt: skip
+        query = f"EXPLAIN QUERY PLAN {READ_EVENTS.format(source=source)}"
+        plan = " ".join(step for *_, step in file.execute(query))
+        assert "INDEX events_counted" in plan  # no entry of another kind is read
+    file.close()
     await journal.close()

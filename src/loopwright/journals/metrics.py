@@ -1,10 +1,11 @@
 """RunMetrics: how the runs of a journal went, over all of them, without a telemetry SDK."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from pydantic_core import from_json
 
 from .._internal import dataclasses
 from ..errors import CodecError
@@ -12,7 +13,7 @@ from ..events.entry import Entry
 from ..events.followups import FOLLOW_UP
 from ..events.recovery import CallDeadLettered, RecoveryTriggered
 from ..events.run import RunFinished
-from .base import RESUMABLE, Journal, RunInfo
+from .base import RESUMABLE, Journal
 from .capabilities import list_page
 from .listing import RunFilter
 
@@ -21,11 +22,21 @@ COUNTED = (RunFinished.kind, CallDeadLettered.kind, RecoveryTriggered.kind)
 UNREADABLE = b""
 """The body of an entry that the journal's codec cannot decode."""
 ESCALATE = "escalate"
+DAMAGED = "damaged"
 WAKING = ("suspended", "waiting")
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredEvent:
+class CountedRun(NamedTuple):
+    """What metrics need of a run; `created` and `wake_at` are wall time in seconds."""
+
+    run_id: str
+    engine: str
+    status: str
+    created: float
+    wake_at: float
+
+
+class StoredEvent(NamedTuple):
     """What metrics need of an entry: its run, its kind, when it was written (wall clock, seconds), and its body as JSON.
 
     The body is empty where the journal's codec cannot decode it.
@@ -37,13 +48,48 @@ class StoredEvent:
     body: bytes
 
 
-@runtime_checkable
-class EventStatistics(Protocol):
-    """Reads the entries of some kinds, of all runs."""
+class Ending(NamedTuple):
+    """What metrics need of the end of a run; `None` for what is not known."""
 
-    def read(self, kinds: Sequence[str]) -> Iterable[StoredEvent]:
-        """Return them in the order in which they were written."""
+    at: float
+    tokens: int | None
+    cost: float | None
+    llm_calls: int
+    tool_calls: int
+    iterations: int
+
+
+@runtime_checkable
+class RunStatistics(Protocol):
+    """Reads what metrics are made of, by an index."""
+
+    def list_runs(self, where: RunFilter | None) -> Iterable[CountedRun]:
+        """Return the runs that a filter selects."""
         ...
+
+    def read_events(self, where: RunFilter | None) -> Iterable[StoredEvent]:
+        """Return their entries of the kinds in `COUNTED`, those of a run as they were written."""
+        ...
+
+
+class JournalStatistics:
+    """Reads the same from a journal that has no statistics of its own, run by run."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def list_runs(self, where: RunFilter | None) -> Iterator[CountedRun]:
+        """Return the runs that a filter selects."""
+        for one in list_page(self._journal, where):
+            yield CountedRun(one.run_id, one.engine, one.status, one.created, one.wake_at)  # fmt: skip
+
+    def read_events(self, where: RunFilter | None) -> Iterator[StoredEvent]:
+        """Return their entries of the kinds in `COUNTED`, those of a run as they were written."""
+        for info in list_page(self._journal, where):
+            entries = () if info.damage else self._journal.read(info.run_id)
+            for entry in entries:
+                if entry.kind in COUNTED:
+                    yield _read_entry(entry)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,102 +144,93 @@ def measure_runs(
     where: RunFilter | None = None,
 ) -> RunMetrics:
     """Return the metrics of the runs that a filter selects, by default all; `now` is wall time in seconds."""
-    infos = {info.run_id: info for info in list_page(journal, where)}
-    runs = [info for info in infos.values() if info.engine != FOLLOW_UP]
-    endings: dict[str, StoredEvent] = {}
-    counted: Counter[str] = Counter()
-    unreadable: set[str] = set()
-    for event in _read_events(journal, infos):
-        if event.body == UNREADABLE:
-            unreadable.add(event.run_id)
-        elif event.kind == RunFinished.kind:
-            endings[event.run_id] = event  # the last one of a run that was retried
-        elif _counts(event):
-            counted[event.kind] += 1
-    ended = [one for one in runs if one.status not in (*RESUMABLE, "damaged")]
-    completed = [one for one in ended if one.status == "completed"]
-    costs = list(_read_costs(runs, endings))
+    statistics: object = getattr(journal, "statistics", None)
+    if not isinstance(statistics, RunStatistics):
+        statistics = JournalStatistics(journal)
+    listed = {run.run_id: run for run in statistics.list_runs(where)}
+    readable = {run.run_id for run in listed.values() if run.status != DAMAGED}
+    endings, counted, unreadable = _count(statistics.read_events(where), readable)
+    runs = [run for run in listed.values() if run.engine != FOLLOW_UP]
+    ended = [run for run in runs if run.status not in (*RESUMABLE, DAMAGED)]
+    completed = sum(run.status == "completed" for run in ended)
+    known = (endings.get(run.run_id) for run in runs)
+    costs = [one.cost for one in known if one is not None and one.cost is not None]
     return RunMetrics(
-        runs=Counter(info.status for info in runs),
-        success_rate=len(completed) / len(ended) if ended else None,
+        runs=Counter(run.status for run in runs),
+        success_rate=completed / len(ended) if ended else None,
         cost=_mean(costs),
         total_cost=sum(costs),
-        waiting=sum(info.status == "waiting" for info in runs),
-        due=sum(_is_due(info, now) for info in infos.values()),
+        waiting=sum(run.status == "waiting" for run in runs),
+        due=sum(_is_due(run, now) for run in listed.values()),
         dead_letters=counted[CallDeadLettered.kind],
         escalations=counted[RecoveryTriggered.kind],
         breakers=dict(breakers),
         unreadable=len(unreadable),
-        **_read_means(ended, endings),
+        **_average(ended, endings),
     )
 
 
-def _read_means(
-    ended: Sequence[RunInfo], endings: Mapping[str, StoredEvent]
-) -> dict[str, float | None]:
-    """Return the means over the runs that ended."""
-    known = [(info, endings[info.run_id]) for info in ended if info.run_id in endings]
-    bodies: list[dict[str, Any]] = [json.loads(event.body) for _, event in known]
-    tokens = [_count_tokens(body["usage"]) for body in bodies]
-    return {
-        "seconds": _mean([event.at - info.created for info, event in known]),
-        "tokens": _mean([one for one in tokens if one is not None]),
-        **{
-            name: _mean([body[name] for body in bodies])
-            for name in ("llm_calls", "tool_calls", "iterations")
-        },
-    }
+def _count(
+    events: Iterable[StoredEvent], runs: Container[str]
+) -> tuple[dict[str, Ending], Counter[str], set[str]]:
+    """Return how runs ended, the number of dead letters and escalations by kind, and the runs that cannot be decoded."""
+    endings: dict[str, Ending] = {}
+    unreadable: set[str] = set()
+    counted: Counter[str] = Counter()
+    for event in events:
+        if event.run_id not in runs:
+            continue  # it began after the runs were listed, or its row is damaged
+        if event.body == UNREADABLE:
+            unreadable.add(event.run_id)
+        elif event.kind == RunFinished.kind:
+            endings[event.run_id] = _read_ending(
+                event
+            )  # the last one of a run that was retried
+        elif _counts(event):
+            counted[event.kind] += 1
+    return endings, counted, unreadable
 
 
-def _read_costs(
-    runs: Iterable[RunInfo], endings: Mapping[str, StoredEvent]
-) -> Iterator[float]:
-    for info in runs:
-        event = endings.get(info.run_id)
-        cost = None if event is None else json.loads(event.body)["usage"].get("cost")
-        if cost is not None:
-            yield cost
-
-
-def _count_tokens(usage: Mapping[str, Any]) -> int | None:
+def _read_ending(event: StoredEvent) -> Ending:
+    body = from_json(event.body)
+    usage = body["usage"]
     parts = [usage.get("input_tokens"), usage.get("output_tokens")]
     known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    return Ending(
+        event.at, sum(known) if known else None, usage.get("cost"), body["llm_calls"], body["tool_calls"], body["iterations"]
+    )  # fmt: skip
+
+
+def _average(
+    ended: Iterable[CountedRun], endings: Mapping[str, Ending]
+) -> dict[str, float | None]:
+    """Return the means over the runs that ended."""
+    known = [(run, endings[run.run_id]) for run in ended if run.run_id in endings]
+    return {
+        "seconds": _mean([end.at - run.created for run, end in known]),
+        "tokens": _mean([end.tokens for _, end in known if end.tokens is not None]),
+        "llm_calls": _mean([end.llm_calls for _, end in known]),
+        "tool_calls": _mean([end.tool_calls for _, end in known]),
+        "iterations": _mean([end.iterations for _, end in known]),
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _is_due(info: RunInfo, now: float) -> bool:
-    return info.status == "released" or (
-        info.status in WAKING and 0 < info.wake_at <= now
-    )
+def _is_due(run: CountedRun, now: float) -> bool:
+    return run.status == "released" or (run.status in WAKING and 0 < run.wake_at <= now)
 
 
 def _counts(event: StoredEvent) -> bool:
     """Whether an entry is a dead letter or an escalation."""
     if event.kind == CallDeadLettered.kind:
         return True
-    return bool(json.loads(event.body)["strategy"] == ESCALATE)
+    return bool(from_json(event.body)["strategy"] == ESCALATE)
 
 
-def _read_events(
-    journal: Journal, infos: Mapping[str, RunInfo]
-) -> Iterator[StoredEvent]:
-    """Return the entries that metrics are made of, of some runs, by an index where the journal has one."""
-    statistics: object = getattr(journal, "statistics", None)
-    if isinstance(statistics, EventStatistics):
-        found = statistics.read(COUNTED)
-        yield from (event for event in found if event.run_id in infos)
-        return
-    for run_id, info in infos.items():
-        if not info.damage:
-            entries = journal.read(run_id)
-            yield from (_to_event(one) for one in entries if one.kind in COUNTED)
-
-
-def _to_event(entry: Entry) -> StoredEvent:
+def _read_entry(entry: Entry) -> StoredEvent:
     try:
         payload = entry.payload
     except CodecError:

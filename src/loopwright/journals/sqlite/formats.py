@@ -1,7 +1,11 @@
 """The formats of a journal's file."""
 
 from ...storage.formats import Format
+from ..metrics import COUNTED
 
+# Not `IN`: SQLite would make a table of the kinds whenever an entry is written, which costs a fifth of the append.
+COUNTED_EVENTS = " OR ".join(f"kind = '{kind}'" for kind in COUNTED)
+"""The condition of the entries that metrics are made of; an index serves the queries that have it word for word."""
 _ADDED_COLUMNS = (
     "wake_at REAL NOT NULL DEFAULT 0",
     "app_version TEXT NOT NULL DEFAULT ''",
@@ -56,6 +60,8 @@ RUNS = Format(
         "CREATE INDEX IF NOT EXISTS runs_by_wake ON runs (wake_at) WHERE wake_at > 0",
         "CREATE INDEX IF NOT EXISTS events_by_blob ON events (body) WHERE typeof(body) = 'text'",
         "CREATE INDEX IF NOT EXISTS tags_by_value ON run_tags (name, value)",
+        # Holds a few entries of a run only, so other appends do not pay for it.
+        f"CREATE INDEX IF NOT EXISTS events_counted ON events (run_id) WHERE {COUNTED_EVENTS}",
     ),
     {
         1: (

@@ -36,23 +36,21 @@ class RunQuery:
         """Return the statement of a page, and its values."""
         if before is not None:
             self._add_before(before)
-        statement = (
-            f"SELECT {INFO_COLUMNS} FROM {self._source} {self._condition} "  # noqa: S608
-            f"ORDER BY {self._order} DESC LIMIT ?"
-        )
+        selected, _ = self.select(INFO_COLUMNS)
+        statement = f"{selected} ORDER BY {self._order} DESC LIMIT ?"
         return statement, [*self._values, -1 if limit is None else limit]
 
     def count(self, connection: sqlite3.Connection) -> dict[str, int]:
         """Return the number of runs by status."""
-        statement = f"SELECT status, count(*) FROM {self._source} {self._condition} GROUP BY status"  # noqa: S608
-        return {
-            str(status): count
-            for status, count in connection.execute(statement, self._values)
-        }
+        statement, values = self.select("status, count(*)")
+        counts = connection.execute(f"{statement} GROUP BY status", values)
+        return {str(status): count for status, count in counts}
 
-    @property
-    def _condition(self) -> str:
-        return f"WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
+    def select(self, columns: str) -> tuple[str, list[Any]]:
+        """Return the statement that reads columns of the runs, in no order, and its values."""
+        condition = " AND ".join(self._conditions) or "true"
+        statement = f"SELECT {columns} FROM {self._source} WHERE {condition}"  # noqa: S608
+        return statement, [*self._values]
 
     def _add(self, condition: str, *values: Any) -> None:
         self._conditions.append(condition)

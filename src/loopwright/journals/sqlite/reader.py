@@ -80,23 +80,34 @@ def find_tags(connection: sqlite3.Connection, run_id: str) -> Mapping[str, str] 
     if row is None:
         return None
     with contextlib.suppress(JournalError):
-        return _read_tags(row[0], row[1])
+        return read_tags(row[0], row[1])
     return {}
 
 
 def _to_info(row: tuple[Any, ...]) -> RunInfo:
-    for position, (value, types) in enumerate(zip(row, _INFO_TYPES, strict=True)):
-        if not isinstance(value, types):
-            raise JournalError(
-                f"run {row[0]!r}: its row in the table runs was changed: column {position} is {value!r}"
-            )
+    position = _find_misfit(tuple(map(type, row)))
+    if position is not None:
+        raise JournalError(
+            f"run {row[0]!r}: its row in the table runs was changed: column {position} is {row[position]!r}"
+        )
     fields = list(row)
-    fields[_TAGS] = _read_tags(row[0], row[_TAGS])
+    fields[_TAGS] = read_tags(row[0], row[_TAGS])
     return RunInfo(*fields)
 
 
-def _read_tags(run_id: object, found: Any) -> dict[str, str]:
+@functools.lru_cache(maxsize=256)
+def _find_misfit(types: tuple[type, ...]) -> int | None:
+    """Return the first column whose value has a type that no journal writes; a list of runs has few kinds of rows."""
+    for position, (found, known) in enumerate(zip(types, _INFO_TYPES, strict=True)):
+        if not issubclass(found, known):
+            return position
+    return None
+
+
+def read_tags(run_id: object, found: Any) -> dict[str, str]:
     """Return the tags of a row; raise `JournalError` unless they are as a journal writes them."""
+    if found == "{}":
+        return {}
     with contextlib.suppress(ValidationError):
         tags = _TAG_READER.validate_json(found)
         if encode_tags(tags) == found:

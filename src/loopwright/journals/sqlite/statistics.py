@@ -1,41 +1,70 @@
-"""What is counted over all runs of a SQLite journal, in one query."""
+"""What is counted over the runs of a SQLite journal, in two queries."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
-from ...errors import CodecError
+from ...errors import CodecError, JournalError
 from ...events.entry import name_entry
 from ...events.payloads import Codec, decode_payload
-from ..metrics import UNREADABLE, StoredEvent
+from ..listing import RunFilter
+from ..metrics import DAMAGED, UNREADABLE, CountedRun, StoredEvent
 from .file import JournalFile
-from .reader import REFERENCE
+from .formats import COUNTED_EVENTS
+from .listing import RunQuery
+from .reader import REFERENCE, read_tags
 
+_RUN = "runs.run_id, engine, status, created, wake_at, tags"
+_TYPES: tuple[Any, ...] = (str, str, str, (float, int), (float, int))
 # A large body stands in `blobs`, by its hash.
-_READ = """SELECT events.run_id, events.kind, events.at, coalesce(blobs.bytes, events.body), events.seq FROM events
-           LEFT JOIN blobs ON typeof(events.body) = 'text' AND blobs.sha256 = substr(events.body, ?)
-           WHERE events.run_id != '' AND events.kind IN ({marks}) ORDER BY events.id"""
+READ_EVENTS = f"""SELECT events.run_id, kind, at, coalesce(blobs.bytes, events.body), seq FROM {{source}}
+            LEFT JOIN blobs ON typeof(events.body) = 'text' AND blobs.sha256 = substr(events.body, {len(REFERENCE) + 1})
+            WHERE ({COUNTED_EVENTS}) ORDER BY events.run_id, events.id"""  # noqa: S608 - constants
 
 
 class SQLiteStatistics:
-    """Reads the entries of some kinds, of all runs; see `EventStatistics`."""
+    """Reads what metrics are made of; see `RunStatistics`."""
 
     def __init__(self, file: JournalFile, codec: Codec | None) -> None:
         self._file, self._codec = file, codec
 
-    def read(self, kinds: Sequence[str]) -> list[StoredEvent]:
-        """Return them in the order in which they were written."""
-        statement = _READ.format(marks=", ".join("?" * len(kinds)))
+    def list_runs(self, where: RunFilter | None) -> Iterator[CountedRun]:
+        """Return the runs that a filter selects."""
+        statement, values = RunQuery(where).select(_RUN)
+        for row in self._read(statement, values):
+            yield _read_run(row)
+
+    def read_events(self, where: RunFilter | None) -> Iterator[StoredEvent]:
+        """Return the counted entries of the runs that a filter selects, those of a run as they were written."""
+        source, values = "events", list[Any]()
+        if where is not None and where != RunFilter():
+            selected, values = RunQuery(where).select("runs.run_id AS chosen_id")
+            source = f"({selected}) CROSS JOIN events ON events.run_id = chosen_id"
+        for row in self._read(READ_EVENTS.format(source=source), values):
+            yield self._decode(*row)
+
+    def _read(self, statement: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
         with self._file.reading() as connection:
-            if connection is None:
-                return []
-            rows = connection.execute(statement, (len(REFERENCE) + 1, *kinds))
-            return [self._decode(*row) for row in rows]
+            if connection is not None:
+                yield from connection.execute(statement, values)
 
     def _decode(
         self, run_id: str, kind: str, at: float, body: bytes, seq: int
     ) -> StoredEvent:
-        place = name_entry(run_id, seq, kind)
-        try:
-            payload = decode_payload(self._codec, body, place)
-        except CodecError:
-            payload = UNREADABLE
-        return StoredEvent(run_id, kind, at, payload)
+        if self._codec is not None or not body.startswith(b"{"):
+            place = name_entry(run_id, seq, kind)
+            try:
+                body = decode_payload(self._codec, body, place)
+            except CodecError:
+                body = UNREADABLE
+        return StoredEvent(run_id, kind, at, body)
+
+
+def _read_run(row: tuple[Any, ...]) -> CountedRun:
+    """Return a row; of one that no journal could have written, that it is damaged."""
+    *fields, tags = row
+    if all(map(isinstance, fields, _TYPES)):
+        with contextlib.suppress(JournalError):
+            read_tags(row[0], tags)
+            return CountedRun(*fields)
+    return CountedRun(str(row[0]), "", DAMAGED, 0.0, 0.0)

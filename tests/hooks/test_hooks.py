@@ -367,6 +367,58 @@ async def test_a_hook_that_takes_too_long_is_skipped() -> None:
     assert "longer than 0.01 s" in str(events(runtime)[0].error)
 
 
+async def test_each_hook_has_its_own_time_whatever_those_beside_it_do() -> None:
+    called: list[str] = []
+
+    def idle(at: Moment, text: str) -> None:
+        called.append(text)
+
+    async def idle_later(at: Moment, text: str) -> None:
+        called.append(text)
+        await asyncio.sleep(0)
+
+    def change(at: Moment, text: str) -> str:
+        return f"{text}!"
+
+    async def change_later(at: Moment, text: str) -> str:
+        await asyncio.sleep(0)
+        return f"{text}?"
+
+    def fail(at: Moment, text: str) -> None:
+        raise LookupError("no such word")
+
+    async def hang(at: Moment, text: str) -> None:
+        await asyncio.Event().wait()
+
+    works = [
+        idle,
+        change,
+        idle_later,
+        hang,
+        change_later,
+        fail,
+        idle,
+        idle_later,
+        change,
+    ]
+    hooks = [
+        Doing(f"{number}-{work.__name__}", after_model=work, timeout=0.01)
+        for number, work in enumerate(works)
+    ]
+    runtime = build("Blue.", hooks=hooks)
+    result = await run(runtime)
+
+    assert result.answer == "Blue.!?!"
+    assert called == ["Blue.", "Blue.!", "Blue.!?", "Blue.!?"]
+    fast = [one for one in events(runtime) if one.changed or one.error]
+    assert [one.hook for one in fast] == [
+        "1-change", "3-hang", "4-change_later", "5-fail", "8-change",
+    ]  # fmt: skip
+    assert [one.error and one.error.type for one in fast] == [
+        None, "TimedOut", None, "LookupError", None,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("stage", ["before_model", "after_model", "after_tool", "before_answer"])  # fmt: skip
 async def test_a_required_hook_that_fails_ends_the_run_also_when_resumed(
     stage: str,

@@ -1,5 +1,6 @@
 """Hook: the port of code that looks at what goes to a model, comes from it or from a tool, and may change the text."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
 
@@ -60,6 +61,12 @@ class About:
     tool: str = ""
 
 
+@functools.lru_cache(maxsize=64)
+def about_purpose(purpose: str) -> About:
+    """Return what hooks are called about for a model call with a purpose."""
+    return About(purpose)
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Place:
     """Where in a run a stage is: what its hooks share."""
@@ -86,13 +93,14 @@ class Moment:
     of the run; otherwise they are empty. In `after_tool`, `tool` is the name of the tool.
     """
 
-    __slots__ = ("_name", "_state", "_states", "place")
+    __slots__ = ("_name", "_states", "known_state", "place")
 
     def __init__(
         self, place: Place, states: Mapping[str, dict[str, Json]], name: str
     ) -> None:
         self.place, self._states, self._name = place, states, name
-        self._state: dict[str, Json] | None = None
+        self.known_state: dict[str, Json] | None = None
+        """The state, if the hook asked for it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.place if name in _OF_PLACE else self.place.about, name)
@@ -105,14 +113,9 @@ class Moment:
     @property
     def state(self) -> dict[str, Json]:
         """What the hook keeps in this scope of the run: JSON of at most 4 kB, recorded with what the hook did."""
-        if self._state is None:
-            self._state = dict(self._states.get(self._name, {}))
-        return self._state
-
-    @property
-    def known_state(self) -> dict[str, Json] | None:
-        """Return the state if the hook asked for it."""
-        return self._state
+        if self.known_state is None:
+            self.known_state = dict(self._states.get(self._name, {}))
+        return self.known_state
 
     async def ask(self, prompt: str, into: type[M]) -> M:
         """Ask the run's model: an effect of the run, on its budget. Raises `AskFailed`."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from .._internal import dataclasses
 from ..journals.recorded_messages import find_thought
-from ..messages import Completion, Json, Message, Observation, ToolCall
+from ..messages import Completion, Json, Message, Observation, ToolCall, ToolSpec
 from ..providers.settings import Sampling
 from .base import Before, ModelQuestion
 
@@ -13,7 +13,6 @@ MAX_MESSAGES = 16_000
 """Bytes of the texts of all hooks for one model call, about 4,000 tokens."""
 
 
-@dataclasses.dataclass(frozen=True)
 class TextReader:
     """Reads a text that a hook returned.
 
@@ -22,16 +21,22 @@ class TextReader:
         check: reads a text as what it must be; raises `ValueError`.
     """
 
-    clean: Callable[[str], str]
-    check: Callable[[str], object] | None
+    __slots__ = ("_check", "_clean")
+
+    def __init__(
+        self,
+        clean: Callable[[str], str],
+        check: Callable[[str], object] | None,
+    ) -> None:
+        self._clean, self._check = clean, check
 
     def __call__(self, returned: Any) -> tuple[Json, str]:
         """Return the change and the text; raise `ValueError` or `TypeError` for one that cannot be used."""
         if not isinstance(returned, str):
             raise TypeError(f"must return a text or None, got {returned!r:.80}")
-        text = self.clean(returned)
-        if self.check is not None:
-            self.check(text)
+        text = self._clean(returned)
+        if self._check is not None:
+            self._check(text)
         return {"text": text}, text
 
 
@@ -40,7 +45,7 @@ class BeforeReader:
 
     Args:
         asked: the model call.
-        tools: the names of the tools that there are.
+        tools: the tools that there are.
         providers: the names of the providers that there are.
         clean: returns a text without secrets.
     """
@@ -48,7 +53,7 @@ class BeforeReader:
     def __init__(
         self,
         asked: ModelQuestion,
-        tools: Iterable[str],
+        tools: Iterable[ToolSpec],
         providers: Container[str],
         clean: Callable[[str], str],
     ) -> None:
@@ -80,7 +85,7 @@ class BeforeReader:
                 )
             change["provider"] = before.provider
         if before.tools is not None:
-            unknown = sorted({*before.tools} - {*self._tools})
+            unknown = sorted({*before.tools} - {tool.name for tool in self._tools})
             if unknown:
                 raise ValueError(f"tools: there is no {', '.join(unknown)}")
             change["tools"] = [*before.tools]
@@ -156,6 +161,8 @@ def find_purpose(purpose: str, verb: str) -> str:
 
 def find_name(providers: Mapping[str, object], provider: object) -> str:
     """Return the name of a provider; empty for one without."""
+    if not providers:
+        return ""
     return next((name for name, one in providers.items() if one is provider), "")
 
 

@@ -4,18 +4,28 @@ import asyncio
 import copy
 import inspect
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from ..._internal import dataclasses
 from ...errors import JournalError, ReplayDivergence, RunSignal, TimedOut
-from ...hooks.base import Moment, PlannedHook
+from ...hooks.base import Moment, Place, PlannedHook
 from ...messages import Json
 
 MAX_STATE = 4_096
 """Bytes of JSON that a hook may keep in one scope."""
+SLOW = 0.005
+"""Seconds from which on a hook that changed nothing is recorded."""
 PASSING = (RunSignal, JournalError, ReplayDivergence)
 """Errors that end the run, which a hook met by asking a model."""
 
@@ -23,31 +33,84 @@ Prepare = Callable[[], Awaitable[None]]
 """Makes what the hook is called about durable, before a hook that takes time."""
 
 
+class HookCalls:
+    """Calls the hooks of a stage one after the other, until one does something.
+
+    Most hooks have mostly nothing to do. Those that wait for nothing share one coroutine, and need no timer.
+
+    Args:
+        hooks: the hooks, in order.
+        place: where in the run the stage is.
+        states: what hooks keep in the scope, by their names.
+        known: the hooks of which the journal has what they did, by their names; they are not called.
+        read_clock: returns seconds.
+    """
+
+    moment: Moment
+    """What the last hook was given."""
+
+    def __init__(
+        self,
+        hooks: Sequence[PlannedHook],
+        place: Place,
+        states: Mapping[str, dict[str, Json]],
+        known: Container[str],
+        read_clock: Callable[[], float],
+    ) -> None:
+        self._hooks, self._place, self._states = hooks, place, states
+        self._known, self._read_clock = known, read_clock
+        self._position, self._size, self.is_waiting = -1, len(hooks), False
+        self.began = 0.0
+        """When the last hook was called."""
+
+    @property
+    def last(self) -> PlannedHook | None:
+        """The hook that was come to last; `None` once none is left."""
+        return None if self._position == self._size else self._hooks[self._position]
+
+    async def call(self, value: object) -> object:
+        """Return what the next hook returned that did something, failed or took long."""
+        place, states, known = self._place, self._states, self._known
+        hooks, stage, read_clock = self._hooks, place.stage, self._read_clock
+        began, self.is_waiting = read_clock(), False
+        for position in range(self._position + 1, self._size):
+            hook, self._position, self.began = hooks[position], position, began
+            if hook.name in known:
+                return None
+            self.moment = moment = Moment(place, states, hook.name)
+            returned: Any = hook.methods[stage](moment, value)
+            is_coroutine = type(returned) is types.CoroutineType
+            if is_coroutine or inspect.isawaitable(returned):
+                returned = await returned
+            if returned is not None or moment.known_state is not None:
+                return returned
+            ended = read_clock()
+            if self.is_waiting or ended - began >= SLOW:
+                return None
+            began = ended
+        self._position = self._size
+        return None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
-    """An async method of a hook that has begun and waits for something."""
+    """Calls of hooks, of which the last one waits for something."""
 
-    coroutine: Any
-    first: Any = None
-    has_begun: bool = False
+    coroutine: Coroutine[Any, Any, object]
+    first: object
 
 
-def start_hook(method: Callable[..., Any], moment: Moment, given: object) -> Any:
-    """Call a method of a hook; return what it returns, or `Waiting` for one that is not done at once.
-
-    Most hooks have mostly nothing to do, so an async one that waits for nothing needs no timer.
-    """
-    found: Any = method(moment, given)
-    if not _is_coroutine(found):
-        return Waiting(found) if inspect.isawaitable(found) else found
+def start_call(calls: HookCalls, value: object) -> tuple[object, Exception | None]:
+    """Call hooks until one does something; return what it returned, or `Waiting`, and how it failed."""
+    coroutine = calls.call(value)
     try:
-        return Waiting(found, found.send(None), has_begun=True)
+        first = coroutine.send(None)
     except StopIteration as done:
-        return done.value
-
-
-def _is_coroutine(found: Any) -> bool:
-    return type(found) is types.CoroutineType
+        return done.value, None
+    except Exception as error:  # noqa: BLE001 - a hook is third-party code
+        return None, error
+    calls.is_waiting = True
+    return Waiting(coroutine, first), None
 
 
 async def finish_hook(hook: PlannedHook, waiting: Waiting, prepare: Prepare) -> object:
@@ -55,9 +118,7 @@ async def finish_hook(hook: PlannedHook, waiting: Waiting, prepare: Prepare) -> 
     try:
         async with asyncio.timeout(hook.timeout):
             await prepare()
-            if waiting.has_begun:
-                return await _resume(waiting.coroutine, waiting.first)
-            return await waiting.coroutine
+            return await _resume(waiting.coroutine, waiting.first)
     except TimeoutError as error:
         raise TimedOut(f"it took longer than {hook.timeout:g} s") from error
 

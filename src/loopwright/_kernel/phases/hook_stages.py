@@ -28,14 +28,19 @@ from ...providers.base import Provider
 from ..session.scope import Scope
 from ..session.services import Services
 from .context_questions import ContextQuestions
-from .hook_call import PASSING, Waiting, finish_hook, read_state, start_hook
+from .hook_call import (
+    PASSING,
+    SLOW,
+    HookCalls,
+    Waiting,
+    finish_hook,
+    read_state,
+    start_call,
+)
 from .inference import SettleForContext
 
 M = TypeVar("M", bound=BaseModel)
 WITHOUT = About()
-SLOW = 0.005
-"""Seconds from which on a hook that changed nothing is recorded."""
-
 PermitAt = Callable[[str, str, dict[str, Json]], Awaitable[bool]]
 """Returns whether the gates allow something at a key; nothing is recorded."""
 Take = Callable[[Any], tuple[Json, Any]]
@@ -132,26 +137,18 @@ class HookStages:
         records = self.recorded(key, stage)
         known = {record.hook: record for record in records} if records else {}
         place, states = self._find_place(key, stage, about), self._scope.hook_states
-        read_clock = self._session.services.clock.monotonic
-        began = read_clock()
-        for hook in hooks:
-            if known and hook.name in known:
+        clock = self._session.services.clock
+        calls = HookCalls(hooks, place, states, known, clock.monotonic)
+        while True:
+            returned, failure = start_call(calls, value)
+            hook = calls.last
+            if hook is None:
+                return value
+            if hook.name in known:
                 value = self.replay([known[hook.name]], value)
                 continue
-            moment, failure = Moment(place, states, hook.name), None
-            try:
-                returned = start_hook(hook.methods[stage], moment, value)
-            except Exception as error:  # noqa: BLE001 - a hook is third-party code
-                returned, failure = None, error
-            ended = read_clock()
-            is_idle = returned is None and failure is None
-            if is_idle and moment.known_state is None and ended - began < SLOW:
-                began = ended
-                continue
-            work = _Work(hook, stage, moment, value, take, began)
+            work = _Work(hook, stage, calls.moment, value, take, calls.began)
             value = await self._finish(work, returned, failure)
-            began = read_clock()
-        return value
 
     async def _finish(
         self, work: "_Work", returned: Any, failure: Exception | None

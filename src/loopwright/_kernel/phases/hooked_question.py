@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ...hooks.base import About, ModelQuestion
+from ...hooks.base import ModelQuestion, about_purpose
 from ...hooks.changes import (
     BeforeReader,
     find_name,
@@ -39,10 +39,10 @@ async def hook_question(
         return question, ()
     await hooks.reach(key)
     services = cycle.services
-    names = [spec.name for spec in services.tools.specs]
-    asked = _describe(cycle, question)
-    take = BeforeReader(asked, names, services.providers, hooks.clean)
-    await hooks.run(selected, "before_model", key, asked, take, About(purpose))
+    asked, tools = _describe(cycle, question), services.tools.specs
+    take = BeforeReader(asked, tools, services.providers, hooks.clean)
+    about = about_purpose(purpose)
+    await hooks.run(selected, "before_model", key, asked, take, about)
     for change in take.changes:
         question = _apply(cycle, question, change)
     return question, tuple(build_message(session, text) for text in take.cut())

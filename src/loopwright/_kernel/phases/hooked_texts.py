@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ...hooks.base import About
+from ...hooks.base import about_purpose
 from ...hooks.changes import find_check, find_purpose, read_text, replace_reply
 from ...result import RunOutcome
 from .cycle import Cycle
@@ -25,7 +25,7 @@ async def hook_reply(cycle: Cycle, question: Question, reply: Reply) -> Reply:
             text,
             is_over,
             find_check(question.read, text),
-            About(purpose),
+            about_purpose(purpose),
         )
         if changed != text:
             reply = dataclasses.replace(

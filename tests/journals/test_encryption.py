@@ -1,6 +1,7 @@
 """An encrypted journal: nothing that was said is in its files, and what is wrong with a key is said."""
 
 import contextlib
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import structlog
 
 from loopwright import (
     ConfigError,
+    PromptSet,
     ReActEngine,
     Request,
     Result,
@@ -67,6 +69,7 @@ def find_word(folder: Path) -> list[str]:
 
 class Diary(FollowUp):
     name = "diary"
+    motto: str = ""
 
     async def follow(self, run: Run, ended: EndedRun) -> str:
         return f"It said: {ended.result.answer}"
@@ -78,10 +81,12 @@ async def test_no_file_of_an_encrypted_journal_holds_what_was_said(
     codec, clock = build_codec(), FakeClock()
     runtime = build_runtime(
         tmp_path, codec, clock=clock, gate=ApprovalGate(["report"]),
-        approver=Suspend(), after=[Diary()],
+        approver=Suspend(), after=[Diary(motto=f"My {WORD}")],
     )  # fmt: skip
     journal: Any = runtime.journal
-    waiting = await ReActEngine(runtime).run(f"Find the {WORD}.", run_id="one")
+    prompts = PromptSet(thought_alone=f"Look at the {WORD}.")
+    engine = ReActEngine(runtime, prompts=prompts)
+    waiting = await engine.run(f"Find the {WORD}.", run_id="one")
     [question] = waiting.pending
     await runtime.control("one").steer(f"It is a {WORD}.")
     await runtime.control("one").approve(question.id, by="Ada")
@@ -90,7 +95,7 @@ async def test_no_file_of_an_encrypted_journal_holds_what_was_said(
     await runtime.schedule("daily", "seeker", f"Look for a {WORD}.", cron="0 9 * * *")
     clock.advance(86_400)
     due = await runtime.drain()
-    fork = await ReActEngine(runtime).fork("one", at=3)
+    fork = await engine.fork("one", at=3)
     await journal.export(tmp_path / "out.jsonl", ["one"])
     await journal.backup(tmp_path / "copy.db")
     await runtime.aclose()
@@ -99,11 +104,17 @@ async def test_no_file_of_an_encrypted_journal_holds_what_was_said(
     assert (await runtime.resume("one@after:diary")).answer == f"It said: A {WORD}."
     assert [one.status for one in due] == ["waiting"], "the run of the schedule"
     assert find_word(tmp_path) == []
+    listed = {info.run_id: info.options for info in journal.runs()}
+    assert WORD in listed["one"]
+    assert listed[fork] == listed["one"]
+    assert WORD in listed["one@after:diary"]
     assert [entry.seq for entry in journal.read(fork)] == [1, 2, 3, 4]
     assert journal.inbox("one")[0].body["text"] == f"It is a {WORD}."
     assert [one.task for one in journal.schedules.read()] == [f"Look for a {WORD}."]
     assert (await runtime.metrics()).runs["completed"] == 1
-    assert all(journal.verify(info.run_id).ok for info in journal.runs())
+    assert [
+        one for info in journal.runs() if not (one := journal.verify(info.run_id)).ok
+    ] == []
     assert journal.verify("one", policy=True).ok
     copy = SQLiteJournal(tmp_path / "copy.db", codec=codec)
     assert copy.read("one") == journal.read("one")
@@ -144,6 +155,7 @@ async def test_a_journal_without_its_key_is_listed_and_verified_and_not_read(
     checked = journal.verify("one", policy=True)
     assert not checked.ok
     assert problem in checked.problem
+    assert [info.options for info in journal.runs()] == [""]
 
 
 async def test_a_worker_without_the_key_leaves_a_run_as_it_is(tmp_path: Path) -> None:
@@ -166,7 +178,7 @@ async def test_a_schedule_without_its_key_holds_up_no_run_and_can_be_deleted(
 ) -> None:
     clock = FakeClock()
     writer = build_runtime(tmp_path, build_codec(), clock=clock)
-    daily = {"cron": "0 9 * * *"}
+    daily: dict[str, Any] = {"cron": "0 9 * * *"}
     writer.agent("seeker", instructions="Look.")
     await writer.schedule("old", "seeker", f"Look for a {WORD}.", **daily)
     other = build_runtime(tmp_path, build_codec(OTHER, "2027"), clock=clock, lease=30.0)
@@ -382,3 +394,61 @@ def test_no_error_about_a_key_file_shows_a_key(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"keys\.toml") as caught:
             AESCodec.from_file(file)
         assert KEY[:12] not in str(caught.value)
+
+
+REFUSED = (
+    "this journal is encoded by AESCodec with key '2026', .* open it with its codec: "
+    ".*LOOPWRIGHT_JOURNAL_KEYS, or write to another file"
+)
+
+
+async def test_a_process_without_the_codec_adds_nothing_that_stays_readable(
+    tmp_path: Path,
+) -> None:
+    waits: dict[str, Any] = {"gate": ApprovalGate(["report"]), "approver": Suspend()}
+    plain = build_runtime(tmp_path, None, **waits)
+    waiting = await ReActEngine(plain).run("Find it.", run_id="old")
+    await plain.schedule("daily", "react", "Look.", cron="0 9 * * *")
+    old: Any = plain.journal
+    await old.export(tmp_path / "plain.jsonl", ["old"])
+    await run_once(tmp_path, build_codec())
+    await old.export(tmp_path / "encoded.jsonl", ["one"])
+    began = await ReActEngine(plain).run(f"Find the {WORD}.", run_id="new")
+
+    assert isinstance(began.error, CodecError)
+    assert re.search(REFUSED, str(began.error))
+    assert [info.run_id for info in old.runs()] == ["one", "old"]
+    resumed = await plain.resume("old")
+    assert re.search(REFUSED, str(resumed.error))
+    for refused in (
+        plain.control("old").approve(waiting.pending[0].id, by=WORD),
+        plain.schedule("hourly", "react", f"Look for a {WORD}.", cron="0 * * * *"),
+        plain.schedules.pause("daily"),
+    ):
+        with pytest.raises(CodecError, match=REFUSED):
+            await refused
+    assert await old.delete("old") == ["old"], "what is readable may go"
+    with pytest.raises(CodecError, match=REFUSED):
+        await old.import_(tmp_path / "plain.jsonl")
+    await plain.schedules.delete("daily")
+    assert await old.delete("one") == ["one"]
+    await old.close()
+    other = SQLiteJournal(tmp_path / "other.db")
+    await other.import_(tmp_path / "encoded.jsonl")
+    await other.close()
+    assert find_word(tmp_path) == ["plain.jsonl"]
+
+
+async def test_options_of_a_run_that_were_changed_are_found(tmp_path: Path) -> None:
+    await run_once(tmp_path, build_codec())
+    await run_once(tmp_path, build_codec(), "two")
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+        connection.execute(
+            """UPDATE runs SET options = (SELECT options FROM runs WHERE run_id = 'two')
+               WHERE run_id = 'one'"""
+        )
+        connection.commit()
+    journal = SQLiteJournal(tmp_path / "runs.db", codec=build_codec())
+
+    assert "options of the run is ''" in journal.verify("one").problem
+    assert journal.verify("two").ok

@@ -80,6 +80,8 @@ class FollowUps:
         """Return whether a run can be resumed as far as its follow-up is concerned; any other run can."""
         if info.engine != FOLLOW_UP:
             return True
+        if not info.options:  # its journal lacks the key, as resuming it says
+            return True
         options = json.loads(info.options)
         is_known = self._find_known(options["agent"], options["follow_up"]) is not None
         return is_known or (

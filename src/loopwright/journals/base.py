@@ -127,7 +127,8 @@ class RunInfo:
     never. What decides is that the lease is `lease_seconds` long and was last renewed at `lease_beat` of the boot
     `boot_id`, as `Lease` describes them. `wake_at` (wall clock, seconds) is when a suspended run continues by itself; 0 is
     never. `app_version`, `tags`, `thread` and `agent` are what the application said of the run; `follows` is the run
-    whose conversation it continues. `damage` says why the row is unreadable; then the status is `damaged`.
+    whose conversation it continues. `options` are those of the engine as JSON, empty where the journal has a codec and
+    lacks the key. `damage` says why the row is unreadable; then the status is `damaged`.
     """
 
     run_id: str

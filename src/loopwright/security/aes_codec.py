@@ -64,6 +64,11 @@ class AESCodec:
         self._heads = {name: _build_head(name, key) for name, key in self._keys.items()}
         self._ciphers: dict[tuple[str, str], Any] = {}
 
+    @property
+    def name(self) -> str:
+        """Return how the codec is called where a process lacks it: by the name of its key, never the key."""
+        return f"AESCodec with key {self._current!r}"
+
     @classmethod
     def from_store(
         cls,

@@ -30,6 +30,7 @@ from ..base import (
 from ..claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from ..leases import Lease
 from ..retention import format_name_deleted, hash_name
+from .codec import guard_file
 from .reader import REFERENCE, encode_tags, read_info
 
 MAX_INLINE_BYTES = 64 * 1024
@@ -161,10 +162,12 @@ class Append(Job):
         if self.is_repeated and self._is_made(cursor):
             return
         if self._header is not None:
+            guard_file(claim.codec, cursor)
             _insert_run(cursor, self._header, claim.fence, self._given)
         if not entries:
             _check_head(cursor, claim, self._tail)
         else:
+            guard_file(claim.codec, cursor)
             last, before = entries[-1], entries[0].seq - 1
             cursor.execute(
                 _MOVE_HEAD, (last.seq, last.hash, claim.run_id, claim.fence, before)

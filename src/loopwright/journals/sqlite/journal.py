@@ -25,6 +25,7 @@ from ..claims import LeaseWatch
 from ..leases import Lease
 from ..listing import RunFilter, check_page, check_range
 from ..recorded_requests import RequestReader
+from .codec import encode_due, encode_header, refuse_plain, show_options
 from .file import JournalFile, resolve_path
 from .inbox import Inbox, mark_files
 from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, copy_error
@@ -88,7 +89,7 @@ class SQLiteJournal(RequestReader):
         self.lease_watch = LeaseWatch(self._clock)
         """Judges the leases of runs that are claimed."""
         self._writer = Writer(self._file, self._clock, retry_timeout)
-        self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock, self.lease_watch)  # fmt: skip
+        self._upkeep = Upkeep(self._file, self._inbox, self._writer, self._clock, self.lease_watch, codec)  # fmt: skip
         self.schedules = SQLiteSchedules(self._file, self._writer, codec)
         """The schedules of the journal, for `Runtime.schedules`."""
         self.statistics = SQLiteStatistics(self._file, codec)
@@ -101,8 +102,9 @@ class SQLiteJournal(RequestReader):
     def create(self, header: RunHeader) -> Claim:
         """Return the claim to a new run; nothing is written before its first `append`."""
         tenant = header.tags.get(TENANT_TAG, "")
+        stored = encode_header(self._codec, header)
         claim = SQLiteClaim(
-            header.run_id, 1, header=header, file=self._file, codec=self._codec, tenant=tenant
+            header.run_id, 1, header=stored, file=self._file, codec=self._codec, tenant=tenant
         )  # fmt: skip
         _begin_lease(claim, header, self._clock)
         return claim
@@ -177,7 +179,7 @@ class SQLiteJournal(RequestReader):
         """Queue the last entries of a run, and the runs that are due after it, for one transaction."""
         for new in due:
             _check_encoded(self._codec, new.entries)
-        _check_claim(self._file, claim).due = due
+        _check_claim(self._file, claim).due = encode_due(self._codec, due)
         self.append(claim, entries, status=status)
 
     async def barrier(self, claim: Claim) -> None:
@@ -228,7 +230,8 @@ class SQLiteJournal(RequestReader):
         check_page(limit, before, where)
         query = RunQuery(where, unfinished=unfinished)
         with self._file.reading() as connection:
-            return [] if connection is None else query.read(connection, limit, before)
+            found = [] if connection is None else query.read(connection, limit, before)
+        return [show_options(self._codec, info) for info in found]
 
     def count_runs(self, where: RunFilter | None = None) -> dict[str, int]:
         """Return the number of runs by status."""
@@ -270,6 +273,8 @@ class SQLiteJournal(RequestReader):
             raise self._writer.build_closed_error()
         with self._file.reading() as connection:
             tags = None if connection is None else find_tags(connection, run_id)
+            if connection is not None and self._codec is None:
+                refuse_plain(connection)
         if tags is None:
             raise build_unknown_run(self._file, run_id)
         tenant = tags.get(TENANT_TAG, "")

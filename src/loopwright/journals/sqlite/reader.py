@@ -16,6 +16,7 @@ from ...events.lifecycle import restore_answer
 from ...events.payloads import Codec
 from ..base import RunInfo, Verification, check_history, follow_range, verify_chain
 from ..policy_check import check_policy
+from .codec import show_options
 
 REFERENCE = "sha256:"
 """Prefix of the text in `events.body` for a body that is stored in `blobs`."""
@@ -230,7 +231,7 @@ def verify_run(
         missing = "its row in the table runs is gone"
         was_kept = bool(entries or damage)
         return Verification(run_id, len(entries), last, missing) if was_kept else None
-    found = verify_chain(run_id, entries, info, head)
+    found = verify_chain(run_id, entries, show_options(codec, info), head)
     # Report a change before the damage; otherwise the damage is why the chain ends early.
     if damage and found.head_hash == last:
         return Verification(run_id, len(entries), last, damage, len(entries) + 1)

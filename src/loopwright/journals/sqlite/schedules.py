@@ -10,6 +10,7 @@ from ...events.payloads import Codec, PayloadPlace, decode_payload, encode_paylo
 from ...principals import read_principal
 from ...schedules.base import Schedule
 from ..base import NewRun
+from .codec import encode_due, guard_file
 from .file import JournalFile
 from .jobs import Job, Row, Waiter, insert_due
 from .writer import Writer
@@ -72,7 +73,8 @@ class SQLiteSchedules:
         """Store the next revision of a schedule, with the run that is due; durable on return."""
         waiter = Waiter()
         body = self._encode(schedule)
-        job = StoreSchedule(schedule, body, () if due is None else (due,), waiter)
+        runs = encode_due(self._codec, () if due is None else (due,))
+        job = StoreSchedule(schedule, body, runs, self._codec, waiter)
         await self._writer.complete(job, waiter)
         return job.is_stored
 
@@ -108,15 +110,19 @@ class StoreSchedule(Job):
         schedule: Schedule,
         body: str | bytes,
         due: Sequence[NewRun],
+        codec: Codec | None,
         waiter: Waiter,
     ) -> None:
         super().__init__(waiter)
         self._schedule, self._body, self._due = schedule, body, due
+        self._codec = codec
         self.is_stored = False
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Compare the revision, and store the schedule with its runs in the open transaction."""
         schedule, body = self._schedule, self._body
+        if not schedule.deleted:  # of one that is, only its name stays
+            guard_file(self._codec, cursor)
         cursor.execute(_CREATE)
         found = cursor.execute(_FIND, (schedule.name,)).fetchone() or (0, "")
         if self.is_repeated and found == (schedule.revision, body):

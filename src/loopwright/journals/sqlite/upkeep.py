@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
+from ...events.payloads import Codec
 from ...storage.rewrite import PAUSE
 from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
@@ -49,8 +50,9 @@ class Upkeep:
         writer: Writer,
         clock: Clock,
         watch: LeaseWatch,
+        codec: Codec | None,
     ) -> None:
-        self._file, self._inbox = file, inbox
+        self._file, self._inbox, self._codec = file, inbox, codec
         self._writer, self._clock, self._watch = writer, clock, watch
         self._id = ""
 
@@ -113,7 +115,7 @@ class Upkeep:
     async def import_(self, path: str | os.PathLike[str]) -> list[str]:
         """Put the runs of an export into the journal."""
         runs = await asyncio.to_thread(read_export, path)
-        await self._do(functools.partial(ImportRuns, runs))
+        await self._do(functools.partial(ImportRuns, runs, self._codec))
         return [run.info.run_id for run in runs]
 
     async def backup(self, path: str | os.PathLike[str]) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
 from ...events.followups import FOLLOW_UP
+from ...events.payloads import MARK, Codec
 from ..base import RunInfo, format_id_taken
 from ..claims import LeaseWatch, ensure_claimable
 from ..exports import ExportedRun
 from ..retention import format_deleted, format_followed, hash_name
+from .codec import refuse_plain
 from .jobs import (
     INSERT_EVENT,
     Job,
@@ -162,14 +164,18 @@ def read_exported(connection: sqlite3.Connection, info: RunInfo) -> ExportedRun:
 class ImportRuns(Job):
     """Put exported runs into the journal, all of them or none."""
 
-    def __init__(self, runs: Sequence[ExportedRun], waiter: Waiter) -> None:
+    def __init__(
+        self, runs: Sequence[ExportedRun], codec: Codec | None, waiter: Waiter
+    ) -> None:
         super().__init__(waiter)
-        self._runs = runs
+        self._runs, self._codec = runs, codec
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Insert the runs unless a name is taken or the run that one of them follows is missing."""
         if self.is_repeated and self._is_made(cursor):
             return
+        if self._codec is None and not all(map(_is_encoded, self._runs)):
+            refuse_plain(cursor)
         names = {run.info.run_id for run in self._runs}
         for run in self._runs:
             _check_new(cursor, run.info, names)
@@ -185,6 +191,10 @@ class ImportRuns(Job):
         infos = [read_info(cursor.connection, run.info.run_id) for run in self._runs]
         heads = [info.head_hash for info in infos if info is not None]
         return heads == [run.info.head_hash for run in self._runs]
+
+
+def _is_encoded(run: ExportedRun) -> bool:
+    return all(entry.body.startswith(MARK) for entry in run.entries)
 
 
 def _check_new(cursor: sqlite3.Cursor, info: RunInfo, names: set[str]) -> None:

@@ -1,6 +1,8 @@
 """Schedules: each time gets one run over all workers, whatever is deleted, added again or changed meanwhile."""
 
 import asyncio
+import contextlib
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -249,6 +251,65 @@ async def test_a_schedule_that_cannot_fire_is_logged_and_hurts_no_other(
     assert [one.run_id[:1] for one in await worker.drain()] == ["a"]
     events = [log["event"] for log in logs if log.get("schedule") == "a"]
     assert events == ["schedule_not_fired"]
+
+
+@pytest.mark.parametrize("how", ["worker", "drain"])
+async def test_a_damaged_schedule_is_named_and_the_others_fire(
+    tmp_path: Path, how: str
+) -> None:
+    clock = FakeClock()
+    path = tmp_path / "runs.db"
+    runtime = application(SQLiteJournal(path, clock=clock), clock)
+    damage = {
+        "brace": "'{'",
+        "list": "'[]'",
+        "number": "7",
+        "cron": "json_set(body, '$.cron', 'never')",
+        "zone": "json_set(body, '$.zone', 5)",
+        "times": "json_set(body, '$.seen_until', 'noon')",
+        "line": "json_set(body, '$.line', json('[\"x\"]'))",
+    }
+    for name in (*damage, "whole"):
+        await runtime.schedule(name, "digest", "Task.", cron="0 * * * *")
+    await runtime.journal.close()
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        for name, body in damage.items():
+            update = f"UPDATE schedules SET body = {body} WHERE name = ?"
+            file.execute(update, (name,))
+    runtime = application(SQLiteJournal(path, clock=clock), clock)
+    clock.advance(HOUR)
+
+    with structlog.testing.capture_logs() as logs:
+        drain = Worker(runtime).drain if how == "worker" else runtime.drain
+        done = await drain()
+
+    assert [one.run_id.partition(".")[0] for one in done] == ["whole"]
+    said = {log["schedule"]: log["error"] for log in logs if "schedule" in log}
+    assert sorted(said) == sorted(damage)
+    for name, error in said.items():
+        assert f"loopwright schedule delete {name}" in error
+        await runtime.schedules.delete(name)
+    assert [one.name for one in await runtime.schedules.list()] == ["whole"]
+    await runtime.journal.close()
+
+
+async def test_draining_continues_where_schedules_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    clock, path = FakeClock(), tmp_path / "runs.db"
+    runtime = application(SQLiteJournal(path, clock=clock), clock, "nap")
+    await runtime.schedule("daily", "digest", "Task.", cron="0 9 * * *")
+    sleeper = runtime.agent("sleeper", engine=Nap(runtime))
+    assert (await sleeper.run("Sleep.", run_id="r")).status == "suspended"
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("ALTER TABLE schedules RENAME COLUMN body TO lost")
+    with structlog.testing.capture_logs() as logs:
+        clock.advance(HOUR)
+        [woken] = await runtime.drain()
+
+    assert (woken.run_id, woken.answer) == ("r", "awake")
+    assert {log["event"] for log in logs} == {"schedules_unreadable"}
+    await runtime.journal.close()
 
 
 async def test_a_schedule_runs_for_its_principal_and_gates_see_it_each_time() -> None:

@@ -210,7 +210,7 @@ async def test_schedules_that_cannot_be_read_hold_up_no_run(tmp_path: Path) -> N
     await runtime.control("one").approve(waiting.pending[0].id)
     await runtime.journal.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-        file.execute("UPDATE schedules SET body = '{'")
+        file.execute("ALTER TABLE schedules RENAME COLUMN body TO lost")
     other = build_runtime(tmp_path, None, lease=30.0)
 
     with structlog.testing.capture_logs() as logs:
@@ -287,8 +287,9 @@ async def test_tenants_have_keys_of_their_own(tmp_path: Path) -> None:
     assert own.inbox("run-0")
     with pytest.raises(CodecError, match="key 'shared'"):
         _ = own.read("run-1")[0].event
-    with pytest.raises(CodecError, match="key 'shared'"):
-        own.inbox("run-1")
+    with structlog.testing.capture_logs() as logs:
+        assert own.inbox("run-1") == []
+    assert "key 'shared'" in logs[0]["error"]
 
 
 async def test_an_entry_that_was_moved_or_changed_does_not_decrypt(

@@ -34,6 +34,8 @@ RETRY_SECONDS = 30.0
 """Seconds until a schedule that failed to fire is tried again."""
 MAX_ATTEMPTS = 20
 """Times that a change is tried while other processes change the same schedule."""
+FAILURES = (LoopwrightError, ValueError, TypeError, OverflowError)
+"""What a schedule raises that cannot fire: its agent is gone, or what is stored of it was changed."""
 NOT_AT_WORK = ("parked", "damaged")
 """The statuses of unfinished runs that no process continues by itself."""
 
@@ -148,7 +150,7 @@ class Schedules:
     async def delete(self, name: str) -> Schedule:
         """Delete a schedule; its runs stay. Adding it again begins a new generation, whose runs have other ids.
 
-        One that the journal's codec cannot decode is deleted, too.
+        One that was damaged, or that the journal's codec cannot decode, is deleted, too.
         """
         try:
             return await self._change_known(
@@ -174,17 +176,19 @@ class Schedules:
             return []
         now, fired = self._clock.wall(), list[str]()
         for schedule in await self._read(journal.schedules):
-            if not self._is_due(schedule, versions, now):
-                continue
             try:
-                fired += await self._fire(journal.schedules, schedule, now, grace)
-            except LoopwrightError as error:
-                problem = format_error(error)
-                logger().warning(
-                    "schedule_not_fired", schedule=schedule.name, error=problem
-                )
-                self._retry_at[schedule.name] = self._clock.monotonic() + RETRY_SECONDS
+                if self._is_due(schedule, versions, now):
+                    fired += await self._fire(journal.schedules, schedule, now, grace)
+            except FAILURES as error:
+                self._rest(schedule, error)
         return fired
+
+    def _rest(self, schedule: Schedule, error: Exception) -> None:
+        """Log why a schedule cannot fire, and leave it alone for a while."""
+        cure = f"add it again, or delete it: loopwright schedule delete {schedule.name}"
+        problem = f"{format_error(error)}; unless it passes, {cure}"
+        logger().warning("schedule_not_fired", schedule=schedule.name, error=problem)
+        self._retry_at[schedule.name] = self._clock.monotonic() + RETRY_SECONDS
 
     async def find_next(self) -> float:
         """Return the next wall time (seconds) at which a schedule of this process fires, infinite for never."""
@@ -192,12 +196,19 @@ class Schedules:
         if not isinstance(journal, ScheduleJournal):
             return math.inf
         found = await self._read(journal.schedules)
-        times = [self._find_next_of(one) for one in found if self._can_do(one, None)]
+        times = [self._expect(one) for one in found if self._can_do(one, None)]
         now = self._clock.wall()
         return min(
             (time for time in times if time is not None and time > now),
             default=math.inf,
         )
+
+    def _expect(self, schedule: Schedule) -> float | None:
+        """Return the next time of a schedule; `None` for one that cannot fire, which `fire_due` logs."""
+        try:
+            return self._find_next_of(schedule)
+        except FAILURES:
+            return None
 
     # --- one schedule ---
 

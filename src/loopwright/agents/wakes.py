@@ -1,12 +1,13 @@
 """Wakes: the runs of a journal whose time has come, resumed by a process that has no worker."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 
 from .._internal.log import logger
 from .._kernel.session.services import Services
-from ..errors import LoopwrightError, format_error
+from ..errors import JournalError, LoopwrightError, format_error
 from ..journals.access import list_unfinished
 from ..journals.base import RunInfo
 from ..result import Result
@@ -42,7 +43,7 @@ class Wakes:
         results, failed = list[Result](), set[str]()
         while True:
             await self._join()
-            await self._schedules.fire_due()
+            await self._fire_schedules()
             times, now = await self._read_times(failed), self._clock.wall()
             due = [run_id for run_id, time in times.items() if time <= now]
             woken = await asyncio.gather(*map(self._wake, due))
@@ -55,9 +56,18 @@ class Wakes:
                 return results
             await self._clock.sleep(max(next_at - now, 0.0))
 
+    async def _fire_schedules(self) -> None:
+        """Store the runs whose time has come; schedules that cannot be read hold up no run."""
+        try:
+            await self._schedules.fire_due()
+        except JournalError as error:
+            logger().warning("schedules_unreadable", error=format_error(error))
+
     async def _find_next(self, times: dict[str, float]) -> float:
         """Return when the next run or schedule is due, infinite for never."""
-        scheduled = await self._schedules.find_next()
+        scheduled = math.inf
+        with contextlib.suppress(JournalError):  # which is logged as they are to fire
+            scheduled = await self._schedules.find_next()
         return min([*times.values(), scheduled], default=math.inf)
 
     async def _read_times(self, failed: set[str]) -> dict[str, float]:

@@ -33,7 +33,7 @@ from loopwright.events import (
     encode_event,
 )
 from loopwright.journals import Command, SQLiteJournal, chain_hash, encode_command_body
-from loopwright.security import Redactor
+from loopwright.security import AESCodec, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
 
@@ -736,6 +736,38 @@ async def test_one_damaged_command_in_a_file_hides_none_before_or_after_it(
     ]
     assert "command 2 was changed" in told[1].refused
     await journal.close()
+
+
+async def test_a_command_under_another_key_hides_no_later_abort(
+    tmp_path: Path, held: HeldTool
+) -> None:
+    path, keys = tmp_path / "runs.db", {"old": "A" * 43 + "=", "new": "B" * 42 + "A="}
+    journal = SQLiteJournal(path, codec=AESCodec({"old": keys["old"]}, current="old"))
+    rotated = SQLiteJournal(path, codec=AESCodec(keys, current="new"))
+    runtime = Runtime(
+        ScriptedProvider([call("hold", what="a")]), tools=held.tools(), journal=journal
+    )
+    with structlog.testing.capture_logs() as logs:
+        async with ReActEngine(runtime).start("Go.", run_id="r") as run:
+            await held.reached.wait()
+            rotated.send("r", "steer", {"text": "Mind the budget."})
+            rotated.send("r", "steer", {"text": "Mind it."})
+            journal.send("r", "abort", {})
+            result = await asyncio.wait_for(run.result(), 60)
+        await journal.close()
+
+    assert result.status == "aborted"
+    received = events_of(rotated, "r", CommandReceived)
+    assert [(event.number, event.command) for event in received] == [(3, "abort")]
+    skipped = [line for line in logs if line["event"] == "command_skipped"]
+    assert [(line["run_id"], line["number"]) for line in skipped] == [
+        ("r", 1),
+        ("r", 2),
+    ]
+    assert "encrypted with key" in skipped[0]["error"]
+    assert "send it again" in skipped[0]["error"]
+    assert [one.kind for one in rotated.inbox("r")] == ["steer", "steer", "abort"]
+    await rotated.close()
 
 
 async def test_who_begins_to_listen_asks_for_no_news_of_before(

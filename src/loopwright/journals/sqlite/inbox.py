@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._internal.log import logger
+from ...errors import CodecError
 from ...events.payloads import MARK, Codec, PayloadPlace, decode_payload, encode_payload
 from ...messages import JsonObject
 from ...storage.formats import Format
@@ -51,7 +52,8 @@ class Inbox:
         self._file = JournalFile(
             add_suffix(path, ".inbox"), "FULL", busy_timeout, INBOX
         )
-        self._warned: set[str] = set()  # runs with a logged command without a number
+        self._warned: set[object] = set()
+        """Runs with a logged command without a number, and the places of logged commands that cannot be decoded."""
 
     def add(
         self, run_id: str, at: float, kind: str, body: bytes, tenant: str = ""
@@ -69,26 +71,41 @@ class Inbox:
         return row[0]
 
     def read(self, run_id: str, after: int) -> list[Command]:
-        """Return the commands to a run above the number `after`, oldest first; changed ones with their damage."""
+        """Return the commands to a run above the number `after`, oldest first; changed ones with their damage.
+
+        One that the codec cannot decode is left out and logged, so that it hides none that comes after it.
+        """
         with self._file.reading() as connection:
             if connection is None:
                 return []
             rows = connection.execute(_COMMANDS, (run_id,)).fetchall()
             (unnumbered,) = connection.execute(_UNNUMBERED, (run_id,)).fetchone()
-        if unnumbered and run_id not in self._warned:
-            self._warned.add(run_id)
-            logger().warning(
-                "command_without_number",
-                run_id=run_id,
-                inbox=str(self._file.path),
-                commands=unnumbered,
+        if unnumbered:
+            self._log_once(
+                run_id, "command_without_number", run_id=run_id, commands=unnumbered
             )
-        pairs = zip([(0, ""), *rows], rows, strict=False)
-        return [
-            _read_command(previous, row, run_id, self._codec)
-            for previous, row in pairs
-            if row[0] > after
-        ]
+        found: list[Command] = []
+        for previous, row in zip([(0, ""), *rows], rows, strict=False):
+            if row[0] <= after:
+                continue
+            try:
+                found.append(_read_command(previous, row, run_id, self._codec))
+            except CodecError as error:
+                self._log_skipped(run_id, row[0], error)
+        return found
+
+    def _log_skipped(self, run_id: str, number: int, error: CodecError) -> None:
+        problem = (
+            f"{error}; let a process with that key continue the run, or send it again"
+        )
+        self._log_once(
+            (run_id, number), "command_skipped", run_id=run_id, number=number, error=problem
+        )  # fmt: skip
+
+    def _log_once(self, about: object, event: str, **fields: object) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            logger().warning(event, inbox=str(self._file.path), **fields)
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
         """Return the id of the last command, and the runs that got a command after the id `after`.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..._internal.log import logger
-from ...errors import CodecError, JournalError
+from ...errors import CodecError
 from ...events.payloads import Codec, PayloadPlace, decode_payload, encode_payload
 from ...principals import read_principal
 from ...schedules.base import Schedule
@@ -35,7 +35,7 @@ class SQLiteSchedules:
     def read(self) -> list[Schedule]:
         """Return all schedules by name, those that were deleted too.
 
-        One that the codec cannot decode is left out and logged: it holds up no other.
+        One that was damaged, or that the codec cannot decode, is left out and logged: it holds up no other.
         """
         found: list[Schedule] = []
         for name, body in self._select(_ALL):
@@ -46,7 +46,7 @@ class SQLiteSchedules:
         return found
 
     def find(self, name: str) -> Schedule | None:
-        """Return one schedule, also a deleted one; raise `CodecError` if the codec cannot decode it."""
+        """Return one schedule, also a deleted one; raise `CodecError` if it cannot be decoded."""
         for row in self._select(_NAMED, name):
             return self._decode(*row)
         return None
@@ -96,9 +96,10 @@ class SQLiteSchedules:
             return Schedule.decode(body)
         except CodecError:
             raise
-        except (ValueError, TypeError) as error:
-            raise JournalError(
-                f"journal {str(self._file.path)!r}: a schedule was changed: {error}"
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CodecError(
+                f"journal {str(self._file.path)!r}: schedule {name!r} was changed: {error}; "
+                f"delete it (loopwright schedule delete {name}) and add it again"
             ) from error
 
 

@@ -40,7 +40,7 @@ def run(arguments: list[str], work: Path, sandbox: BubblewrapSandbox | None) -> 
     program, *rest = arguments
     form = "-c **" if program == "bash" else "**"
     tools = shell([Command(program, (form,), name="it")], cwd=work, sandbox=sandbox)
-    model = ScriptedProvider([call("it", arguments=rest), "Done."])
+    model = ScriptedProvider([call("it", arguments=[*rest]), "Done."])
     result = ReActEngine(Runtime(model, tools=tools)).run_sync("Go.")
     return next(one.content for one in result.conversation if one.role == "tool")
 
@@ -134,6 +134,9 @@ def test_a_program_is_not_started_where_it_would_see_the_system_or_the_home(
             shell("ls", cwd=cwd, sandbox=sandbox)
     with pytest.raises(ConfigError, match=r"'peek': sandbox: cwd '.*/root' cannot be"):
         manifest(file, sandbox=sandbox)
+    for cwd in ("/proc/sys", "/sys/kernel", "/dev/shm"):
+        with pytest.raises(ConfigError, match=f"'{cwd}' cannot be .* start in a"):
+            shell("ls", cwd=cwd, sandbox=sandbox)
     monkeypatch.chdir("/")
     with pytest.raises(ConfigError, match="cwd '/' cannot be confined"):
         shell("ls", sandbox="bubblewrap")
@@ -193,7 +196,10 @@ async def test_a_confined_program_of_a_manifest_changes_no_tool_unless_asked_for
 def test_without_bubblewrap_no_tool_is_made(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == "bwrap" else f"/bin/{name}")  # fmt: skip
+    def which(name: str, path: str | None = None) -> str | None:
+        return None if name == "bwrap" else f"/bin/{name}"
+
+    monkeypatch.setattr(shutil, "which", which)
 
     with pytest.raises(
         ConfigError, match="needs the program bwrap; install bubblewrap"

@@ -94,8 +94,8 @@ def _find_reader(source: str, field: str) -> Callable[[], str]:
     """Return the function that reads a source."""
     kind, colon, place = source.partition(":")
     if kind not in _READERS or not place:
-        # Without a colon it may be the secret itself.
-        got = f"one that begins with {kind[:20]!r}" if colon else "a text without ':'"
+        # It may be the secret itself, which can have a colon.
+        got = "another kind, which is not shown" if colon else "a text without ':'"
         raise ConfigError(
             f"{field}: the source must be env:NAME, file:/path, keyring:service/user or a function, got {got}"
         )

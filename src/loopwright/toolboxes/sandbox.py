@@ -17,6 +17,8 @@ SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl", "/etc/localtime
 NETWORK_SETTINGS = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
 PRIVATE = ("/etc", "/proc", "/sys", "/dev", "/tmp")  # noqa: S108 - named to be refused
 """Directories that a sandbox replaces or leaves out, and that a starting directory must not bring back."""
+KERNEL = ("/proc", "/sys", "/dev")
+"""Directories of the kernel, of which no part is a directory to start in: each shows other processes or devices."""
 PROBE_SECONDS = 10.0
 
 
@@ -103,7 +105,7 @@ class BubblewrapSandbox:
         """Return how a program is started.
 
         Raises `ConfigError` for a program that is not visible there, and for a `cwd` that would show the system, /etc, /tmp
-        or the whole home directory.
+        or the whole home directory, or that is one of the kernel's, in /proc, /sys or /dev.
         """
         _check_cwd(cwd)
         program = Path(argv[0])
@@ -175,6 +177,12 @@ def _check_paths(
 
 def _check_cwd(cwd: Path) -> None:
     """Raise `ConfigError` for a directory with which a program would see what the sandbox is to hide."""
+    for path in (cwd.absolute(), cwd.resolve()):
+        if any(path.is_relative_to(place) for place in KERNEL):
+            raise ConfigError(
+                f"sandbox: cwd {str(cwd)!r} cannot be confined, since it is the kernel's; start in a directory of "
+                "its own"
+            )
     home = os.path.expanduser("~")
     for hidden in (*SYSTEM, *PRIVATE, *filter(os.path.isabs, [home])):
         if Path(hidden).resolve().is_relative_to(cwd.resolve()):

@@ -70,8 +70,7 @@ class Action:
         What such a call writes is all that it does, and that text may have dictated it.
         """
         provenance = self.provenance
-        named = (provenance[name] for name in self.destinations if name in provenance)
-        if any(destination.leaves for destination in named):
+        if any(map(provenance.has_leaves, self.destinations)):
             return []
         return provenance.find_excerpts(PHRASE)
 

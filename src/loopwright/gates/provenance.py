@@ -158,6 +158,10 @@ class CallProvenance(Mapping[str, ArgumentProvenance]):
         """Whether any argument has a leaf."""
         return any(list_leaves(value, "") != [] for value in self._arguments.values())
 
+    def has_leaves(self, name: str) -> bool:
+        """Return whether the call has an argument of that name with a leaf, without looking for sources."""
+        return name in self._arguments and list_leaves(self._arguments[name], "") != []
+
     def kind_of(self, name: str) -> Provenance:
         """Return the provenance of an argument without looking for all its sources."""
         leaves = list_leaves(self._arguments[name], name)

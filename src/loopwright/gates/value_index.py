@@ -101,15 +101,24 @@ class ValueIndex:
         self._typed: list[str] = []
         self._numbers: set[Decimal] = set()
         self._ordered: set[str] = set()
-        self._whole: dict[str, list[ValueSource]] = {}
-        self._ids: dict[str, list[ValueSource]] = {}
+        # The sources of each are the keys of a dict, since one may be the same as many before.
+        self._whole: dict[str, dict[ValueSource, None]] = {}
+        self._ids: dict[str, dict[ValueSource, None]] = {}
+        self._best: dict[str, ValueSource] = {}
         self._leaves: set[str] = set()
+        self._parts: list[Iterable[Json]] = []
         self._texts: list[tuple[ValueSource, str]] = []
         self._normalized: list[str] = []
 
     def find_best(self, value: Json, name: str) -> ValueSource:
         """Return the best source that makes a value trusted; a derived one without any."""
-        return next(self._find_whole(value, name), DERIVED)
+        leaf = _key_of(value)
+        if self._is_typed(value, leaf):
+            return CALLER
+        best = self._best.get(leaf)
+        if best is None and is_id_name(name):
+            best = next(iter(self._ids.get(leaf, ())), None)
+        return best or DERIVED
 
     def find_all(self, value: Json, name: str, label: Label) -> tuple[ValueSource, ...]:
         """Return all sources of a value, the best first; one that is derived has `label`."""
@@ -143,13 +152,20 @@ class ValueIndex:
         leaf = _key_of(value)
         if len(leaf) < MIN_CHARS:
             return
-        self._normalized += map(
-            normalize, (text for _, text in self._texts[len(self._normalized) :])
-        )
+        self._normalize_new()
         is_whole = leaf in self._leaves
         for (source, _), text in zip(self._texts, self._normalized, strict=True):
             if leaf in text:
                 yield dataclasses.replace(source, whole=True) if is_whole else source
+
+    def _normalize_new(self) -> None:
+        """Make of what was added what texts are searched in: most runs are never asked where a value only stands in."""
+        self._normalized += map(
+            normalize, (text for _, text in self._texts[len(self._normalized) :])
+        )
+        for parts in self._parts:
+            self._leaves.update(map(_key_of, parts))
+        self._parts.clear()
 
     # --- adding ---
 
@@ -160,7 +176,7 @@ class ValueIndex:
     def add_endorsed(self, text: str, by: str) -> None:
         """Add a value that a person or code checked: as a whole it is as good as typed."""
         source = ValueSource("caller", f"endorsed by {by}")
-        _add_whole(self._whole, [text], source)
+        self._add_whole([text], source)
 
     def add_value(self, name: str, key: str, value: Json, label: Label) -> None:
         """Add a value from outside, of whose texts others may be parts."""
@@ -174,18 +190,18 @@ class ValueIndex:
         """Add the result of a tool, with what the tool declares about it; `source` is that of a part of it."""
         self.add_text(source.name, source.key, content, source.label)
         value = _parse(content)
-        parts = _list_entries(content) if value is None else _iterate_leaves(value)
-        self._leaves.update(map(_key_of, parts))
+        self._parts.append(_list_late(content, value))
         looked_up = dataclasses.replace(source, kind="lookup")
         if declared is not None and declared.directory:
             entries = _list_entries(content) if value is None else _list_all(value)
-            _add_whole(self._whole, entries, looked_up)
+            self._add_whole(entries, looked_up)
         if value is None:
             return
         if declared is not None and declared.addresses:
             found = _iterate_fields(value, frozenset(declared.addresses).__contains__)
-            _add_whole(self._whole, found, dataclasses.replace(source, kind="address"))
-        _add_whole(self._ids, _iterate_fields(value, is_id_name), looked_up)
+            self._add_whole(found, dataclasses.replace(source, kind="address"))
+        for leaf in _iterate_fields(value, is_id_name):
+            self._ids.setdefault(_key_of(leaf), {}).setdefault(looked_up)
 
     def add_typed(self, text: str) -> None:
         """Add words that the caller typed."""
@@ -199,14 +215,14 @@ class ValueIndex:
         """Add a text of anyone else."""
         self._texts.append((ValueSource("text", name, key, label), text))
 
-
-def _add_whole(
-    index: dict[str, list[ValueSource]], leaves: Iterable[Json], source: ValueSource
-) -> None:
-    for leaf in leaves:
-        sources = index.setdefault(_key_of(leaf), [])
-        if source not in sources:
-            sources.append(source)
+    def _add_whole(self, leaves: Iterable[Json], source: ValueSource) -> None:
+        """Add a source in which leaves stand as a whole; of equally good ones the first is the best."""
+        for leaf in leaves:
+            key = _key_of(leaf)
+            self._whole.setdefault(key, {}).setdefault(source)
+            best = self._best.setdefault(key, source)
+            if _rank(source) < _rank(best):
+                self._best[key] = source
 
 
 def _rank(source: ValueSource) -> int:
@@ -244,6 +260,11 @@ def _iterate_leaves(value: Json, *, names: bool = False) -> Iterator[Json]:
             waiting += part
         elif part not in (None, ""):
             yield part
+
+
+def _list_late(content: str, value: Json) -> Iterator[Json]:
+    """Yield the entries of a text, or the leaves of its value, once they are asked for."""
+    yield from _list_entries(content) if value is None else _iterate_leaves(value)
 
 
 def _list_all(value: Json) -> Iterator[Json]:

@@ -57,6 +57,8 @@ class FlowRecord:
         self._decided: dict[str, GateDecided] = {}
         self._finished: dict[str, ToolFinished] = {}
         self._plans: list[tuple[str, ...]] = []
+        self.plan: tuple[str, ...] | None = None
+        """The tools of the plans that were decided before the run read text from outside; `None` without one."""
         self._may_reject = False
         self._is_decided_plan_spoiled = False
         self.notes: dict[type[Any], Callable[[str, Any], None]] = {
@@ -110,13 +112,8 @@ class FlowRecord:
             self._may_reject = True
         elif event.name == DECIDED and not self._is_decided_plan_spoiled:
             self._plans.append(_list_tools(event.value))
-
-    @property
-    def plan(self) -> tuple[str, ...] | None:
-        """Return the tools of the plans that were decided before the run read text from outside."""
-        if not self._plans:
-            return None
-        return tuple(tool for plan in self._plans for tool in plan)
+        plans = self._plans
+        self.plan = tuple(tool for plan in plans for tool in plan) if plans else None
 
     @property
     def history(self) -> tuple[PastCall, ...]:

@@ -95,9 +95,21 @@ class CallContext:
         return self._masks.can_recall
 
     def count(self, what: View | Iterable[Message]) -> int:
-        """Return about how many tokens a view or messages have."""
-        size = what.size if isinstance(what, View) else sum(map(estimate_size, what))
-        return self._meter.estimate(size)
+        """Return about how many tokens a view or messages have.
+
+        A view that continues the one before is counted by its bytes, as that one's request was reported, in no time. One
+        that is cut otherwise is counted by its messages, since masks have more tokens a byte than what they stand for.
+        """
+        if not isinstance(what, View):
+            return self._meter.count(what)
+        if what.replacement is not None or self._continues(what):
+            return self._meter.estimate(what.size)
+        return self._meter.count(_list_messages(what, self._masks))
+
+    def _continues(self, view: View) -> bool:
+        if self.previous is None:
+            return view.is_whole
+        return view is self.previous.extend(self.conversation)
 
     def mask(self, index: int) -> Message:
         """Return the message in whose place the model reads what a result was."""

@@ -195,12 +195,12 @@ class FittedCall:
             reason = session.secrets.redactor.redact_text(format_error(error))
             logger().warning("tokens_not_counted", reason=reason)
             return
-        meter.learn(measure_request(counted), tokens)
+        meter.learn(counted, tokens)
 
     async def _ask(self, request: Request) -> tuple[Completion, ...]:
         """Ask with a bound of the reply; an endpoint that takes the request only without one is sent none from then on."""
         in_flight = self._session.budget.in_flight
-        opened = OpenCall(self._meter.estimate(measure_request(request)))
+        opened = OpenCall(self._meter.count_request(request))
         in_flight.append(opened)
         try:
             cap = self._find_cap(request, opened)

@@ -29,7 +29,7 @@ from ...providers.base import (
     check_size,
     stream_deltas,
 )
-from ...providers.context.tokens import BYTES_PER_TOKEN, TokenMeter, measure_request
+from ...providers.context.tokens import BYTES_PER_TOKEN, TokenMeter
 from ...providers.final_tool import enforce_schema, find_sent
 from ...providers.recovered_calls import recover_call
 from ...resilience.call_guard import CallGuard
@@ -201,7 +201,7 @@ class ModelCall:
             raise ProviderError(f"{self._provider.name} returned no reply")
         reply, *others = replies
         usage = reply.usage
-        self._meter.learn(measure_request(self._request), usage.input_tokens)
+        self._meter.learn(self._request, usage.input_tokens)
         if usage.input_tokens is None or usage.output_tokens is None:
             usage = self._estimate(replies)
         used = itertools.chain.from_iterable(map(_get_provider_calls, replies))
@@ -225,7 +225,7 @@ class ModelCall:
 
     def _estimate_sent(self) -> Usage:
         """Return what the request uses if there is never a reply."""
-        tokens = self._meter.estimate(measure_request(self._request))
+        tokens = self._meter.count_request(self._request)
         return self._add_cost(Usage(tokens, 0, estimated=True))
 
     def _estimate(self, replies: tuple[Completion, ...]) -> Usage:
@@ -233,7 +233,7 @@ class ModelCall:
         usage = replies[0].usage
         sent, received = usage.input_tokens, usage.output_tokens
         if sent is None:
-            sent = self._meter.estimate(measure_request(self._request))
+            sent = self._meter.count_request(self._request)
         if received is None:
             characters = sum(map(_count_characters, replies))
             received = characters // BYTES_PER_TOKEN + 1

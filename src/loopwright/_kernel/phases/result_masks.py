@@ -2,6 +2,7 @@
 
 from ..._internal import dataclasses
 from ...messages import Conversation, Message, is_untrusted
+from ...providers.context.token_counts import MASK_START
 from ...security.spotlighting import fence
 from ..durability.history import mark_given
 from ..session.session import Session
@@ -14,13 +15,22 @@ class ResultMasks:
     session: Session
     conversation: Conversation
     can_recall: bool
+    _written: dict[int, Message] = dataclasses.field(
+        default_factory=dict[int, Message], init=False, repr=False, compare=False
+    )
 
     def mask(self, index: int) -> Message:
         """Return the message in the place of a result."""
+        if index not in self._written:
+            self._written[index] = self._write(index)
+        return self._written[index]
+
+    def _write(self, index: int) -> Message:
         result = self.conversation.messages[index]
-        about = f"result of {self._find_tool(index)}, {_format_size(result.content)}"
+        about = f"{self._find_tool(index)}, {_format_size(result.content)}"
         hint = self._hint(result) or ", left out to save space"
-        return dataclasses.replace(result, content=f"[{about}{hint}]", attachments=())
+        content = f"{MASK_START}{about}{hint}]"
+        return dataclasses.replace(result, content=content, attachments=())
 
     def shorten(self, index: int, length: int) -> Message:
         """Return a result with the first characters only."""

@@ -77,16 +77,21 @@ class View:
         return (index for start, stop in self.spans for index in range(start, stop))
 
     def extend(self, conversation: Conversation) -> "View":
-        """Return the view of a conversation that grew since: what is new is sent."""
+        """Return the view of a conversation that grew since: what is new is sent; the same object each time."""
         length = len(conversation)
         if length == self.length:
             return self
+        known: tuple[Conversation, View] | None = vars(self).get("_extended")
+        if known is not None and known[0] is conversation:
+            return known[1]
         new = conversation.messages[self.length :]
         spans = (*self.spans, (self.length, length))
         if self.spans and self.spans[-1][1] == self.length:
             spans = (*self.spans[:-1], (self.spans[-1][0], length))
         size = self.size + sum(map(estimate_size, new))
-        return dataclasses.replace(self, length=length, spans=spans, size=size)
+        extended = dataclasses.replace(self, length=length, spans=spans, size=size)
+        vars(self)["_extended"] = (conversation, extended)
+        return extended
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,16 +99,18 @@ class Masking:
         newest = set(turns[-1]) if turns else set[int]()
         recent = fit_newest(at, [[i] for i in results][-self.keep :], target)
         staying = newest | recent | find_failures(at, view, target) | set(view.masked)
-        masked, size = list(view.masked), view.size
+        masked, size, tokens = list(view.masked), view.size, at.count(view)
         for index in results:
             if index in staying:
                 continue
-            if at.count(dataclasses.replace(view, size=size)) <= target:
+            if tokens <= target:
                 break
-            saved = estimate_size(messages[index]) - estimate_size(at.mask(index))
+            result, mask = messages[index], at.mask(index)
+            saved = estimate_size(result) - estimate_size(mask)
             if saved > 0:
                 masked.append(index)
                 size -= saved
+                tokens -= at.count([result]) - at.count([mask])
         shortened = tuple(one for one in view.shortened if one[0] not in masked)
         return dataclasses.replace(
             view, masked=tuple(sorted(masked)), shortened=shortened, size=size
@@ -137,15 +139,17 @@ class Window:
         failures = find_failures(at, view, target)
         recent = fit_newest(at, [*map(list, turns)][-self.recent :], target, view)
         left_out: set[int] = set()
-        size = view.size
+        size, tokens = view.size, at.count(view)
         for turn in turns:
             members = set(turn)
             if members & (required | failures | recent):
                 continue
-            if at.count(dataclasses.replace(view, size=size)) <= target:
+            if tokens <= target:
                 break
             left_out |= members
-            size -= measure(list_sent(at, view, turn))
+            sent = list(list_sent(at, view, turn))
+            size -= measure(sent)
+            tokens -= at.count(sent)
         return drop_messages(at, view, left_out, size)
 
 

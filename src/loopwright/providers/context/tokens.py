@@ -3,12 +3,13 @@
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..._internal.regex import compile_late
 from ...errors import ContextTooLong, ProviderError
-from ...messages import Conversation, ToolSpec
+from ...messages import Conversation, Message, ToolSpec, estimate_size
 from ..base import Request
+from .token_counts import TokenCounts
 
 BYTES_PER_TOKEN = (
     4  # a common estimate for English and JSON, used where the provider has not counted
@@ -52,6 +53,7 @@ class TokenMeter:
 
     def __init__(self) -> None:
         self._tokens, self._bytes = 1.0, float(BYTES_PER_TOKEN)
+        self._counts = TokenCounts()
         self.refuses_samples = False
         """Whether the endpoint refused to give several replies to a request."""
         self.refuses_counts = False
@@ -63,6 +65,18 @@ class TokenMeter:
     def estimate(self, size: int) -> int:
         """Return about how many tokens a request of `size` bytes has."""
         return int(size * self._tokens / self._bytes)
+
+    def count(self, messages: Iterable[Message]) -> int:
+        """Return about how many tokens messages have, by what each of them had in earlier requests."""
+        if self._counts.are_any:
+            return int(self._counts.count(messages))
+        return self.estimate(sum(map(estimate_size, messages)))
+
+    def count_request(self, request: Request) -> int:
+        """Return about how many tokens a request has, tools included."""
+        if self._counts.are_any:
+            return int(self._counts.count_request(request))
+        return self.estimate(measure_request(request))
 
     def bytes_for(self, tokens: int) -> int:
         """Return about how many bytes fit into `tokens` tokens."""
@@ -79,12 +93,14 @@ class TokenMeter:
         """Take in that the endpoint refused a bound, and took the request without."""
         self._max_cap = min(self._max_cap, cap // 2 + 1, MAX_CAP)
 
-    def learn(self, size: int, tokens: int | None) -> None:
-        """Take in that a request of `size` bytes had `tokens` tokens; a figure that cannot be one is left out."""
+    def learn(self, request: Request, tokens: int | None) -> None:
+        """Take in that a request had `tokens` tokens; a figure that cannot be one is left out."""
+        size = measure_request(request)
         if tokens is None or size < LEARNABLE_BYTES:
             return
         if MIN_RATIO <= tokens / size <= MAX_RATIO:
             self._tokens, self._bytes = float(tokens), float(size)
+            self._counts.learn(request, tokens)
 
 
 def is_about_tokens(error: ProviderError) -> bool:

@@ -1,6 +1,7 @@
 """What the page shows of a run as a whole: totals, plan, tree, children; folded from its entries as they come."""
 
 import bisect
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -65,6 +66,10 @@ class RunDigest:
     """The state of one run after its entry `seq`."""
 
     seq: int = 0
+    hash: str = ""
+    """The hash of its newest entry."""
+    unread: int = 0
+    """Entries between the first and the newest ones that are not in here yet."""
     started: float = 0.0
     last: float = 0.0
     task: str = ""
@@ -99,10 +104,21 @@ class RunDigest:
     """From which entry on the run holds something secret, and from which on no more."""
     models: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
 
+    def continue_with(self, entries: Iterable[Entry]) -> "RunDigest":
+        """Return the state after the entries that follow; this one stays as it is, since other threads may show it."""
+        made = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (dict, list)):
+                setattr(made, name, copy.copy(cast("Any", value)))
+        made.spending = {key: copy.copy(one) for key, one in self.spending.items()}
+        made.children = {key: copy.copy(one) for key, one in self.children.items()}
+        made.read(entries)
+        return made
+
     def read(self, entries: Iterable[Entry]) -> None:
         """Fold the entries that follow the last one; one that cannot be read counts as nothing."""
         for entry in entries:
-            self.seq, self.last = entry.seq, entry.at
+            self.seq, self.hash, self.last = entry.seq, entry.hash, entry.at
             name = COUNTED.get(entry.kind)
             if name:
                 self.counts[name] = self.counts.get(name, 0) + 1
@@ -131,7 +147,9 @@ class RunDigest:
 
     def _read_label(self, entry: Entry, event: Event) -> None:
         is_declared = isinstance(event, Declassified)
-        if not is_declared and getattr(event, "label", "") == "secret":
+        is_known = bool(self.secrecy) and self.secrecy[-1][1]
+        is_secret = getattr(event, "label", "") == "secret" and not is_declared
+        if is_secret and not is_known:
             self.secrecy.append((entry.seq, True))
 
     @property
@@ -150,6 +168,7 @@ class RunDigest:
         """Return what the page shows of the run beside its list entry."""
         return {
             "seq": self.seq,
+            "unread": self.unread,
             "task": self.task,
             "agent": self.agent,
             "owner": self.owner,

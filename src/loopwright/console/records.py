@@ -1,9 +1,7 @@
 """What the console reads of a journal: lists of runs, the state of each, and ranges of entries."""
 
 import collections
-import contextlib
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
@@ -14,7 +12,6 @@ from .._kernel.durability.replay import Replay
 from ..clock import Clock, SystemClock
 from ..errors import JournalError, UnknownRun
 from ..events.entry import Entry
-from ..events.lifecycle import restore_answer
 from ..events.run import Question
 from ..journals.base import RESUMABLE, Journal, RunInfo
 from ..journals.capabilities import PagedJournal, list_page
@@ -22,11 +19,7 @@ from ..journals.claims import get_watch, is_orphaned
 from ..journals.listing import RunFilter
 from ..messages import JsonObject
 from .digest import RunDigest
-
-MAX_DIGESTS = 1000
-"""Runs whose state is kept; the state of another one is read again."""
-BATCH = 2000
-"""Entries that are read at a time."""
+from .digests import MAX_DIGESTS, Digests
 
 
 class Records:
@@ -36,10 +29,8 @@ class Records:
         self.journal = journal
         self._watch = get_watch(journal, clock or SystemClock())
         self._has_ranges = isinstance(cast("object", journal), PagedJournal)
-        self._digests: collections.OrderedDict[str, RunDigest] = (
-            collections.OrderedDict()
-        )
-        self._lock = threading.Lock()
+        self._digests = Digests(journal, self.read)
+        self._found: dict[tuple[str, str], tuple[str, Any]] = {}
 
     def read(
         self, run_id: str, after: int = 0, limit: int | None = None
@@ -77,45 +68,37 @@ class Records:
             return counts
         return dict(collections.Counter(info.status for info in self.list_runs(where)))
 
-    def digest(self, run_id: str) -> RunDigest:
-        """Return the state of a run by its newest entry."""
-        with self._lock:
-            known = self._digests.get(run_id)
-            if known is not None and not self._continues(run_id, known):
-                known = None
-            digest = known or RunDigest()
-            while entries := self.read(run_id, digest.seq, BATCH):
-                # What cannot be read of it is said where the event is read.
-                with contextlib.suppress(JournalError):
-                    restore_answer(entries)
-                digest.read(entries)
-                if len(entries) < BATCH:
-                    break
-            self._digests[run_id] = digest
-            self._digests.move_to_end(run_id)
-            if len(self._digests) > MAX_DIGESTS:
-                self._digests.popitem(last=False)
-            return digest
+    def digest(self, run_id: str, head_hash: str = "") -> RunDigest:
+        """Return the state of a run by its newest entry, whose hash tells that there is nothing new to read."""
+        return self._digests.read(run_id, head_hash)
 
-    def _continues(self, run_id: str, known: RunDigest) -> bool:
-        """Whether a run still is the one that was read: a deleted one may have made room for another of its name."""
-        try:
-            entries = self.read(run_id, known.seq - 1, 1)
-        except UnknownRun:
-            del self._digests[run_id]
-            raise
-        return bool(entries) and entries[0].at == known.last
+    def glance(self, info: RunInfo) -> RunDigest:
+        """Return the state of a run at once; of a long one some entries may be `unread` yet."""
+        return self._digests.glance(info)
 
     def questions(self, info: RunInfo) -> tuple[Question, ...]:
         """Return what a run wants decided."""
         if info.status not in RESUMABLE:
             return ()
-        if info.status != "waiting" and not self._may_ask(info.run_id):
+        if info.status != "waiting" and not self._may_ask(info):
             return ()
-        return open_questions(self.read(info.run_id))
+        found: tuple[Question, ...] = self._find_once(
+            info, "questions", lambda: open_questions(self.read(info.run_id))
+        )
+        return found
 
-    def _may_ask(self, run_id: str) -> bool:
-        digest = self.digest(run_id)
+    def _find_once(self, info: RunInfo, name: str, find: Callable[[], Any]) -> Any:
+        """Return what all entries of a run say, which is found anew once it has others."""
+        head, found = self._found.get((info.run_id, name), ("", None))
+        if not head or head != info.head_hash:
+            found = find()
+            if len(self._found) >= MAX_DIGESTS:
+                self._found.clear()
+            self._found[info.run_id, name] = info.head_hash, found
+        return found
+
+    def _may_ask(self, info: RunInfo) -> bool:
+        digest = self.digest(info.run_id, info.head_hash)
         return digest.has_asked or digest.counts.get("recoveries", 0) > 0
 
     def find_retry_problem(self, info: RunInfo) -> str:
@@ -123,7 +106,9 @@ class Records:
         if info.status not in ("parked", "failed"):
             return f"it {NOTHING_TO_RETRY}"
         try:
-            problem = plan_retry(self.read(info.run_id)).problem
+            problem: str = self._find_once(
+                info, "retry", lambda: plan_retry(self.read(info.run_id)).problem
+            )
         except JournalError as error:
             return f"it cannot be read: {error}"
         return f"it {problem}" if problem else ""
@@ -137,9 +122,13 @@ class Records:
             return None
         return proposed.arguments
 
-    def find_unreceived(self, run_id: str) -> list[dict[str, Any]]:
-        """Return the commands that were sent to a run and that it has not received."""
-        sent = self.journal.inbox(run_id, self.digest(run_id).received)
+    def find_unreceived(
+        self, run_id: str, received: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the commands that were sent to a run after the last one that it received."""
+        if received is None:
+            received = self.digest(run_id).received
+        sent = self.journal.inbox(run_id, received)
         return [
             {"number": one.number, "kind": one.kind, "body": one.body, "at": one.at}
             for one in sent
@@ -170,13 +159,14 @@ class Records:
             "damage": info.damage,
         }
         try:
-            digest = self.digest(info.run_id)
+            digest = self.glance(info)
         except JournalError as error:
             return {**described, "damage": info.damage or str(error)}
         total = digest.total
         cost = total.cost if total.is_priced else None
         return {
             **described,
+            "unread": digest.unread,
             "task": "" if digest.holds_secrets else digest.task[:300],
             "paused": digest.is_paused,
             "stop_reason": digest.ending.get("stop_reason", ""),
@@ -194,7 +184,7 @@ class Records:
         for info in infos:
             try:
                 asked = self.questions(info)
-                secret = self.digest(info.run_id).holds_secrets if asked else False
+                secret = self.glance(info).holds_secrets if asked else False
             except JournalError:
                 continue
             found += [

@@ -13,7 +13,7 @@ from ..clock import SystemClock
 from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun
 from ..events.effects import ModelRequested
 from ..events.lifecycle import restore_answer
-from ..events.run import RunFinished, RunStarted
+from ..events.run import Question, RunFinished, RunStarted
 from ..journals.base import Journal, RunInfo
 from ..journals.capabilities import DeletingJournal
 from ..journals.listing import RunFilter
@@ -30,6 +30,8 @@ from .users import ConsoleUser
 
 MAX_SUMMED = 300
 """Runs whose costs are summed, the newest."""
+READING = "its entries are still being read"
+"""Why there are no controls of a long run that the page shows for the first time."""
 CONTENT = ("task", "answer", "plans", "steps", "levels", "visits", "facts", "children")
 """What of a run's state was written by models, tools or people."""
 
@@ -118,10 +120,12 @@ class ConsoleService:
 
     def show_run(self, run_id: str, user: ConsoleUser) -> dict[str, Any]:
         """Return the state of a run, what it asks, and which controls there are."""
-        info, digest = self.records.find(run_id), self.records.digest(run_id)
-        questions = self.records.questions(info)
+        info = self.records.find(run_id)
+        digest = self.records.glance(info)
+        state = self.find_state(run_id, digest)
         is_hidden = digest.holds_secrets and not self._sees(run_id, user.name)
-        state = self.find_state(run_id)
+        reading = READING if digest.unread else ""
+        reasons = find_reasons(state, user)
         described = digest.to_json()
         if is_hidden:
             described |= dict.fromkeys(CONTENT)
@@ -131,10 +135,12 @@ class ConsoleService:
             "hidden": is_hidden,
             "questions": [
                 self.records.describe_question(run_id, one, is_hidden=is_hidden)
-                for one in questions
+                for one in state.questions
             ],
-            "unreceived": [] if is_hidden else self.records.find_unreceived(run_id),
-            "reasons": find_reasons(state, user),
+            "unreceived": []
+            if is_hidden or reading
+            else self.records.find_unreceived(run_id, digest.received),
+            "reasons": {name: reason or reading for name, reason in reasons.items()},
             "delete": self._find_reason_of_delete(state, user),
             "reveal": user.find_problem("admin"),
         }
@@ -158,14 +164,20 @@ class ConsoleService:
         await asyncio.to_thread(self._access.add, at, user.name, run_id, "delete")
         return await journal.delete(run_id, deleted_by=user.name)
 
-    def find_state(self, run_id: str) -> RunState:
-        info, digest = self.records.find(run_id), self.records.digest(run_id)
+    def find_state(self, run_id: str, digest: RunDigest | None = None) -> RunState:
+        """Return what decides about the controls of a run; by a digest with unread entries it asks nothing yet."""
+        info = self.records.find(run_id)
+        known = digest or self.records.digest(run_id, info.head_hash)
+        retry_problem, questions = READING, tuple[Question, ...]()
+        if not known.unread:
+            retry_problem = self.records.find_retry_problem(info)
+            questions = self.records.questions(info)
         return RunState(
             info.status,
-            digest.is_paused,
+            known.is_paused,
             self.records.has_owner(info),
-            self.records.find_retry_problem(info),
-            self.records.questions(info),
+            retry_problem,
+            questions,
             self._runtime is not None,
         )
 
@@ -177,7 +189,7 @@ class ConsoleService:
         entries = self.records.read(run_id, first, limit + after - first)
         reader = RowReader(entries[: after - first])
         shown = entries[after - first :]
-        digest = self.records.digest(run_id)
+        digest = self.records.glance(self.records.find(run_id))
         return [
             reader.build(entry, is_hidden=self.hides(digest, entry.seq, run_id, user))
             for entry in shown
@@ -188,7 +200,8 @@ class ConsoleService:
         entries = await asyncio.to_thread(self.records.read, run_id, max(seq - 1, 0), 1)
         if not entries or entries[0].seq != seq:
             raise UnknownRun(f"run {run_id!r} has no entry {seq}")
-        digest = await asyncio.to_thread(self.records.digest, run_id)
+        info = await asyncio.to_thread(self.records.find, run_id)
+        digest = await asyncio.to_thread(self.records.glance, info)
         if self.hides(digest, seq, run_id, user):
             raise ConfigError(
                 f"entry {seq} may hold something secret: ask for it first"
@@ -279,7 +292,7 @@ class ConsoleService:
 
     def _show_turn(self, info: RunInfo, user: str) -> dict[str, Any]:
         run_id = info.run_id
-        digest = self.records.digest(run_id)
+        digest = self.records.digest(run_id, info.head_hash)
         first, last = (
             self.records.read(run_id, 0, 1),
             self.records.read(run_id, digest.seq - 1),
@@ -310,7 +323,7 @@ class ConsoleService:
         sums: dict[tuple[str, str, str], dict[str, Any]] = {}
         for info in infos:
             try:
-                digest = self.records.digest(info.run_id)
+                digest = self.records.digest(info.run_id, info.head_hash)
             except JournalError:
                 continue
             for (model, day), spent in digest.spending.items():

@@ -60,7 +60,9 @@ class Streams:
             first = max(after - LOOKBACK, 0)
             reader = RowReader(self._records.read(run_id, first, after - first))
         used = reader or RowReader()
-        digest = self._records.digest(run_id) if entries else RunDigest()
+        digest = RunDigest()
+        if entries:
+            digest = self._records.digest(run_id, entries[-1].hash)
         rows = [
             used.build(
                 entry, is_hidden=self._service.hides(digest, entry.seq, run_id, user)

@@ -30,7 +30,7 @@ function buildHead(run, verify) {
   return h("div", { class: "head" },
     h("p", { class: "crumbs" }, badge(run.paused ? "paused" : run.status), run.orphaned && badge("orphaned"), " ", h("span", { class: "id" }, run.run_id), ...links, h("span", { class: "space-between" }), verify),
     h("h1", {}, run.task || run.run_id),
-    h("p", { class: "sub" }, [run.agent && `agent ${run.agent}`, run.engine, `${formatNumber(run.entries)} entries`, `${formatNumber(total.calls)} model calls`, `${formatNumber(total.input_tokens)} + ${formatNumber(total.output_tokens)} tokens`, `cost ${formatCost(run.cost)}`, run.settings && `settings version ${run.settings}`, ...Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`)].filter(Boolean).join(" · ")),
+    h("p", { class: "sub" }, [run.agent && `agent ${run.agent}`, run.engine, `${formatNumber(run.entries)} entries`, ...(run.unread ? ["the rest is being read …"] : [`${formatNumber(total.calls)} model calls`, `${formatNumber(total.input_tokens)} + ${formatNumber(total.output_tokens)} tokens`, `cost ${formatCost(run.cost)}`, run.settings && `settings version ${run.settings}`, ...Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`)])].filter(Boolean).join(" · ")),
     why && h("p", { class: "why" }, why),
     run.hidden && h("p", { class: "note" }, "This run has read something secret: what models, tools and people wrote is hidden. Open an entry to ask for it."),
     run.answer && h("details", { open: true, class: "answer" }, h("summary", {}, "Answer"), h("pre", {}, run.answer)));
@@ -116,8 +116,9 @@ export function showRun(main, runId, session, firstSeq) {
     timeline.element.hidden = !isTimeline;
     filters.hidden = !isTimeline;
     other.hidden = isTimeline;
-    if (!isTimeline && last) other.replaceChildren(CONTENTS[name](last));
+    if (!isTimeline && last) other.replaceChildren(...buildContent(last));
   };
+  const buildContent = (run) => [run.unread ? h("p", { class: "note", role: "status" }, `${formatNumber(run.unread)} entries are not read yet.`) : null, CONTENTS[tab](run)].filter(Boolean);
   const read = async () => {
     try {
       const run = await get("run", { run: runId });
@@ -133,7 +134,8 @@ export function showRun(main, runId, session, firstSeq) {
     head.replaceChildren(buildHead(run, badgeOfChain));
     waiting.replaceChildren(...buildWaiting(run).filter(Boolean));
     if (!isSame) controls.replaceChildren(buildControls(runId, run));
-    if (tab !== "timeline") other.replaceChildren(CONTENTS[tab](run));
+    if (tab !== "timeline") other.replaceChildren(...buildContent(run));
+    if (run.unread) setTimeout(() => { if (!isClosed) reread(); }, 300);
   };
   const reread = throttle(read, 200);
   const seek = debounce(async () => {

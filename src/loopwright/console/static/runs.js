@@ -16,7 +16,7 @@ function buildRow(run) {
   const id = encodeURIComponent(run.run_id);
   const details = [run.agent || run.engine, run.thread && `thread ${run.thread}`, ...Object.entries(run.tags).map(([name, value]) => `${name}=${value}`)];
   const why = run.damage || run.error || (run.stop_reason && run.stop_reason !== "answered" ? run.stop_reason : "");
-  const counts = Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`);
+  const counts = Object.entries((!run.unread && run.counts) || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`);
   return h("li", { class: "run" },
     h("a", { href: `#/run/${id}` },
       h("span", { class: "run-state" }, badge(run.paused ? "paused" : run.status), run.orphaned && badge("orphaned")),
@@ -26,8 +26,8 @@ function buildRow(run) {
         why && h("span", { class: "why" }, why)),
       h("span", { class: "run-numbers" },
         h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`, h("span", { class: "unit age" }, ` ${formatNumber(run.entries)} entries`)),
-        h("span", {}, formatNumber(run.tokens), h("span", { class: "unit" }, " tokens")),
-        h("span", {}, formatCost(run.cost), h("span", { class: "unit" }, " cost")))),
+        h("span", {}, run.unread ? "…" : formatNumber(run.tokens), h("span", { class: "unit" }, " tokens")),
+        h("span", {}, run.unread ? "…" : formatCost(run.cost), h("span", { class: "unit" }, " cost")))),
     h("label", { class: "pick", title: "Choose two runs to compare them" }, h("input", { type: "checkbox", class: "compare", value: run.run_id, "aria-label": `Compare ${run.run_id}` })));
 }
 
@@ -60,6 +60,7 @@ export function showRuns(main) {
   };
   const draw = (runs, answer) => {
     problem.hidden = true;
+    if (runs.some((run) => run.unread)) setTimeout(() => { if (!isClosed) refresh(); }, 500);
     const focused = document.activeElement?.getAttribute("href");
     list.replaceChildren(...runs.map(buildRow));
     if (!runs.length) list.replaceChildren(h("li", { class: "empty" }, "No runs yet. They appear here as soon as a process writes them into this journal."));

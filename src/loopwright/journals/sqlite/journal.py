@@ -38,6 +38,7 @@ from .reader import (
     verify_run,
 )
 from .schedules import SQLiteSchedules
+from .search import SQLiteSearch
 from .statistics import SQLiteStatistics
 from .upkeep import Upkeep, build_unknown_run
 from .writer import Writer
@@ -93,6 +94,7 @@ class SQLiteJournal(RequestReader):
         self.schedules = SQLiteSchedules(self._file, self._writer, codec)
         """The schedules of the journal, for `Runtime.schedules`."""
         self.statistics = SQLiteStatistics(self._file, codec)
+        self.search = SQLiteSearch(self._file, codec)
         """What `Runtime.metrics` reads."""
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False

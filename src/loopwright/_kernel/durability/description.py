@@ -43,9 +43,13 @@ def quote(redactor: Redactor, text: str) -> str:
 
 
 class QuestionDescriber:
-    """Says in words what is asked of a model; the message that a conversation begins with is searched for secrets once."""
+    """Says in words what is asked of a model; the message that a conversation begins with is searched for secrets once.
 
-    def __init__(self) -> None:
+    In a run that is not new, what was recorded may be a secret now, so all is searched.
+    """
+
+    def __init__(self, *, is_new: bool) -> None:
+        self._clean_origins = REDACTED_ORIGINS if is_new else ()
         self._first: Message | None = None
         self._redactor: Redactor | None = None
         self._quoted = ""
@@ -58,19 +62,18 @@ class QuestionDescriber:
         messages = conversation.messages
         if not messages:
             return f"{asked} nothing"
-        last = _quote_message(redactor, messages[-1])
+        last = self._quote_message(redactor, messages[-1])
         if len(messages) == 1:
             return f"{asked} {last}"
         if messages[0] is not self._first or redactor is not self._redactor:
             self._first, self._redactor = messages[0], redactor
-            self._quoted = _quote_message(redactor, messages[0])
+            self._quoted = self._quote_message(redactor, messages[0])
         return f"{asked} {len(messages)} messages, {self._quoted} to {last}"
 
-
-def _quote_message(redactor: Redactor, message: Message) -> str:
-    if message.origin in REDACTED_ORIGINS:
-        return repr(shorten(message.content))
-    return quote(redactor, message.content)
+    def _quote_message(self, redactor: Redactor, message: Message) -> str:
+        if message.origin in self._clean_origins:
+            return repr(shorten(message.content))
+        return quote(redactor, message.content)
 
 
 def describe_recorded(effects: Effects, key: str) -> str:

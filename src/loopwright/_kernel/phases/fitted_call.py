@@ -28,6 +28,7 @@ from ...providers.unseen_attachments import (
 )
 from ...resilience.timeouts import shorter
 from ...security.redaction.errors import redact_error
+from ...security.redaction.messages import redact_request
 from ...tools.recall import recall
 from ..session.recent_views import Shown
 from ..session.services import Services
@@ -183,7 +184,7 @@ class FittedCall:
         """
         session, meter = self._session, self._meter
         await session.writer.barrier()
-        counted = write_schema(self._provider, request)
+        counted = write_schema(self._provider, self._clean(request))
         timeout = shorter(request.timeout, session.remaining())
         try:
             async with asyncio.timeout(timeout):
@@ -239,7 +240,15 @@ class FittedCall:
         settings, able = request.sampling, self._able
         return settings.max_tokens or able.max_output_tokens
 
+    def _clean(self, request: Request) -> Request:
+        """Return a request without secrets that became known after its messages were recorded."""
+        services, redactor = self._session.services, self._services.redactor
+        if self._session.is_new and redactor is services.redactor:
+            return request
+        return redact_request(redactor, request)
+
     def _call(self, request: Request) -> ModelCall:
+        request = self._clean(request)
         secrets = self._session.secrets
         sent = secrets.restore_opaque_data(request.conversation)
         whole = with_conversation(request, sent)

@@ -86,7 +86,7 @@ class Inference:
         ]
         """The settings of the run, then of the engine, with the model that they are for; a person chose them."""
         self._offers = offers
-        self._describer = QuestionDescriber()
+        self._describer = QuestionDescriber(is_new=session.is_new)
 
     async def settle(
         self,
@@ -141,7 +141,8 @@ class Inference:
         for key in keys:
             known = session.replay.effects.intent(key)
             if isinstance(known, ModelRequested):
-                intents[key] = known
+                about = session.secrets.redactor.redact_text(known.about)
+                intents[key] = dataclasses.replace(known, about=about)
             else:
                 new.append(key)
         changed = [key for key in intents if _has_changed(question, intents[key])]
@@ -173,8 +174,8 @@ class Inference:
             return question
         path, redactor = EffectKey.parse(key).path, self._services.redactor
         clean = session.prompts.clean(path, question.conversation, redactor)
-        if clean is question.conversation:
-            return question
+        if clean is question.conversation or self._is_recorded(key, question):
+            return question  # or what became a secret after it was recorded as it was
         return dataclasses.replace(question, conversation=clean)
 
     def _reply(self, key: str, completion: Completion, intent: ModelRequested) -> Reply:
@@ -207,6 +208,9 @@ class Inference:
 
     def was_asked(self, key: str, question: Question) -> bool | None:
         """Whether a question is the one that the journal holds at a key; `None` if it holds none there."""
+        return self._is_recorded(key, self.clean(key, question))
+
+    def _is_recorded(self, key: str, question: Question) -> bool | None:
         intent = self._session.replay.effects.intent(key)
         if not isinstance(intent, ModelRequested):
             return None

@@ -2,6 +2,7 @@
 
 import operator
 
+from ..._internal.encoder import find_code
 from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
@@ -12,7 +13,8 @@ from .recent_views import has_grown_from
 class Prompts:
     """The messages of one run that engines write themselves; all others were cleaned when they entered the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
         self._clean: dict[str, tuple[Message, ...]] = {}
         """The messages of the last question of each scope."""
         self._checked: dict[str, tuple[int, bytes]] = {}
@@ -57,5 +59,9 @@ class Prompts:
         return len(known) if own[: len(known)] == known else 0
 
     def _is_written(self, message: Message) -> bool:
-        """Whether an engine wrote a message: it is neither made of an entry nor what the run was given."""
-        return message.entry is None and id(message) not in self._given_ids
+        """Whether an engine wrote a message: it is neither made of an entry of this run nor what that was given.
+
+        One that is made of an entry of another run was cleaned of the secrets that were known then.
+        """
+        is_own = bool(find_code(message.entry, self._run_id))
+        return not is_own and id(message) not in self._given_ids

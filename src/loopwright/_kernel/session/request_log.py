@@ -25,6 +25,7 @@ from ...messages import Conversation, Message, ToolSpec
 from ...providers.base import Request
 from ...providers.context.sliding_context import MASK
 from ...security.redaction import Redactor
+from ...security.redaction.messages import redact_messages
 from ..durability.replay import Replay
 from .journal_writer import JournalWriter
 from .recent_views import Shown
@@ -58,6 +59,7 @@ class RequestLog:
         self._codes: dict[bytes, str] = dict(replay.requests.codes)
         """The codes of contents, by the hash of these."""
         self._plain_tools: dict[tuple[int, ...], tuple[tuple[ToolSpec, ...], Any]] = {}
+        self._is_new = replay.started is None
         self._given: Conversation | None = None
         self._places: dict[int, int] = {}
         self._contents: list[Any] = []
@@ -196,6 +198,8 @@ class RequestLog:
 
     def _clean(self, message: Message) -> Any:
         """Return a message as plain data, without secrets."""
+        if not self._is_new:  # what an earlier process recorded may be a secret now
+            [message] = redact_messages(self._redactor, (message,))
         [plain] = compact_messages((message,))
         clean = to_jsonable_python(plain)
         if self._secrets.redactor is not self._redactor:

@@ -127,7 +127,7 @@ class Session:
         self.held = HeldDeltas(self.feed.show)
         self.answers: dict[str, str] = {}
         """The keys of the replies with answers, by these: the journal keeps a text once."""
-        self.signals = Signals(replay)
+        self.signals = Signals(replay, services.redactor)
         self.secrets = Secrets(services.redactor, replay)
         self.sensitivity = Sensitivity(services, self.run_id, replay, self.secrets)
         self.writer = JournalWriter(
@@ -137,7 +137,7 @@ class Session:
         self.provenance = RunProvenance(replay.flow)
         self.records_requests = self.revision >= 2
         """Whether the intents of model calls hold what is sent; those of early versions do not."""
-        self.prompts = Prompts()
+        self.prompts = Prompts(self.run_id)
         self.requests = RequestLog(self.writer, services.redactor, self.secrets, replay)
         self.views = RecentViews(replay.requests)
         self.failures = Failures()

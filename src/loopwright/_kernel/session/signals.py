@@ -10,6 +10,7 @@ from ...errors import (
     Suspended,
 )
 from ...events.effect_key import EffectKey
+from ...security.redaction import Redactor
 from ..durability.description import describe_recorded
 from ..durability.replay import Replay
 from .cuts import CallStatus, Cuts
@@ -26,7 +27,7 @@ class Signals:
     that the journal holds counts again when the run is resumed.
     """
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: Replay, redactor: Redactor) -> None:
         hit = replay.totals.limit
         self.fatal: LoopwrightError | None = None
         self.ending: LoopwrightError | None = (
@@ -38,6 +39,7 @@ class Signals:
         self.cuts = Cuts(replay.scopes.branches)
         self.handoffs = Handoffs()
         self._replay, self._is_new = replay, replay.started is None
+        self._redactor = redactor
 
     @property
     def is_running(self) -> bool:
@@ -85,7 +87,8 @@ class Signals:
 
     def diverge(self, key: str, expected: str, found: str) -> ReplayDivergence:
         """Make it fatal that code and journal disagree at `key`; return the error to be raised."""
-        error = self._replay.divergence(key, expected, found)
+        redact = self._redactor.redact_text  # what was recorded may be a secret now
+        error = self._replay.divergence(key, redact(expected), redact(found))
         self.fatal = error
         return error
 

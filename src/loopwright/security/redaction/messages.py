@@ -14,6 +14,7 @@ from ...messages import (
     Reasoning,
     ToolCall,
 )
+from ...providers.base import Request
 from .heuristics import REDACTED
 from .redactor import Redactor
 
@@ -57,6 +58,20 @@ def redact_conversation(redactor: Redactor, conversation: Conversation) -> Conve
         return conversation
     label, untrusted = conversation.label, conversation.untrusted
     return Conversation(clean).with_provenance(label, untrusted=untrusted)
+
+
+def redact_request(redactor: Redactor, request: Request) -> Request:
+    """Return a request without secrets in its messages and instructions; the same one if they have none."""
+    conversation, system = request.conversation, request.system
+    clean = redact_messages(redactor, conversation.messages)
+    if all(map(operator.is_, clean, conversation.messages)):
+        return request
+    label, untrusted = conversation.label, conversation.untrusted
+    redacted = Conversation(clean).with_provenance(label, untrusted=untrusted)
+    system = redactor.redact_text(system)
+    if system and not clean[0].content.startswith(system):
+        system = clean[0].content
+    return dataclasses.replace(request, conversation=redacted, system=system)
 
 
 def _clean(redactor: Redactor, message: Message) -> Message:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from loopwright.journals import RunHeader, SQLiteJournal
 from loopwright.journals.owner import Owner
 from loopwright.messages import Completion, Conversation
 from loopwright.providers import Request
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import ScriptedProvider, call, crashed
 
 TEXT = "The quick brown fox jumps over the lazy dog. "
 
@@ -340,3 +341,28 @@ async def test_fifty_turns_grow_by_less_than_a_third(tmp_path: Path) -> None:
             own += len(entry.body) - len(encode_event(bare))
 
     assert total / (total - own) <= 1.3
+
+
+async def test_request_behind_a_thousand_others_is_compared_when_a_run_is_resumed() -> None:  # fmt: skip
+    """Each request continues the one before it, more often than Python's stack is deep."""
+    count = sys.getrecursionlimit() + 20
+
+    class Counting(LoopEngine):
+        name = "counting"
+
+        async def solve(self, run: Run) -> str:
+            return [await run.ask(f"{n}?") for n in range(count)][-1]
+
+    journal = MemoryJournal()
+    endless = Limits(max_llm_calls=None, max_tokens=None, timeout=None)
+    before = Runtime(ScriptedProvider(["Yes."] * count), journal=journal, limits=endless)  # fmt: skip
+    await Counting(before).run("Go.", run_id="run")
+    entries = journal.read("run")
+    cut = crashed(entries, len(entries) - 2)
+    provider = ScriptedProvider(["Yes."])
+
+    result = await Counting(Runtime(provider, journal=cut, limits=endless)).resume("run")  # fmt: skip
+
+    assert result.status == "completed"
+    asked = [e.key for e in cut.read("run") if e.kind == "model_requested"]
+    assert asked.count(f"{count - 1}") == 1, "it is the request that was recorded"

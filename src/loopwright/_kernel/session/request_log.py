@@ -156,11 +156,13 @@ class RequestLog:
 
     def _expand(self, record: RequestRecord) -> RequestRecord:
         """Return a record that continues no other, and has a code for each message."""
+        chain = [record]
+        while chain[-1].base:
+            chain.append(self._recorded.by_seq[chain[-1].base])
         codes: list[str] = []
-        if record.base:
-            earlier = self._expand(self._recorded.by_seq[record.base])
-            codes += earlier.added[: record.kept]
-        codes += expand_places(record.added)
+        for one in reversed(chain):
+            del codes[one.kept :]
+            codes += expand_places(one.added)
         return dataclasses.replace(
             record, base=0, kept=0, added=tuple(codes), contents=(), view=None, aids=None
         )  # fmt: skip

@@ -132,6 +132,42 @@ async def test_a_single_call_may_have_all_that_is_left() -> None:
     assert provider.bounds[0] > 99_000
 
 
+async def test_a_call_that_has_ended_leaves_its_share_to_the_next() -> None:
+    class Failing(Bounded):
+        async def complete(self, request: Request) -> Completion:
+            if "fail" in request.conversation.task:
+                self.bounds.append(request.sampling.max_tokens or 0)
+                raise ProviderError("refused")
+            if "wait" in request.conversation.task:
+                await asyncio.Event().wait()
+            return await super().complete(request)
+
+    class Several(LoopEngine):
+        name = "several"
+
+        async def solve(self, run: Run) -> str:
+            async def ask(branch: Run) -> str:
+                return await branch.ask("x")
+
+            async def wait(branch: Run) -> str:
+                return await branch.ask("wait")
+
+            await run.gather(*[ask] * 5)
+            with pytest.raises(ProviderError, match="refused"):
+                await run.ask("fail")
+            with pytest.raises(TimeoutError):
+                await run.timeout(0.01, wait)
+            return await run.ask("x")
+
+    provider = Failing(128_000)
+    runtime = Runtime(provider, limits=Limits(max_tokens=100_000))
+    result = await Several(runtime).run("x")
+
+    assert result.status == "completed"
+    assert max(provider.bounds[:5]) < 21_000
+    assert min(provider.bounds[5:]) > 99_000
+
+
 def test_a_later_call_gets_no_more_than_the_calls_under_way_leave() -> None:
     budget = Budget(Limits(max_tokens=1_000))
     first = OpenCall(50)

@@ -385,3 +385,22 @@ async def test_a_run_stopped_inside_a_child_engine_continues_in_a_fork_of_any_en
         if entry.key in ("0", "0#0") and entry.kind.endswith("_finished")
     ]
     assert ended.event.status in ("aborted", "cancelled")
+
+
+async def test_fork_of_a_turn_continues_the_turn_before_in_the_journal(
+    journal: MemoryJournal | SQLiteJournal,
+) -> None:
+    """What it began with is in the run before, so that is not deleted without it."""
+    engine = ReActEngine(Runtime(ScriptedProvider(["Yes.", "No.", "Perhaps."]), journal=journal))  # fmt: skip
+    before = await engine.run("Really?", run_id="before")
+    await engine.run(before.conversation.user("And now?"), run_id="turn")
+
+    await engine.fork("turn", at=1, new_id="fork")
+
+    assert journal.verify("fork").problem == ""
+    assert [one.follows for one in journal.runs()] == ["before", "before", None]
+    with pytest.raises(ConfigError, match=r"continued by .*'fork'"):
+        await journal.delete("before")
+    assert await journal.delete("turn") == ["turn"]
+    resumed = await engine.resume("fork")
+    assert [one.content for one in resumed.conversation] == ["Really?", "Yes.", "And now?", "Perhaps."]  # fmt: skip

@@ -15,6 +15,7 @@ from ...events.run import RunFinished, RunForked, RunStarted
 from ...journals.access import read_run
 from ...journals.base import Claim, Journal, RunHeader, chain_hash, check_run_id
 from ...journals.owner import new_owner
+from .history import refer
 from .replay import last_event
 
 
@@ -46,7 +47,7 @@ async def fork(
         new_id, started.engine, options, __version__, str(owner), now, run_id, at,
         app_version=app_version or read_app_version(copied), tags=started.tags, thread=started.thread, agent=started.agent,
     )  # fmt: skip
-    claim = journal.create(header)
+    claim = journal.create(refer(header, started.follows))
     seed = _find_seed(entries) or run_id
     event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version, by)
     forked = Entry(

@@ -193,3 +193,32 @@ async def test_promise_behind_a_secret_of_the_engine_is_replayed() -> None:
 
     assert result.answer == "It is 3. Yes."
     assert again.answer == "It is 3. One."
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_end_of_a_run_has_no_secret_that_an_engine_kept(is_resumed: bool) -> None:
+    """The last entry has whatever no other entry of the run has: what an engine wrote, and messages of earlier runs."""
+
+    class Keeping(LoopEngine):
+        name = "keeping"
+
+        async def solve(self, run: Run) -> str:
+            await run.ask("Ready?")
+            first, *rest = run.conversation.messages
+            run.keep(Conversation([*rest, first]).user(f"Kept {SECRET}."))
+            return "Done."
+
+    journal = MemoryJournal()
+    task = Conversation.of(f"Use {SECRET}.").assistant("Yes.").user("More.")
+    if is_resumed:
+        await interrupt(Keeping, task, journal, [], 0)
+        result, _ = await resume(Keeping, journal)
+    else:
+        runtime = Runtime(ScriptedProvider(["Yes."]), journal=journal, redactor=REDACTED)  # fmt: skip
+        result = await Keeping(runtime).run(task, run_id="second")
+
+    texts = [message.content for message in result.conversation]
+    assert texts == ["Yes.", "More.", "Use [redacted].", "Kept [redacted].", "Done."]
+    assert SECRET.encode() not in journal.read("second")[-1].body
+    again, _ = await resume(Keeping, journal)
+    assert again.conversation == result.conversation

@@ -252,7 +252,8 @@ class Execution:
     async def _close(self, outcome: RunOutcome, output: Any) -> Result[Any]:
         """Write the closing entry, and return the result."""
         session, budget = self._session, self._session.budget
-        conversation = self._agents.whole
+        redactor = session.services.redactor
+        conversation = session.prompts.clean_end(self._agents.whole, redactor)
         read = session.sensitivity
         if outcome.answer is not None:
             conversation = self._add_answer(conversation, outcome.answer)

@@ -1,6 +1,7 @@
 """Take secrets out of what engines write for a model, before it is compared, sent and recorded."""
 
 import operator
+from collections.abc import Sequence
 
 from ..._internal.encoder import find_code
 from ...messages import Conversation, Message
@@ -38,15 +39,22 @@ class Prompts:
         )
         count = self._count_known(path, conversation, own)
         new = tuple(filter(self._is_written, own[count:]))
-        clean = redact_messages(redactor, new) if new else new
-        if all(map(operator.is_, clean, new)):
-            self._clean[path] = own
+        clean = _redact(redactor, own, new) if new else own
+        self._clean[path] = clean
+        if clean is own:
             self._checked[path] = len(conversation), conversation.digest
             return conversation
-        cleaned = dict(zip(map(id, new), clean, strict=True))
-        own = (*own[:count], *(cleaned.get(id(one), one) for one in own[count:]))
-        self._clean[path] = own
-        return grow_from(conversation, own)
+        return grow_from(conversation, clean)
+
+    def clean_end(self, conversation: Conversation, redactor: Redactor) -> Conversation:
+        """Return a conversation that the run ends with as its last entry may hold it; the same one if it has no secrets.
+
+        That entry has whatever no other entry of the run has.
+        """
+        own = list_own_messages(conversation)
+        stored = [one for one in own if not find_code(one.entry, self._run_id)]
+        clean = _redact(redactor, own, stored)
+        return conversation if clean is own else grow_from(conversation, clean)
 
     def _count_known(
         self, path: str, conversation: Conversation, own: tuple[Message, ...]
@@ -65,3 +73,14 @@ class Prompts:
         """
         is_own = bool(find_code(message.entry, self._run_id))
         return not is_own and id(message) not in self._given_ids
+
+
+def _redact(
+    redactor: Redactor, own: tuple[Message, ...], searched: Sequence[Message]
+) -> tuple[Message, ...]:
+    """Return messages with those that are searched without secrets; the same ones if they have none."""
+    clean = redact_messages(redactor, searched)
+    if all(map(operator.is_, clean, searched)):
+        return own
+    cleaned = dict(zip(map(id, searched), clean, strict=True))
+    return tuple(cleaned.get(id(one), one) for one in own)

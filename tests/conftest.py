@@ -24,6 +24,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
+gc.disable()  # what is collected stays: passes over it while it grows are of no use
 os.environ.pop(
     "PYTHONDONTWRITEBYTECODE", None
 )  # else each process that a test starts compiles the package anew
@@ -62,9 +63,14 @@ def find_place(path: Path) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: without that each full collection goes through it, for a second of anybody's test."""
+    """What was collected stays: without that each full collection goes through it, for a second of anybody's test.
+
+    Young objects are looked through less often than by default, which took 8 % of the time of all tests.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 10)
+    gc.enable()
 
 
 def refuse_the_outside(event: str, arguments: tuple[object, ...]) -> None:

@@ -406,6 +406,26 @@ def test_a_distribution_that_cannot_be_read_affects_no_other(
     assert "echo" in available_engines()
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Name: headed",
+        "NAME:headed",
+        "Summary: a\n Name: b\nName: headed",
+    ],
+)
+def test_a_distribution_has_the_name_of_its_headers_alone(
+    tmp_path: Path, install: Install, headers: str
+) -> None:
+    install("headed", ECHO_ENTRY, echo_module=ECHO)
+    (tmp_path / "headed-1.0.dist-info" / "METADATA").write_text(
+        f"Metadata-Version: 2.1\n{headers}\nVersion: 1.0\n\nName: of the text\n"
+    )
+    plugins._find_installed.cache_clear()
+
+    assert plugins.plugin("engines", "echo").distribution == "headed"
+
+
 def test_of_two_copies_of_a_distribution_the_first_on_the_path_counts(
     tmp_path: Path, install: Install
 ) -> None:

@@ -2,6 +2,7 @@
 and as a process at a terminal."""
 
 import contextlib
+import functools
 import os
 import select
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from forked_processes import Forked, fork
@@ -20,6 +22,8 @@ from loopwright.cli.app import app
 from .using import AtTerminal, Invoke, Start
 
 HERE = Path(__file__).parent
+BUILT = functools.cache(get_command)
+"""The commands, built once: typer's runner would build all of them for each of several hundred invocations."""
 ENTRY_POINTS = """\
 [loopwright.providers]
 scripted = scripted_cli:provider
@@ -63,8 +67,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def invoke() -> Invoke:
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs the command in this process."""
+    monkeypatch.setattr("typer.testing._get_command", BUILT)
 
     def invoke(*arguments: str, input: str | None = None) -> Result:
         return CliRunner().invoke(app, arguments, input=input, prog_name="loopwright")

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked_processes
 from loopwright import ReActEngine, Request, Runtime, Suspend, tool
 from loopwright.errors import JournalError
 from loopwright.events import CommandReceived, RunContinued, RunPaused
@@ -19,12 +19,9 @@ from waiting import eventually
 
 async def typed(*words: str, journal: Path) -> tuple[int, str]:
     """Type a command of the command line; its exit status, and all that it says."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "loopwright", *words, "--journal", str(journal),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    told, _ = await process.communicate()
-    return process.returncode or 0, told.decode()
+    program = ("-m", "loopwright", *words, "--journal", str(journal))
+    ended = await asyncio.to_thread(forked_processes.run, *program)
+    return ended.returncode, ended.stdout + ended.stderr
 
 
 @pytest.fixture

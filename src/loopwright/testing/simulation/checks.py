@@ -27,6 +27,8 @@ from .world import World
 
 OUTCOMES = (ModelReplied, ToolFinished)
 CUTS = (TimeoutFired, BranchesClosed)
+EXPIRED = "has expired: act right after the gate"
+"""What the observation says of a call whose permit expired, as in a process that was paused."""
 INTENTS = (ModelRequested, ToolStarted, EffectStarted, SleepSet, ChildStarted)
 
 
@@ -178,14 +180,15 @@ def find_differences(world: World, calm: World) -> list[str]:
 
 
 def _is_comparable(world: World, run_id: str) -> bool:
-    """Return whether nothing in a run depends on time: no limit, retry, unknown outcome or newer code."""
+    """Return whether nothing in a run depends on time: no limit, retry, expired permit, unknown outcome or newer code."""
     return not any(map(_depends_on_time, world.store.read(run_id)))
 
 
 def _depends_on_time(entry: Entry) -> bool:
     event = entry.event
     if isinstance(event, ToolFinished):
-        return event.status not in ("ok", "error", "denied", "rejected")
+        is_late = event.status == "rejected" and EXPIRED in event.content
+        return is_late or event.status not in ("ok", "error", "denied", "rejected")
     if isinstance(event, RunFinished):
         return event.status == "limit"  # which branch meets it first is a race
     if isinstance(event, PatchDecided):

@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,19 @@ from loopwright import (
     Run,
     Runtime,
     Suspend,
+    ToolCall,
     ToolError,
     Usage,
     tool,
 )
 from loopwright.events import Entry
+from loopwright.gates import ApprovalGate
+from loopwright.journals import SQLiteJournal
 from loopwright.observers import OpenTelemetryObserver
 from loopwright.providers import Request, Sampling
+from loopwright.security import SecretStore
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from loopwright.tools import ToolContext
 from programs import PROGRAMS, Program
 from sample_tools import look
 from telemetry import Telemetry, attributes, events, everything_said, place
@@ -1091,6 +1098,114 @@ async def test_content_is_recorded_by_the_names_of_the_conventions() -> None:
     )
     failed: ReadableSpan = told.span("execute_tool broken")
     assert failed.status.description == "no sea"
+
+
+async def test_chat_spans_carry_what_was_sent_also_of_a_resumed_run(
+    tmp_path: Path,
+) -> None:
+    first, secret = Telemetry(content=True), "sk-live-1234567890abcdef1234"
+    clock = FakeClock()
+    journal = SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    parts: dict[str, Any] = {
+        "tools": [look], "journal": journal, "gate": ApprovalGate(["look"]), "clock": clock,
+    }  # fmt: skip
+    asked = Conversation.of(f"Which colour? {secret}", system="Be brief.")
+    script = [call("look", what="sky")]
+    waiting = await ReActEngine(
+        runtime(script, first, approver=Suspend(), **parts)
+    ).run(asked, run_id="r")
+    later = Telemetry(content=True)
+    resumed = runtime(["It is blue."], later, approver=Suspend(), **parts)
+    await resumed.control("r").approve(waiting.pending[0].id)
+    result = await ReActEngine(resumed).resume("r")
+
+    def sent(telemetry: Telemetry) -> list[Any]:
+        found = attributes(telemetry.span("chat script"))
+        assert json.loads(str(found["gen_ai.system_instructions"])) == [
+            {"type": "text", "content": "Be brief."}
+        ]
+        [offered] = json.loads(str(found["gen_ai.tool.definitions"]))
+        assert (offered["name"], offered["type"]) == ("look", "function")
+        assert offered["parameters"]["properties"].keys() == {"what"}
+        return list(json.loads(str(found["gen_ai.input.messages"])))
+
+    [question] = sent(first)
+    assert result.answer == "It is blue."
+    assert question["parts"][0]["content"].startswith("Which colour? ")
+    assert secret not in everything_said(first.spans)
+    assert [one["role"] for one in sent(later)] == ["user", "assistant", "tool"]
+    assert sent(later)[0] == question
+    assert sent(later)[1]["parts"][0]["name"] == "look"
+    assert "sky is blue" in sent(later)[2]["parts"][0]["result"]
+    request = await journal.request("r", "1")
+    assert [one.role for one in request.conversation.messages[1:]] == [
+        one["role"] for one in sent(later)
+    ]
+    await journal.close()
+
+
+async def test_requests_are_shown_for_each_sample_and_nowhere_without_content() -> None:
+    class Sampled(LoopEngine):
+        name = "sampled"
+
+        async def solve(self, run: Run) -> str:
+            replies = await run.samples(run.conversation, 3)
+            return " ".join(one.answer or "" for one in replies)
+
+    seen: list[tuple[str, int, str]] = []
+
+    class Failing:
+        def __call__(self, entry: Entry) -> None:
+            pass
+
+        def observe_request(
+            self, run_id: str, keys: Sequence[str], request: Request
+        ) -> None:
+            seen.append((run_id, len(keys), request.conversation.messages[-1].content))
+            raise ValueError("of a third party")
+
+    told, plain = Telemetry(content=True), Telemetry()
+    provider = ScriptedProvider(lambda request: "7")
+    observers = [Failing(), told.observer, plain.observer]
+    engine = Sampled(Runtime(provider, observers=observers))
+    result = await engine.run("Guess.", run_id="r")
+
+    assert result.answer == "7 7 7"
+    chats = [attributes(one) for one in told.spans if one.name.startswith("chat")]
+    wanted = '[{"role":"user","parts":[{"type":"text","content":"Guess."}]}]'
+    assert [one["gen_ai.input.messages"] for one in chats] == [wanted] * 3
+    assert "Guess." not in everything_said(plain.spans)
+    assert sum(number for _, number, _ in seen) == 3
+    assert {(run, text) for run, _, text in seen} == {("r", "Guess.")}
+
+
+async def test_a_secret_that_the_run_learnt_is_sent_and_in_no_span() -> None:
+    kept = ["first-of-its-kind"]
+
+    @tool(effect="read")
+    def rotate(ctx: ToolContext[None]) -> str:
+        """Rotate the key."""
+        return f"{len(ctx.secrets.get('key'))} characters"
+
+    class Careless(LoopEngine):
+        name = "careless"
+
+        async def solve(self, run: Run) -> str:
+            kept[:] = ["second-of-its-kind"]
+            await run.call(ToolCall("rotate", {}))
+            return await run.ask(f"Is {kept[0]} a good key?")
+
+    told = Telemetry(content=True)
+    provider = ScriptedProvider(["No."])
+    store = SecretStore({"key": lambda: kept[0]})
+    parts = Runtime(provider, tools=[rotate], observers=[told.observer], secrets=store)
+    await Careless(parts).run("Go.")
+
+    [sent] = provider.requests
+    assert sent.conversation.messages[-1].content == "Is second-of-its-kind a good key?"
+    asked = str(attributes(told.span("chat script"))["gen_ai.input.messages"])
+    assert "a good key?" in asked
+    assert "second-of-its-kind" not in everything_said(told.spans)
 
 
 async def test_with_content_the_arguments_are_those_that_policy_allowed() -> None:

@@ -14,6 +14,7 @@ from ..events.effects import (
 from ..events.entry import EVENT_TYPES, Entry
 from ..events.run import RunFinished
 from ..messages import Completion
+from ..providers.base import Request
 from .semconv import (
     OPERATIONS,
     Attributes,
@@ -23,6 +24,7 @@ from .semconv import (
     opening_content,
     outcome_content,
     reply_attributes,
+    request_content,
     sampling_attributes,
     usage_attributes,
 )
@@ -93,7 +95,7 @@ class OpenTelemetryObserver:
     Args:
         tracer_provider: where spans go; `None` is the application's global one, without which nothing is done.
         meter_provider: where metrics go; `None` is the global one.
-        content: whether task, arguments, results, answers and error texts are reported too, to spans only.
+        content: whether task, prompts, arguments, results, answers and error texts are reported too, to spans only.
         max_runs: runs followed at once; the one without entries for longest is given up for another.
     """
 
@@ -110,6 +112,8 @@ class OpenTelemetryObserver:
         self._tracker = RunTracker(max_runs=max_runs, arguments=content)
         tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
         self._spans = Spans(tracer, content=content)
+        self.observe_request = self._add_request if content else None
+        """Adds what model calls are about to send to their spans; the runtime calls it."""
         self._measures = Measures(metrics.get_meter(SCOPE, __version__, meter_provider))
 
     @property
@@ -128,6 +132,10 @@ class OpenTelemetryObserver:
                     failures.append(error)
         if failures:
             raise failures[0]  # the run logs it and continues
+
+    def _add_request(self, run_id: str, keys: Sequence[str], request: Request) -> None:
+        found = (self._tracker.find(run_id, key) for key in keys)
+        self._spans.add_request([one for one in found if one is not None], request)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +184,17 @@ class Spans:
         if activity.parent is not None:
             context.attach(within)
         self._open[activity] = OpenSpans(tuple(spans), within, before)
+
+    def add_request(self, calls: Sequence[Activity], request: Request) -> None:
+        """Add what model calls send to those of their spans that are recorded; the last request of a call counts."""
+        opened = (self._open[call].spans[-1] for call in calls if call in self._open)
+        spans = [span for span in opened if span.is_recording()]
+        if spans:
+            attributes = request_content(
+                request
+            )  # once for the replies to one question
+            for span in spans:
+                span.set_attributes(attributes)
 
     def _context_of(
         self, parent: Activity | None, before: context.Context

@@ -13,6 +13,7 @@ from ..events.effects import ChildFinished, ModelReplied, ModelRequested, ToolFi
 from ..events.entry import Event
 from ..events.run import ErrorRecord, RunFinished, RunStarted
 from ..messages import Completion, JsonObject, Message, Reasoning, ToolCall, Usage
+from ..providers.base import Request
 from .span_tracker import Activity, ActivityKind
 
 Attribute: TypeAlias = str | int | float | bool | Sequence[str]
@@ -200,6 +201,21 @@ def opening_content(activity: Activity) -> Attributes:
     if activity.kind == "tool" and activity.arguments is not None:
         return {"gen_ai.tool.call.arguments": _json(activity.arguments)}
     return {}
+
+
+def request_content(request: Request) -> Attributes:
+    """Return what a model call sends: its messages, its instructions apart, and the tools that it offers."""
+    found = _read_task(request.conversation.messages)
+    tools = [
+        {
+            "type": "function",
+            "name": one.name,
+            "description": one.description,
+            "parameters": one.schema,
+        }
+        for one in request.tools
+    ]
+    return {**found, "gen_ai.tool.definitions": _json(tools)} if tools else found
 
 
 def _read_task(messages: Sequence[Message]) -> Attributes:

@@ -157,6 +157,12 @@ class RunTracker:
                 del self._runs[entry.run_id]
         return run.follow(entry)
 
+    def find(self, run_id: str, key: str) -> Activity | None:
+        """Return the activity that is open at a key of a run; `None` if none is, or the run is not followed."""
+        with self._lock:
+            run = self._runs.get(run_id)
+        return None if run is None else run.find(key)
+
     def _begin(self, entry: Entry) -> list[ActivityChange]:
         run = TrackedRun(entry, arguments=self._arguments)
         with self._lock:
@@ -226,6 +232,10 @@ class TrackedRun:
                 tool = self._find_tool(entry.key, event)
                 changes.append(EntryNoted(activity, entry, tool))
         return changes
+
+    def find(self, key: str) -> Activity | None:
+        """Return the activity that is open at a key."""
+        return self._open.get(key)
 
     def interrupt(self, at: float, why: str) -> list[ActivityChange]:
         """End all open activities without an outcome, the latest first; `why` is the type of error."""

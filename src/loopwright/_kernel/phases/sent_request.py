@@ -33,13 +33,14 @@ class SentRequest:
 
         `plain` is its conversation without what may not be recorded, and `shown` what it is of the engine's.
         """
+        clean = with_conversation(request, plain)
         if self.session.records_requests:
             is_redacted = plain is not request.conversation
-            clean = with_conversation(request, plain)
             for key, intent in self.intents.items():
                 self._record(key, intent, clean, shown, is_redacted)
         self.ensure_recorded()
         await self.session.writer.barrier()
+        self.session.writer.show_request([*self.intents], clean)
 
     def _record(
         self,

@@ -21,6 +21,8 @@ from ...events.entry import (
 from ...events.run import RunFinished, RunStarted, RunSuspended
 from ...journals.base import Claim, EarlierRunGone, NewRun
 from ...journals.capabilities import FollowUpJournal
+from ...providers.base import Request
+from ...security.redaction.requests import redact_request
 from ..control.run_feeds import RunFeed
 from .secrets import Secrets
 from .services import Services
@@ -283,9 +285,18 @@ class JournalWriter:
         for observer in self._services.observers:
             self._notify(observer, entry)
 
-    def _notify(self, observer: Callable[[Entry], None], entry: Entry) -> None:
+    def show_request(self, keys: Sequence[str], request: Request) -> None:
+        """Show the observers that want it what model calls, whose intents are durable, are about to send."""
+        observers = self._services.request_observers
+        clean = (
+            redact_request(self._secrets.redactor, request) if observers else request
+        )
+        for observe in observers:
+            self._notify(observe, self.claim.run_id, keys, clean)
+
+    def _notify(self, observer: Callable[..., None], *shown: object) -> None:
         try:
-            observer(entry)
+            observer(*shown)
         except Exception as error:  # noqa: BLE001 - an observer is third-party code and may not hurt the run
             redact = self._secrets.redactor.redact_text
             logger().warning(

@@ -1,8 +1,9 @@
 """Services: what the engines of one runtime share, as one frozen dataclass."""
 
 import copy
+import functools
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import GetCoreSchemaHandler
@@ -25,7 +26,7 @@ from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
 from ...limits import Limits, ProgressRules
 from ...messages import Conversation
-from ...providers.base import Provider, Sampling
+from ...providers.base import Provider, Request, Sampling
 from ...providers.context.base import ContextPolicy
 from ...providers.context.tokens import TokenMeter
 from ...providers.prices import Prices
@@ -47,6 +48,10 @@ from .unwatched_runs import UnwatchedRuns
 
 User: TypeAlias = Callable[[str], Awaitable[str]]
 Observer: TypeAlias = Callable[[Entry], None]
+RequestObserver: TypeAlias = Callable[[str, Sequence[str], Request], None]
+"""Is shown the run, the keys of its model calls, and what they send."""
+REQUEST_OBSERVER = "observe_request"
+"""The method of an observer that is one."""
 OnUnknown: TypeAlias = Literal["tell", "ask", "stop"]
 
 
@@ -130,6 +135,12 @@ class Services:
         poller, feeds = JournalPoller(self.journal), RunFeeds(self.journal)
         vars(self).update(inbox_poller=poller, feeds=feeds)  # of a frozen class
         vars(self).update(renewals=Renewals(self.journal))
+
+    @functools.cached_property
+    def request_observers(self) -> tuple[RequestObserver, ...]:
+        """The `observe_request` of the observers that have one, which are shown what model calls send."""
+        found = (getattr(one, REQUEST_OBSERVER, None) for one in self.observers)
+        return tuple(one for one in found if callable(one))
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""

@@ -43,9 +43,15 @@ from ..labels import Label
 from ..messages import Effect, Json
 from ..tools.base import Tool
 from ..tools.schema import without_titles
+from .container import ContainerSandbox
 from .manifest_arguments import KINDS, Arguments, Strict
 from .processes import ProcessResult, bare_environment, run_process
-from .sandbox import BubblewrapSandbox, Sandbox, choose_sandbox
+from .sandbox import (
+    BubblewrapSandbox,
+    Sandbox,
+    can_find_programs,
+    choose_sandbox,
+)
 
 SPARE = 1.0
 """Seconds after the tool's own timeout, when its program is killed even without a cancellation."""
@@ -85,11 +91,14 @@ def manifest(
     Programs run without a shell, each value in one element of `argv` and checked by its type, in a
     bare environment, with limited time and output. Programs and directories are looked up now,
     relative ones from the file's own directory. `sandbox` confines the programs: "bubblewrap", or a
-    `Sandbox`; they write to no file then, unless a `BubblewrapSandbox` says `write_cwd=True` or `writable`.
+    `Sandbox`; they write to no file then, unless a `BubblewrapSandbox` or a `ContainerSandbox` says `write_cwd=True`
+    or `writable`.
     Raises `ConfigError` naming the file, the tool and the field.
     """
     confining = choose_sandbox(sandbox)
-    if isinstance(confining, BubblewrapSandbox):  # a tool must not change what it is
+    if isinstance(
+        confining, (BubblewrapSandbox, ContainerSandbox)
+    ):  # a tool must not change what it is
         confining = confining.with_default(write_cwd=False)
     file = Path(path)
     made: dict[str, Tool] = {}
@@ -168,7 +177,7 @@ def _build_tool(declared: _Declared, folder: Path, sandbox: Sandbox | None) -> T
     model = _build_model(declared, folder)
     program = _Program(
         name=declared.name,
-        path=_find_program(declared.argv[0], folder),
+        path=_find_program(declared.argv[0], folder, sandbox),
         template=template[1:],
         folder=_check_folder(folder / declared.folder),
         environment=tuple(declared.environment),
@@ -238,11 +247,13 @@ def _check_names(template: Sequence[Element], arguments: Mapping[str, object]) -
             )
 
 
-def _find_program(program: str, folder: Path) -> str:
+def _find_program(program: str, folder: Path, sandbox: Sandbox | None) -> str:
     """Return the absolute path of a program.
 
-    A name with a slash is relative to the file's directory; others are looked up in PATH.
+    A name with a slash is relative to the file's directory; others are looked up in PATH, or by the sandbox.
     """
+    if can_find_programs(sandbox) and "/" not in program:
+        return program
     path = str(folder / program) if "/" in program else shutil.which(program)
     if path is None or not _is_program(path):
         raise ConfigError(

@@ -5,14 +5,17 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
 from .._internal import dataclasses
 from ..errors import ToolError
-from .sandbox import Sandbox
+from .sandbox import ConfinedProgram, Sandbox
 
+CLEANING = 30.0
+"""Seconds for the command that ends what killing a confined program left."""
 DRAINING = 0.25
 """Seconds in which output may still arrive once a program has ended."""
 
@@ -59,8 +62,11 @@ async def run_process(
     session escapes, and in a sandbox none. The first `max_bytes` of each of its two streams are kept.
     Raises `ToolError` if it cannot be started.
     """
-    process = _start(argv, cwd, env, sandbox)
+    confined = _confine(argv, cwd, env, sandbox)
+    process = _start(confined, cwd)
     with contextlib.ExitStack() as stack:
+        cleanup = Cleanup(confined)
+        stack.callback(cleanup.begin)
         stack.callback(end, process)
         output = await _read_bounded(process.stdout, max_bytes, stack)
         errors = await _read_bounded(process.stderr, max_bytes, stack)
@@ -71,23 +77,58 @@ async def run_process(
         except TimeoutError:
             timed_out = True
         end(process)
+        code = -signal.SIGKILL if process.returncode is None else process.returncode
+        await cleanup.finish(is_killed=timed_out or code < 0)
         await asyncio.wait([output.closed, errors.closed], timeout=DRAINING)
-    code = -signal.SIGKILL if process.returncode is None else process.returncode
     return ProcessResult(
         code, output.text(), errors.text(), output.cut or errors.cut, timed_out
     )
 
 
-def _start(
+def _confine(
     argv: Sequence[str],
     cwd: str | os.PathLike[str] | None,
     env: Mapping[str, str],
     sandbox: Sandbox | None,
+) -> ConfinedProgram:
+    if sandbox is None:
+        return ConfinedProgram(tuple(argv), env)
+    folder = Path.cwd() if cwd is None else Path(cwd).absolute()
+    return sandbox.confine(argv, cwd=folder, env=env)
+
+
+class Cleanup:
+    """Ends once what killing a confined program left, such as its container."""
+
+    def __init__(self, confined: ConfinedProgram) -> None:
+        self._confined = confined
+        self._is_due = bool(confined.cleanup)
+
+    async def finish(self, *, is_killed: bool) -> None:
+        """Wait until a program that was killed has left nothing; one that ended by itself leaves nothing."""
+        is_due, self._is_due = self._is_due and is_killed, False
+        if is_due:
+            await asyncio.to_thread(self._run)
+
+    def begin(self) -> None:
+        """Have it done beside the event loop, for a call that is cancelled and cannot wait."""
+        if self._is_due:
+            self._is_due = False
+            threading.Thread(target=self._run, name="loopwright-cleanup").start()
+
+    def _run(self) -> None:
+        confined = self._confined
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(  # noqa: S603 - the sandbox's own words
+                list(confined.cleanup), env=dict(confined.env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, timeout=CLEANING, check=False,
+            )  # fmt: skip
+
+
+def _start(
+    confined: ConfinedProgram, cwd: str | os.PathLike[str] | None
 ) -> subprocess.Popen[bytes]:
-    if sandbox is not None:
-        folder = Path.cwd() if cwd is None else Path(cwd).absolute()
-        confined = sandbox.confine(argv, cwd=folder, env=env)
-        argv, env = confined.argv, confined.env
+    argv, env = confined.argv, confined.env
     try:
         # Not asyncio's: that reaps the program at once, and its number may then be reused.
         return subprocess.Popen(  # noqa: S603 - without a shell; the caller has checked argv

@@ -24,15 +24,24 @@ PROBE_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class ConfinedProgram:
-    """How a program is started in a sandbox: its arguments, the first of which is a program, and its environment."""
+    """How a program is started in a sandbox: its arguments, the first of which is a program, and its environment.
+
+    `cleanup` is a command that ends what is left of it, for a sandbox in which killing the process that is started does
+    not. It is run, with the same environment, when the program is killed.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    cleanup: tuple[str, ...] = ()
 
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """Confines programs. Killing the process that is started must end all that it started."""
+    """Confines programs. Killing the process that is started, and `cleanup`, must end all that it started.
+
+    One with a true attribute `finds_programs` is given their names as they were written: they are not looked up on this
+    machine.
+    """
 
     @property
     def guarantees(self) -> tuple[str, ...]:
@@ -78,8 +87,8 @@ class BubblewrapSandbox:
         write_cwd: bool | None = None,
         network: bool = False,
     ) -> None:
-        self._writable = _check_paths("writable", writable)
-        self._readable = _check_paths("readable", readable)
+        self._writable = check_paths("writable", writable)
+        self._readable = check_paths("readable", readable)
         self._write_cwd, self._network = write_cwd, network
         self._program = _find_bubblewrap()
         _probe(self._build_arguments(Path("/usr"), write_cwd=False))
@@ -107,7 +116,7 @@ class BubblewrapSandbox:
         Raises `ConfigError` for a program that is not visible there, and for a `cwd` that would show the system, /etc, /tmp
         or the whole home directory, or that is one of the kernel's, in /proc, /sys or /dev.
         """
-        _check_cwd(cwd)
+        check_cwd(cwd)
         program = Path(argv[0])
         seen = (*map(Path, SYSTEM), *self._writable, *self._readable, cwd)
         for path in (program, program.resolve()):
@@ -163,9 +172,15 @@ def choose_sandbox(sandbox: Sandbox | str | None) -> Sandbox | None:
     )
 
 
-def _check_paths(
+def can_find_programs(sandbox: Sandbox | None) -> bool:
+    """Return whether programs are looked up in the sandbox, and not on this machine."""
+    return bool(getattr(sandbox, "finds_programs", False))
+
+
+def check_paths(
     field: str, paths: Iterable[str | os.PathLike[str]]
 ) -> tuple[Path, ...]:
+    """Return absolute paths; raise `ConfigError` for one that does not exist, or for everything."""
     found = [Path(path).resolve() for path in paths]
     for path in found:
         if not path.exists():
@@ -175,7 +190,7 @@ def _check_paths(
     return tuple(found)
 
 
-def _check_cwd(cwd: Path) -> None:
+def check_cwd(cwd: Path) -> None:
     """Raise `ConfigError` for a directory with which a program would see what the sandbox is to hide."""
     for path in (cwd.absolute(), cwd.resolve()):
         if any(path.is_relative_to(place) for place in KERNEL):

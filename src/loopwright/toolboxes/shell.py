@@ -16,7 +16,7 @@ from ..messages import Effect
 from ..tools.base import Tool, tool
 from .dangerous_options import DangerousOptions, is_runner, options_of
 from .processes import ProcessResult, bare_environment, run_process
-from .sandbox import Sandbox, choose_sandbox
+from .sandbox import Sandbox, can_find_programs, choose_sandbox
 
 SPARE = 5.0
 """Seconds after `timeout` before the run itself gives up on the tool."""
@@ -205,7 +205,10 @@ def _split_program(text: str) -> tuple[str, str]:
 
 
 def _build_tool(command: Command, settings: _Settings) -> Tool:
-    program = _find_program(command.program, settings.env.get("PATH", os.defpath))
+    if can_find_programs(settings.sandbox):
+        program = Path(command.program)
+    else:
+        program = _find_program(command.program, settings.env.get("PATH", os.defpath))
     if settings.sandbox is not None:  # what it cannot show is an error now
         settings.sandbox.confine([str(program)], cwd=settings.cwd, env=settings.env)
     forms = [_parse_form(text, program.name) for text in command.arguments]

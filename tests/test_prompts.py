@@ -276,3 +276,14 @@ async def test_an_engine_s_own_check_comes_after_its_prompts_are_complete() -> N
     assert Checking(runtime(), prompts=PromptSet(first="{task}")).prompts[
         "second"
     ].names == {"said", "task"}
+
+
+def test_a_placeholder_with_a_label_is_a_line_only_where_there_is_a_value() -> None:
+    template = Template("{notes:Notes}{known:What is known}{plan:-}Do {task}.")
+
+    assert template.names == {"notes", "known", "plan", "task"}
+    assert template.fill(notes="a: b", known="none", plan="p", task="{x}") == "Notes: a: b\nDo {x}."  # fmt: skip
+    assert template.fill(notes=" ", known="it", plan="", task="") == "What is known: it\nDo ."  # fmt: skip
+    for wrong in ("{notes:>10}", "{notes: }", "{notes!r}", "{notes:a-b}"):
+        with pytest.raises(ConfigError, match="a label in words"):
+            Template(wrong)

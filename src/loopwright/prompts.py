@@ -16,13 +16,15 @@ from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_functi
 from .errors import ConfigError
 
 SUFFIXES = (".md", ".txt")
+LEFT_OUT = "-"
 
 
 class Template:
     """A text with placeholders such as `{task}`; `{{` and `}}` stand for braces.
 
-    Filling is one pass: braces inside a value stay text. Raises `ConfigError` for a single brace
-    and for anything but a plain name inside braces.
+    `{notes:Notes}` is the line "Notes: ..." where there are notes, and nothing for an empty value or
+    "none"; `{notes:-}` leaves the value out. Filling is one pass: braces inside a value stay text.
+    Raises `ConfigError` for a single brace and for anything else inside braces.
     """
 
     __slots__ = ("_segments", "names", "text")
@@ -30,7 +32,7 @@ class Template:
     def __init__(self, text: str) -> None:
         self.text = text
         self._segments = tuple(_split_segments(text))
-        self.names = frozenset(name for _, name in self._segments if name)
+        self.names = frozenset(name for _, name, _ in self._segments if name)
 
     def fill(self, /, **values: str | int | float) -> str:
         """Return the text with each placeholder replaced; raise `ConfigError` naming one that is
@@ -38,10 +40,10 @@ class Template:
         """
         _check_names(self.names, values.keys(), f"prompt {_abbreviate(self.text)!r}")
         filled: list[str] = []
-        for literal, name in self._segments:
+        for literal, name, label in self._segments:
             filled.append(literal)
             if name:
-                filled.append(str(values[name]))
+                filled.append(_write_value(str(values[name]), label))
         return "".join(filled)
 
     def __eq__(self, other: object) -> bool:
@@ -58,16 +60,31 @@ def _abbreviate(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _split_segments(text: str) -> Iterator[tuple[str, str]]:
-    """Iterate over pairs of literal text and the placeholder behind it, which is empty at the end."""
+def _write_value(value: str, label: str) -> str:
+    """Return a value as its placeholder wants it: alone, as a line with a label, or not at all."""
+    if not label:
+        return value
+    is_empty = value.strip() in ("", "none")
+    return "" if label == LEFT_OUT or is_empty else f"{label}: {value}\n"
+
+
+def _is_label(form: str) -> bool:
+    """Return whether a label may stand there: none, the sign to leave the value out, or words."""
+    return form in ("", LEFT_OUT) or all(word.isalpha() for word in form.split(" "))
+
+
+def _split_segments(text: str) -> Iterator[tuple[str, str, str]]:
+    """Iterate over literal text with the placeholder behind it, which is empty at the end, and its label."""
     try:
         for literal, name, form, conversion in string.Formatter().parse(text):
             is_plain = name is None or name.isidentifier()
-            if not is_plain or form or conversion:
+            label = form or ""
+            if not is_plain or conversion or not _is_label(label):
                 raise ConfigError(
-                    f"placeholder {{{name}}}: only a plain name can stand in braces; write {{{{ for a brace"
+                    f"placeholder {{{name}}}: only a plain name, or one with a label in words, can stand in braces; "
+                    "write {{ for a brace"
                 )
-            yield literal, name or ""
+            yield literal, name or "", label
     except ValueError as error:
         raise ConfigError(
             f"a prompt has a single brace ({error}): write {{{{ or }}}} for a brace"

@@ -53,6 +53,7 @@ from .limits import Share as Share
 from .messages import (
     Conversation,
     Json,
+    JsonObject,
     Message,
     Observation,
     Proposal,
@@ -226,7 +227,7 @@ class Run:
     @overload
     async def ask(
         self, prompt: str | Conversation, *, into: type[str] = str, sampling: Sampling = ...,
-        provider: str | None = None, purpose: str = ..., again: bool = ...,
+        provider: str | None = None, purpose: str = ..., again: bool = ..., schema: JsonObject | None = ...,
     ) -> str: ...  # fmt: skip
     @overload
     async def ask(
@@ -235,12 +236,12 @@ class Run:
     ) -> M: ...  # fmt: skip
     async def ask(
         self, prompt: str | Conversation, *, into: type[Any] = str, sampling: Sampling = Sampling(),
-        provider: str | None = None, purpose: str = "", again: bool = True,
+        provider: str | None = None, purpose: str = "", again: bool = True, schema: JsonObject | None = None,
     ) -> Any:  # fmt: skip
         """Call a model outside the conversation: a planner, a judge, a critic.
 
         A text that is blank, or was cut at the limit of output tokens, is asked for once `again`; one that is cut still
-        raises `AskFailed`.
+        raises `AskFailed`. With a JSON `schema` providers that can hold the model to it; the text is to be read leniently.
 
         With another type as `into` (a pydantic model, a dataclass, `list[str]`) the reply is read strictly and repaired
         at most twice; then `AskFailed`.
@@ -252,9 +253,7 @@ class Run:
         with self._scope.enter("ask"):
             if into is str:
                 again = again and self._session.revision >= 1
-                return await ask_text(
-                    settled, conversation, sampling, chosen, purpose, again
-                )
+                return await ask_text(settled, conversation, sampling, chosen, purpose, again, schema)  # fmt: skip
             wanted = OutputType[Any](into, "into")
             return await ask_model(
                 settled, conversation, wanted, sampling, chosen, purpose

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
 
 from loopwright import (
     Allow,
@@ -31,13 +33,15 @@ from loopwright.engines.goal_decisions import (
     find_trend,
     settle_reply,
 )
+from loopwright.engines.goal_forms import input_form
+from loopwright.engines.goal_prompts import EXAMPLE_PROMPTS
 from loopwright.errors import ProviderError, Stuck
 from loopwright.events import TimeoutFired, ToolStarted
 from loopwright.gates import InstantGate
 from loopwright.knowledge import KnowledgeBridge, MemoryKnowledge, Remembered
 from loopwright.parsing.goal_replies import DecisionReply, StepDraft
-from loopwright.providers import Tiers
-from loopwright.testing import ScriptedProvider
+from loopwright.providers import Capabilities, Tiers
+from loopwright.testing import ScriptedProvider, crashed
 from loopwright.testing.simulation.loop import make_loop
 
 Reply = dict[str, Any] | str | Exception | Callable[[Request], Any]
@@ -319,6 +323,94 @@ async def test_the_decider_may_say_that_it_is_stuck() -> None:
     assert (result.status, result.stop_reason) == ("stuck", "no_progress")
     assert isinstance(result.error, Stuck)
     assert (str(result.error), result.answer) == ("no such tower", "the best so far")
+
+
+# --- forms ---
+
+
+async def test_a_provider_that_can_holds_each_reply_to_its_form() -> None:
+    forms: dict[str, Any] = {}
+
+    def keep(request: Request) -> Any:
+        assert request.schema is not None
+        forms[request.schema.name] = request.schema.schema
+        return replies(request)
+
+    notes = {"working_memory": "much " * 150}
+    replies = Replies(
+        plan=[steps("search:a", "search:b", "sum_up:c", "search:d")], input=inputs("a", "b", "c", "d"),
+        evaluate=[GOOD | notes, GOOD, GOOD, PARTIAL],
+        decide=[{"action": "continue", "confidence": 0.5, "reason": "enough"}],
+    )  # fmt: skip
+    result = await run(keep)
+
+    assert result.status == "completed"
+    assert [*forms] == ["goal", "input", "evaluate", "memory", "decide", "answer"]
+    fits = {name: Draft202012Validator(form).is_valid for name, form in forms.items()}
+    assert fits["goal"](steps("search:a"))
+    assert fits["goal"]({"error": "there is no such tower"})
+    assert not fits["goal"](steps("fly:a"))
+    assert not fits["goal"](steps(*["search:a"] * 9))
+    assert fits["input"]({"input": {"query": "x"}})
+    assert not fits["input"]({"input": {"question": "x"}})
+    assert fits["evaluate"](GOOD)
+    assert not fits["evaluate"](GOOD | {"relevance": 6})
+    sure = {"confidence": 0.9, "reason": "so"}
+    assert fits["decide"]({"action": "adjust", "new_plan": steps("search:a")["steps"], **sure})  # fmt: skip
+    assert fits["decide"]({"action": "stuck", **sure})
+    for half in ({"action": "adjust", **sure}, {"action": "done", **sure}, {"action": "rest", **sure}):  # fmt: skip
+        assert not fits["decide"](half)
+    plain = ScriptedProvider(Replies(), capabilities=Capabilities())
+    await GoalCycleEngine(Runtime(plain, tools=TOOLS)).run("Go.")
+    assert all(request.schema is None for request in plain.requests)
+
+
+async def test_a_run_continues_with_a_model_of_other_abilities() -> None:
+    plain = ScriptedProvider(Replies(), capabilities=Capabilities())
+    first = Runtime(plain, tools=TOOLS)
+    whole = await GoalCycleEngine(first).run("Go.", run_id="r")
+    entries = first.journal.read("r")
+    for kept in range(1, len(entries), 3):
+        runtime = Runtime(ScriptedProvider(Replies()), tools=TOOLS, journal=crashed(entries, kept))  # fmt: skip
+        result = await GoalCycleEngine(runtime).resume("r")
+        assert (result.status, result.answer) == ("completed", whole.answer)
+
+
+async def test_the_arguments_of_a_skill_keep_their_definitions() -> None:
+    class Place(BaseModel):
+        name: str
+
+    @tool(effect="read", trusted=True)
+    async def route(start: Place, end: Place) -> str:
+        """Find a way."""
+        return "along the river"
+
+    form = input_form(route.spec)
+    place = {"name": "Bergen"}
+    is_valid = Draft202012Validator(form).is_valid
+
+    assert is_valid({"input": {"start": place, "end": place}})
+    assert not is_valid({"input": {"start": place, "end": {"town": "Oslo"}}})
+
+
+async def test_prompts_for_examples_hold_what_there_is_to_say() -> None:
+    asked: list[str] = []
+
+    def answer(request: Request) -> Any:
+        asked.append(request.conversation.messages[-1].content)
+        name = "" if request.schema is None else request.schema.name
+        role = {"goal": "plan", "answer": "summary"}.get(name, name)
+        return json.dumps(USUAL[role])
+
+    result = await build(answer, prompts=EXAMPLE_PROMPTS).run("How high is the tower?")
+
+    assert (result.status, result.answer) == ("completed", "330 m")
+    assert asked == [
+        "Plan.",
+        "Step: 1. search: the tower",
+        "Step: 1. search: the tower\nOutput: found the tower\nScore.",
+        "Found: 1. search, good: found the tower\nAnswer.",
+    ]
 
 
 # --- failures ---

@@ -26,9 +26,11 @@ from ..parsing.plans.results import StepFinished
 from ..prompts import PromptSet
 from ..run import Run
 from .goal_decisions import Bounds, GoalDecided, decide_by_rule, settle_reply
+from .goal_forms import decision_form, plan_form, text_form
 from .goal_knowledge import KnowledgeFailed as KnowledgeFailed
 from .goal_knowledge import PriorKnowledge as PriorKnowledge
 from .goal_knowledge import recall_prior, store_reasoning
+from .goal_prompts import EXAMPLE_PROMPTS as EXAMPLE_PROMPTS
 from .goal_prompts import PROMPTS
 from .goal_state import NONE, GoalState, StepEvaluated, fail_step, number_steps
 from .goal_steps import StepWork, ask_text, receive
@@ -141,8 +143,9 @@ class GoalCycleEngine(LoopEngine):
             example=skills[0].name,
         )
         conversation, problem = run.conversation.user(prompt), ""
+        form = plan_form(skills, self.max_plan_steps)
         for attempt in range(1, MAX_PLAN_ATTEMPTS + 1):
-            text = await ask_text(run, conversation, self.planner, "goal")
+            text = await ask_text(run, conversation, self.planner, "goal", form)
             try:
                 reply = read_goal_plan(text)
                 state.memory.take(reply.working_memory)
@@ -230,10 +233,9 @@ class GoalCycleEngine(LoopEngine):
         await receive(run, state)
         if state.ordered:
             return None
-        prompt = self._decision_prompt(run, state, cycle)
-        text = await ask_text(
-            run, run.conversation.user(prompt), self.decider, "decide"
-        )
+        conversation = run.conversation.user(self._decision_prompt(run, state, cycle))
+        form = decision_form(self._find_skills(run), self.max_plan_steps)
+        text = await ask_text(run, conversation, self.decider, "decide", form)
         try:
             reply = read_goal_decision(text)
         except ValueError as error:
@@ -347,7 +349,8 @@ class GoalCycleEngine(LoopEngine):
         await receive(run, state)
         prompt = self._fill(run, "summary", state)
         try:
-            text = await ask_text(run, prompt, self.decider, "answer")
+            form = text_form("answer")
+            text = await ask_text(run, prompt, self.decider, "answer", form)
         except ProviderError:
             if state.memory.notes:
                 run.offer(state.memory.notes)
@@ -377,7 +380,8 @@ class GoalCycleEngine(LoopEngine):
             return
         await receive(run, state)
         prompt = self.prompts.fill("compress", limit=self.compress_above, memory=notes)
-        text = await ask_text(run, run.conversation.user(prompt), None, "memory")
+        conversation, form = run.conversation.user(prompt), text_form("compressed", self.compress_above)  # fmt: skip
+        text = await ask_text(run, conversation, None, "memory", form)
         shorter = read_named_text(text, "compressed")
         if 0 < len(shorter) < len(notes):
             state.memory.notes = shorter

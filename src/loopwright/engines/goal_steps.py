@@ -18,18 +18,23 @@ from ..parsing.goal_replies import read_evaluation, read_step_input
 from ..parsing.plans.plan import PlanStep
 from ..prompts import PromptSet
 from ..run import Run
+from .goal_forms import evaluation_form, input_form
 from .goal_state import MAX_OUTPUT, GoalState, StepOutcome, fail_step, observe_step
 
 GUIDANCE = {"steer": "[Guidance of the user]", "add_context": "[Context of the user]"}
 
 
 async def ask_text(
-    run: Run, conversation: Conversation, provider: str | None, purpose: str
+    run: Run,
+    conversation: Conversation,
+    provider: str | None,
+    purpose: str,
+    form: JsonObject,
 ) -> str:
-    """Return the model's reply, also one that was cut, which its reader refuses."""
+    """Return the model's reply, in a form where its provider can; also one that was cut, which its reader refuses."""
     try:
         return await run.ask(
-            conversation, provider=provider, purpose=purpose, again=False
+            conversation, provider=provider, purpose=purpose, again=False, schema=form
         )
     except AskFailed as failed:
         return failed.text
@@ -97,7 +102,8 @@ class StepWork:
             memory=self.state.memory.text,
             example=_write_example(tool),
         )
-        text = await ask_text(run, run.conversation.user(prompt), None, "input")
+        conversation, form = run.conversation.user(prompt), input_form(tool)
+        text = await ask_text(run, conversation, None, "input", form)
         try:
             reply = read_step_input(text)
             arguments = _read_arguments(reply.input, tool)
@@ -129,7 +135,8 @@ class StepWork:
             memory=self.state.memory.preview(outcome.memory),
         )
         conversation = run.conversation.user(prompt)
-        text = await ask_text(run, conversation, self.evaluator, "evaluate")
+        form = evaluation_form()
+        text = await ask_text(run, conversation, self.evaluator, "evaluate", form)
         try:
             return outcome.judge(read_evaluation(text))
         except ValueError:

@@ -33,6 +33,7 @@ from loopwright.providers.dialects import (
     XmlDialect,
 )
 from loopwright.providers.openai.response import WireReply
+from loopwright.testing import ScriptedProvider
 
 SEARCH = ToolSpec(
     "search",
@@ -313,6 +314,28 @@ async def test_examples_become_turns_behind_the_system_message() -> None:
     assert roles_and_contents(model.asked[0])[0][1].startswith(
         "Be brief.\n\nYou can use these tools:"
     )
+
+
+async def test_typed_examples_stand_before_a_question_for_a_reply_of_their_form() -> (
+    None
+):
+    shown = Conversation.of("4 or 9?").assistant('{"value": 9}')
+    model = ScriptedProvider(['{"value": 7}'] * 3)
+    tools = TextTools(model, "json", typed_examples={"number": [shown]})
+    asked = Conversation.of("7 or 2?").with_system("Be brief.")
+    form = {"type": "object"}
+    await tools.complete(Request(asked, schema=OutputSchema("number", form)))
+    await tools.complete(Request(asked, schema=OutputSchema("word", form)))
+    await tools.complete(Request(asked))
+    texts = [
+        [one.content for one in request.conversation] for request in model.requests
+    ]
+
+    assert texts == [
+        ["Be brief.", "4 or 9?", '{"value": 9}', "7 or 2?"],
+        ["Be brief.", "7 or 2?"],
+        ["Be brief.", "7 or 2?"],
+    ]
 
 
 async def test_examples_do_not_count_as_calls_of_this_conversation() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ...errors import AskFailed
-from ...messages import Completion, Conversation
+from ...messages import Completion, Conversation, JsonObject
 from ...parsing.thinking import strip_thinking
 from ...providers.base import OutputSchema, Provider, Sampling
 from .inference import Question, Reply
@@ -35,13 +35,17 @@ async def ask_text(
     provider: Provider,
     purpose: str = "",
     again: bool = False,
+    schema: JsonObject | None = None,
 ) -> str:
     """Return a model's plain reply; with `again` a blank or cut one is asked for once more.
 
+    A provider that can holds it to a `schema`, which changes nothing about what is asked.
     Raises `AskFailed` for a reply that cannot be used, or was cut.
     """
+    can_hold = schema is not None and provider.capabilities.json_schema
+    output = OutputSchema(purpose or "reply", schema or {}) if can_hold else None
     question = Question(
-        "ask", conversation, into="str", sampling=sampling, provider=provider, purpose=purpose
+        "ask", conversation, into="str", schema=output, sampling=sampling, provider=provider, purpose=purpose
     )  # fmt: skip
     reply = await settle(question)
     completion = reply.completion
@@ -51,7 +55,7 @@ async def ask_text(
         hint = CUT_TEXT if completion.is_cut else BLANK_TEXT
         replied = conversation.add(*reply.delivered).assistant(text, origin="model")
         asked = replied.user(hint, origin="runtime")
-        return await ask_text(settle, asked, sampling, provider, purpose)
+        return await ask_text(settle, asked, sampling, provider, purpose, schema=schema)
     problem = _find_problem(completion)
     if problem is not None:
         model = f"{provider.name}/{provider.model}"

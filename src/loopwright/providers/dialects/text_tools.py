@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ...errors import ConfigError
@@ -51,6 +52,8 @@ class TextTools:
             dialect of your own, or "auto": `json` if the provider can constrain a reply to a schema, else `react`.
         examples: short conversations (user, assistant with calls, results, assistant's answer), written as turns of
             the dialect before the real conversation. Small models need about five.
+        typed_examples: short conversations that end with a reply of a form, by the name of the form: the type of
+            `ask(into=...)`, or the purpose of `ask(schema=...)`. They stand before the real conversation.
 
     Raises:
         ConfigError: the dialect is unknown.
@@ -62,12 +65,14 @@ class TextTools:
         dialect: str | Dialect = "auto",
         *,
         examples: Sequence[Conversation] = (),
+        typed_examples: Mapping[str, Sequence[Conversation]] = MappingProxyType({}),
     ) -> None:
         self._provider = provider
         self.dialect = _choose_dialect(dialect, provider.capabilities)
-        self._examples: tuple[Message, ...] = tuple(
-            message for example in examples for message in example.messages
-        )
+        self._examples = _join(examples)
+        self._typed_examples = {
+            name: _join(shown) for name, shown in typed_examples.items()
+        }
 
     @property
     def name(self) -> str:
@@ -136,7 +141,7 @@ class TextTools:
         return Exchange(plain, self._parse_stream(plain), read)
 
     def _prepare_with_tools(self, request: Request) -> "Exchange":
-        conversation = self._add_examples(request.conversation)
+        conversation = _add_examples(request.conversation, self._examples)
         rendered = self._render(dataclasses.replace(request, conversation=conversation))
         read = functools.partial(self._read_in_dialect, request=request)
         return Exchange(rendered, self._parse_stream(request), read, ThinkBlock())
@@ -197,6 +202,10 @@ class TextTools:
         """Return the request without tools, its calls and results written as text."""
         if request.tools:
             request = dataclasses.replace(request, tools=())
+        name = "" if request.schema is None else request.schema.name
+        if examples := self._typed_examples.get(name, ()):
+            conversation = _add_examples(request.conversation, examples)
+            request = dataclasses.replace(request, conversation=conversation)
         if any(message.calls for message in request.conversation.messages):
             return self._render(request)
         return request
@@ -208,14 +217,21 @@ class TextTools:
             rendered, timeout=request.timeout, guard=request.guard
         )
 
-    def _add_examples(self, conversation: Conversation) -> Conversation:
-        """Return the conversation with the examples behind its system message."""
-        if not self._examples:
-            return conversation
-        messages = conversation.messages
-        has_system = bool(messages) and messages[0].role == "system"
-        start = int(has_system)
-        return Conversation([*messages[:start], *self._examples, *messages[start:]])
+
+def _join(examples: Sequence[Conversation]) -> tuple[Message, ...]:
+    return tuple(message for example in examples for message in example.messages)
+
+
+def _add_examples(
+    conversation: Conversation, examples: tuple[Message, ...]
+) -> Conversation:
+    """Return the conversation with examples behind its system message."""
+    if not examples:
+        return conversation
+    messages = conversation.messages
+    has_system = bool(messages) and messages[0].role == "system"
+    start = int(has_system)
+    return Conversation([*messages[:start], *examples, *messages[start:]])
 
 
 def _wants_text(request: Request) -> bool:

@@ -1,0 +1,84 @@
+"""The JSON schemas of the goal cycle's replies, to which a provider holds its model where it can."""
+
+from collections.abc import Sequence
+
+from ..messages import Json, JsonObject, ToolSpec
+from ..parsing.goal_replies import ACTIONS, QUALITIES, SCORES
+
+MAX_SENTENCE, MAX_NOTES = 300, 1_000
+"""Characters of a reason or a description, and of the working memory. Small models do not end long texts by themselves."""
+
+
+def plan_form(skills: Sequence[ToolSpec], max_steps: int) -> JsonObject:
+    """Return the form of a plan, or of the reason why there is none."""
+    plan = _form({"steps": _list_steps(skills, max_steps)}, _NOTES)
+    impossible = _form({"error": _text(MAX_SENTENCE)}, _NOTES)
+    return {"anyOf": [dict(plan), dict(impossible)]}
+
+
+def input_form(skill: ToolSpec) -> JsonObject:
+    """Return the form of the input of a step; what the skill's schema defines stands at the top."""
+    arguments = dict(skill.schema)
+    definitions = arguments.pop("$defs", None)
+    form = _form({"input": arguments}, _NOTES)
+    return form if definitions is None else {**form, "$defs": definitions}
+
+
+def evaluation_form() -> JsonObject:
+    """Return the form of an evaluation."""
+    scores: dict[str, Json] = {name: {"enum": [1, 2, 3, 4, 5]} for name in SCORES}
+    quality: dict[str, Json] = {"quality": {"enum": [*QUALITIES]}}
+    return _form(scores | quality, {"summary": _text(MAX_SENTENCE), **_NOTES})
+
+
+def decision_form(skills: Sequence[ToolSpec], max_steps: int) -> JsonObject:
+    """Return the form of a decision: each action with what belongs to it alone."""
+    parts: dict[str, dict[str, Json]] = {
+        "adjust": {"new_plan": _list_steps(skills, max_steps)},
+        "ask_user": {"question": _text(MAX_SENTENCE)},
+        "done": {"final_answer": _text(None)},
+    }
+    forms = [
+        _form(
+            {"action": {"const": action}, **_SURE, **parts.get(action, {})},
+            _NOTES,
+        )
+        for action in ACTIONS
+    ]
+    return {"anyOf": [dict(form) for form in forms]}
+
+
+def text_form(field: str, max_chars: int | None = None) -> JsonObject:
+    """Return the form of a reply with one text."""
+    return _form({field: _text(max_chars)}, {})
+
+
+def _form(required: dict[str, Json], optional: dict[str, Json]) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": required | optional,
+        "required": [*required],
+        "additionalProperties": False,
+    }
+
+
+def _text(max_chars: int | None) -> dict[str, Json]:
+    return {"type": "string"} if max_chars is None else {"type": "string", "maxLength": max_chars}  # fmt: skip
+
+
+def _list_steps(skills: Sequence[ToolSpec], max_steps: int) -> dict[str, Json]:
+    step = _form(
+        {
+            "skill": {"enum": [skill.name for skill in skills]},
+            "input_description": _text(MAX_SENTENCE),
+        },
+        {"reason": _text(MAX_SENTENCE)},
+    )
+    return {"type": "array", "minItems": 1, "maxItems": max_steps, "items": dict(step)}
+
+
+_NOTES: dict[str, Json] = {"working_memory": _text(MAX_NOTES)}
+_SURE: dict[str, Json] = {
+    "confidence": {"enum": [tenth / 10 for tenth in range(11)]},
+    "reason": _text(MAX_SENTENCE),
+}

@@ -1,7 +1,8 @@
 """OpenAI's models on Azure: deployments at a resource's own address, with a key or an Entra token."""
 
 import os
-from typing import NamedTuple, Self, Unpack
+from collections.abc import Callable
+from typing import NamedTuple, Self, Unpack, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
 from pydantic import SecretStr
@@ -9,7 +10,7 @@ from pydantic import SecretStr
 from ..._internal.regex import compile_late
 from ...errors import ConfigError
 from ..base import Sampling
-from ..http.endpoint import HEADERS, read_key
+from ..http.endpoint import HEADERS, Endpoint, read_key
 from ..http.tokens import TokenCallback
 from ..http.transport import Client
 from ..settings import EndpointOptions
@@ -52,7 +53,39 @@ class Resource(NamedTuple):
         return f"{self.address}/{path}{query}"
 
 
-class AzureOpenAIProvider(OpenAIResponsesProvider):
+class AzureDeployment(Endpoint):
+    """A deployment at Azure, whichever API of OpenAI it is called by."""
+
+    def _serve(self, deployment: str, model: str | None) -> None:
+        """Note the deployment, and the model that it serves where that has another name."""
+        self._name, self._key_variable = "azure", KEY_VARIABLE
+        self._known_model, self._deployment = model or deployment, deployment
+
+    def _build_headers(self) -> dict[str, str | SecretStr]:
+        return {**HEADERS} if self._key is None else {**HEADERS, "api-key": self._key}
+
+    @classmethod
+    def from_env(
+        cls,
+        model: str | None = None,
+        *,
+        api_version: str | None = None,
+        deployed_model: str | None = None,
+        **options: Unpack[EndpointOptions],
+    ) -> Self:
+        """Return the provider for AZURE_OPENAI_DEPLOYMENT (unless `model`, a deployment, is given) and Azure's variables."""
+        build = cast("Callable[..., Self]", cls)
+        return build(
+            model or os.environ.get(DEPLOYMENT_VARIABLE) or "",
+            endpoint=options.get("base_url"),
+            api_version=api_version,
+            model=deployed_model,
+            api_key=options.get("api_key"),
+            sampling=options.get("sampling"),
+        )
+
+
+class AzureOpenAIProvider(AzureDeployment, OpenAIResponsesProvider):  # pyright: ignore[reportIncompatibleMethodOverride] - options of a TypedDict that is open
     """A deployment at Azure by the Responses API.
 
     Source: https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle
@@ -100,33 +133,10 @@ class AzureOpenAIProvider(OpenAIResponsesProvider):
             sampling=sampling,
             quirks=quirks or ResponsesQuirks.guess(model or name),
         )
-        self._name, self._key_variable = "azure", KEY_VARIABLE
-        self._known_model, self._deployment = model or name, name
-
-    def _build_headers(self) -> dict[str, str | SecretStr]:
-        return _build_headers(self._key)
-
-    @classmethod
-    def from_env(  # pyright: ignore[reportIncompatibleMethodOverride] - options of a TypedDict that is open
-        cls,
-        model: str | None = None,
-        *,
-        api_version: str | None = None,
-        deployed_model: str | None = None,
-        **options: Unpack[EndpointOptions],
-    ) -> Self:
-        """Return the provider for AZURE_OPENAI_DEPLOYMENT (unless `model`, a deployment, is given) and Azure's variables."""
-        return cls(
-            model or os.environ.get(DEPLOYMENT_VARIABLE) or "",
-            endpoint=options.get("base_url"),
-            api_version=api_version,
-            model=deployed_model,
-            api_key=options.get("api_key"),
-            sampling=options.get("sampling"),
-        )
+        self._serve(name, model)
 
 
-class AzureChatProvider(OpenAIProvider):
+class AzureChatProvider(AzureDeployment, OpenAIProvider):  # pyright: ignore[reportIncompatibleMethodOverride] - as above
     """A deployment at Azure by Chat Completions, for models that the Responses API does not serve there.
 
     Args:
@@ -170,34 +180,7 @@ class AzureChatProvider(OpenAIProvider):
             sampling=sampling,
             quirks=quirks,
         )
-        self._name, self._key_variable = "azure", KEY_VARIABLE
-        self._known_model, self._deployment = model or name, name
-
-    def _build_headers(self) -> dict[str, str | SecretStr]:
-        return _build_headers(self._key)
-
-    @classmethod
-    def from_env(  # pyright: ignore[reportIncompatibleMethodOverride] - options of a TypedDict that is open
-        cls,
-        model: str | None = None,
-        *,
-        api_version: str | None = None,
-        deployed_model: str | None = None,
-        **options: Unpack[EndpointOptions],
-    ) -> Self:
-        """Return the provider for AZURE_OPENAI_DEPLOYMENT (unless `model`, a deployment, is given) and Azure's variables."""
-        return cls(
-            model or os.environ.get(DEPLOYMENT_VARIABLE) or "",
-            endpoint=options.get("base_url"),
-            api_version=api_version,
-            model=deployed_model,
-            api_key=options.get("api_key"),
-            sampling=options.get("sampling"),
-        )
-
-
-def _build_headers(key: SecretStr | None) -> dict[str, str | SecretStr]:
-    return {**HEADERS} if key is None else {**HEADERS, "api-key": key}
+        self._serve(name, model)
 
 
 def _read_key(

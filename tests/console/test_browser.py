@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from console_server import serving
+from cut_relay import CutRelay
 from function_engine import FunctionEngine
 from loopwright import (
     Journal,
@@ -355,26 +357,34 @@ def test_two_pages_agree_within_a_second(chromium: Any, tmp_path: Path) -> None:
 # --- live ---
 
 
+CUTS, KILLS = 20, (5, 15)
+"""How often the connections of a page are cut, and at which of these its server is killed."""
+
+
 def test_the_page_continues_after_its_server_was_killed(
     chromium: Any, tmp_path: Path
 ) -> None:
     path, port = tmp_path / "runs.db", find_port()
-    server = start_server(path, port)
-    command = [sys.executable, str(CHILD), str(path), "far", "60", "0.1"]
+    server, relay = start_server(path, port), CutRelay(port)
+    command = [sys.executable, str(CHILD), str(path), "far", "160", "0.1"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    visitor = Visitor(chromium, f"http://127.0.0.1:{port}")
+    visitor = Visitor(chromium, f"http://127.0.0.1:{relay.port}")
     page = visitor.page
     page.wait_for_selector(".run a")
     visitor.go("#/run/far", ".row .label")
-    seen: set[int] = set()
-    for _ in range(3):
-        seen |= read_rows(page)
-        os.kill(server.pid, signal.SIGKILL)
-        server.wait()
-        time.sleep(0.7)
-        server = start_server(path, port)
-        page.wait_for_selector(".link:not(.off)", timeout=20_000)
-        time.sleep(0.5)
+    cut_at_work = 0
+    for number in range(CUTS):
+        shown = int(page.get_attribute(".row", "aria-setsize"))
+        if number in KILLS:
+            os.kill(server.pid, signal.SIGKILL)
+            server.wait()
+            server = start_server(path, port)
+        cut_at_work += relay.cut() > 0 and child.poll() is None
+        wait_for(
+            page,
+            f"Number(document.querySelector('.row').getAttribute('aria-setsize')) > {shown}"
+            " || document.querySelector('.badge.s-completed') !== null",
+        )
     assert child.wait(120) == 0
     page.wait_for_selector(".badge.s-completed", timeout=20_000)
     total = len(SQLiteJournal(path).read("far"))
@@ -384,9 +394,11 @@ def test_the_page_continues_after_its_server_was_killed(
     visitor.close()
     server.terminate()
     server.wait()
+    relay.close()
 
     assert shown == str(total)
     assert rows == list(range(1, total + 1))
+    print(f"{cut_at_work} of {CUTS} cuts while the run was at work")
 
 
 def find_port() -> int:
@@ -408,13 +420,6 @@ def start_server(path: Path, port: int) -> subprocess.Popen[bytes]:
                 return server
         time.sleep(0.05)
     raise AssertionError("the server does not listen")
-
-
-def read_rows(page: Any) -> set[int]:
-    rows: list[str] = page.eval_on_selector_all(
-        ".row .label", "found => found.map((one) => one.parentElement.dataset.seq)"
-    )
-    return set(map(int, rows))
 
 
 def scroll_through(page: Any, total: int) -> list[int]:
@@ -665,6 +670,8 @@ def test_a_conversation_is_begun_streamed_steered_and_continued_in_the_page(
         page.fill("#message", "Delete this.")
         page.click(".composer .primary")
         wait_for(page, "document.querySelector('button.waiting').textContent.startsWith('1')")  # fmt: skip
+        # The question shows as soon as it is asked, a moment before the run stands; until then a message steers it.
+        page.wait_for_selector(".talk .badge.s-waiting")
         page.fill("#message", "And be quick.")
         page.click(".composer .primary")
         page.wait_for_selector(".composer .problem:not([hidden])")
@@ -698,6 +705,60 @@ def test_a_task_is_started_and_without_a_runtime_the_form_says_why_not(
 
     assert [info.status for info in runtime.journal.runs()] == ["completed"]
     assert "runtime" in reason
+
+
+@dataclasses.dataclass
+class MemorySnapshot:
+    iterations: int
+    text: str
+
+
+@dataclasses.dataclass
+class Critique:
+    round: int
+    verdict: str
+    verified: bool
+
+
+def test_memory_shows_as_a_difference_and_a_run_is_forked_with_other_words(
+    chromium: Any, axe: str, tmp_path: Path
+) -> None:
+    async def solve(run: Run) -> str:
+        run.note(MemorySnapshot(1, "one lamp\nno price"))
+        run.note(Critique(1, "REFUTED", verified=True))
+        run.note(MemorySnapshot(2, "one lamp\n12 euros"))
+        return (await run.reason(run.conversation)).answer or ""
+
+    runtime = build_runtime(tmp_path / "runs.db", ["A lamp."], providers={"heavy": ScriptedProvider(["x"])})  # fmt: skip
+    complete(FunctionEngine(runtime, body=solve).run("Order.", run_id="order"))
+    forked = build_runtime(tmp_path / "runs.db", [call("look_up", topic="chairs"), "A chair."])  # fmt: skip
+    complete(ReActEngine(forked).run("Order.", run_id="react"))
+    with serving(open_console(runtime).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go("#/run/order", ".row .label")
+        page.click("#tab-facts")
+        last = page.locator(".card-MemorySnapshot").last
+        lines = [last.locator(f".diff-{one}").inner_text() for one in ("kept", "gone", "new")]  # fmt: skip
+        critique = page.inner_text(".card-Critique")
+        violations = find_violations(page, axe)
+        visitor.go("#/start", ".start")
+        page.select_option("#who", "engine plan-execute")
+        parts = page.locator("[id^=model-]").count()
+        visitor.go("#/run/react", ".row .label")
+        page.locator(".row").nth(0).click()
+        page.click("text=Fork after this entry")
+        page.fill("#fork-text", "Take a chair.")
+        page.click("dialog .primary")
+        wait_for(page, "location.hash.startsWith('#/run/run-')")
+        visitor.close()
+
+    texts = ("one lamp", "no price", "12 euros")
+    assert all(text in line for text, line in zip(texts, lines, strict=True)), lines
+    assert "verified" in critique
+    assert "by a tool" in critique
+    assert violations == []
+    assert parts > 1
 
 
 def test_a_setting_and_a_schedule_are_changed_in_the_page(

@@ -8,7 +8,7 @@ from .._kernel.control.run_control import RunControl
 from ..errors import ConfigError
 from ..events.run import Question
 from ..journals.base import RESUMABLE
-from ..principals import Sender
+from ..principals import ApprovalRule, Principal, Sender
 from ..tools.resolution import (
     CallCompleted,
     CallNotExecuted,
@@ -46,6 +46,8 @@ class RunState:
         retry_problem: why it cannot be retried; empty if it can.
         questions: what it asks.
         has_runtime: whether the console has a runtime, which can continue runs.
+        rule: whose approvals count, as it was started with; `None` for those of everyone.
+        starter: who started it.
     """
 
     status: str
@@ -54,6 +56,8 @@ class RunState:
     retry_problem: str
     questions: tuple[Question, ...]
     has_runtime: bool
+    rule: ApprovalRule | None = None
+    starter: Principal | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -69,18 +73,18 @@ def find_reasons(state: RunState, user: ConsoleUser) -> dict[str, str]:
     """Return for each action why a user cannot do it now; an empty text if they can."""
     return {
         name: user.find_problem(RIGHT_OF_ACTION.get(name, "operate")) or reason
-        for name, reason in _find_reasons(state).items()
+        for name, reason in _find_reasons(state, user).items()
     }
 
 
-def _find_reasons(state: RunState) -> dict[str, str]:
+def _find_reasons(state: RunState, user: ConsoleUser) -> dict[str, str]:
     ended = f"the run has ended ({state.status})" if state.has_ended else ""
     paused = "it is paused already" if state.is_paused else ""
     unpaused = "" if state.is_paused else "it is not paused"
     at_work = "a process is at work on it" if state.has_owner else ""
     commands = {
         **dict.fromkeys(ALWAYS, ""),
-        **_find_reasons_of_answers(state),
+        **_find_reasons_of_answers(state, user),
         "pause": paused,
         "unpause": unpaused,
         "close": at_work,
@@ -93,13 +97,14 @@ def _find_reasons(state: RunState) -> dict[str, str]:
     }
 
 
-def _find_reasons_of_answers(state: RunState) -> dict[str, str]:
+def _find_reasons_of_answers(state: RunState, user: ConsoleUser) -> dict[str, str]:
+    rule = user.find_problem_of_rule(state.rule, state.starter)
     approval = "" if state.asks("approval") else "no call waits for approval"
     question = "" if state.asks("question") else "it asks its user nothing"
     is_known = not state.asks("doubt", "failure")
     outcome = "the outcome of every call is known" if is_known else ""
     return {
-        "approve": approval,
+        "approve": approval or rule,
         "deny": approval,
         "answer": question,
         "resolve": outcome,

@@ -79,7 +79,9 @@ class Console:
         service, launcher = ConsoleService(journal, runtime, signer), Launcher(runtime)
         parts = launcher, ConsoleSettings(runtime), ConsoleSchedules(service, runtime)
         self._reads = Reads(service, *parts)
-        self._writes = Writes(service, Commands(service, runtime, signer), *parts)
+        self._writes = Writes(
+            service, Commands(service, runtime, signer, launcher), *parts
+        )
         self._ag_ui = _AgUiRoutes(runtime, service, has_users=callable(user))
         self.token: str | None = None if callable(user) else _check_token(token)
         """What the page has to send, `None` where the host application knows who asks."""

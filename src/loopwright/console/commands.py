@@ -9,12 +9,12 @@ from .._kernel.control.run_control import RunControl
 from .._kernel.durability.fork import fork
 from ..clock import SystemClock
 from ..errors import ConfigError
-from ..principals import Sender
 from ..runtime import Runtime
 from ..security.redaction import Redactor
 from ..security.signed_commands import CommandSigner
 from .actions import SENDERS, find_reasons
 from .guard import RefusedRequest
+from .launcher import Launcher
 from .resumed_runs import ResumedRuns
 from .service import ConsoleService
 from .users import RIGHT_OF_ACTION, ConsoleUser
@@ -28,8 +28,10 @@ class Commands:
         service: ConsoleService,
         runtime: Runtime | None,
         signer: CommandSigner | None,
+        launcher: Launcher,
     ) -> None:
         self._service, self._runtime, self._signer = service, runtime, signer
+        self._launcher = launcher
         self._journal = service.records.journal
         self._clock = SystemClock() if runtime is None else runtime.clock
 
@@ -50,7 +52,7 @@ class Commands:
         if name == "resume":
             self.resumed.begin(run_id, user.sender)
         elif name == "fork":
-            return {"run": await self._fork(run_id, body, user.sender)}
+            return {"run": await self._fork(run_id, body, user)}
         else:
             await SENDERS[name](self._control(run_id), body, user.sender)
         return {"run": run_id, "at_work": state.has_owner}
@@ -65,11 +67,26 @@ class Commands:
         """The runs that the runtime continues."""
         return ResumedRuns(cast("Runtime", self._runtime))
 
-    async def _fork(self, run_id: str, body: Mapping[str, Any], user: Sender) -> str:
-        """Copy the first entries of a run and have the copy continue; return its id."""
-        at = body.get("at")
+    async def _fork(
+        self, run_id: str, body: Mapping[str, Any], user: ConsoleUser
+    ) -> str:
+        """Copy the first entries of a run and have the copy continue, with other words if there are some; return its id.
+
+        With an engine, that one works anew on the messages with which the run began.
+        """
+        at, text, engine = body.get("at"), body.get("text", ""), body.get("engine", "")
         if not isinstance(at, int) or isinstance(at, bool):
             raise ConfigError(f"at: must be the number of an entry, got {at!r:.80}")
-        made = await fork(self._journal, run_id, at=at, clock=self._clock, by=str(user))
-        self.resumed.begin(made, user)
+        if not (isinstance(text, str) and isinstance(engine, str)):
+            raise ConfigError("text, engine: must be texts")
+        if engine:
+            entries = await asyncio.to_thread(self._service.records.read, run_id, 0, 1)
+            return await self._launcher.begin_again(engine, entries[0], text, user)
+        sender = user.sender
+        made = await fork(
+            self._journal, run_id, at=at, clock=self._clock, by=str(sender)
+        )
+        if text:
+            await self._control(made).steer(text, by=sender)
+        self.resumed.begin(made, sender)
         return made

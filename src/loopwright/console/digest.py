@@ -15,6 +15,7 @@ from ..events.control import CommandReceived, Declassified, RunContinued, RunPau
 from ..events.effects import (
     ChildFinished,
     ChildStarted,
+    DriftNoticed,
     FactNoted,
     GateDecided,
     ModelReplied,
@@ -22,10 +23,16 @@ from ..events.effects import (
     ToolStarted,
 )
 from ..events.entry import Entry, Event
-from ..events.run import RunFinished, RunResumed, RunRetried, RunStarted
+from ..events.run import (
+    RunFinished,
+    RunForked,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+)
 from ..labels import is_at_least
 from ..messages import Usage
-from ..principals import TENANT_TAG
+from ..principals import TENANT_TAG, ApprovalRule, Principal
 
 MAX_KEPT = 500
 """Facts, children and visited states that are kept of a run; the timeline has all."""
@@ -95,6 +102,9 @@ class RunDigest:
     facts: list[Any] = dataclasses.field(default_factory=list[Any])
     children: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     tools: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
+    starter: Principal | None = None
+    rule: ApprovalRule | None = None
+    """Whose approvals count in this run, by what started it."""
     received: int = 0
     last_request: str = ""
     """The key of its newest model call."""
@@ -198,6 +208,7 @@ class RunDigest:
 def _start(digest: RunDigest, entry: Entry, event: RunStarted) -> None:
     digest.started, digest.engine, digest.agent = entry.at, event.engine, event.agent
     digest.thread, digest.tenant = event.thread, event.tags.get(TENANT_TAG, "")
+    digest.starter, digest.rule = event.principal, event.approvals
     digest.settings = 0 if event.settings is None else event.settings.version
     asked = [one.content for one in event.messages if one.role == "user"]
     digest.task = asked[-1][:MAX_TEXT] if asked else ""
@@ -205,6 +216,11 @@ def _start(digest: RunDigest, entry: Entry, event: RunStarted) -> None:
 
 def _resume(digest: RunDigest, entry: Entry, event: RunResumed) -> None:
     digest.owner = event.owner
+
+
+def _fork(digest: RunDigest, entry: Entry, event: RunForked) -> None:
+    # The commands before are those to the run that was forked.
+    digest.received, digest.is_paused = 0, False
 
 
 def _retry(digest: RunDigest, entry: Entry, event: RunRetried) -> None:
@@ -270,6 +286,12 @@ def _end_child(digest: RunDigest, entry: Entry, event: ChildFinished) -> None:
         child |= {"status": event.status, "reason": event.stop_reason}
 
 
+def _drift(digest: RunDigest, entry: Entry, event: DriftNoticed) -> None:
+    value = {"what": event.what, "before": event.before, "after": event.after}
+    fact = {"name": "DriftNoticed", "seq": entry.seq, "value": value}
+    digest.facts = [*digest.facts[-49:], fact]
+
+
 def _note(digest: RunDigest, entry: Entry, event: FactNoted) -> None:
     value: Any = event.value
     known = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
@@ -302,6 +324,7 @@ _Fold = Callable[[RunDigest, Entry, Any], None]
 _FOLDS: Mapping[str, _Fold] = {
     "run_started": _start,
     "run_resumed": _resume,
+    "run_forked": _fork,
     "run_retried": _retry,
     "instructions_set": _set_instructions,
     "model_requested": _request,
@@ -314,6 +337,7 @@ _FOLDS: Mapping[str, _Fold] = {
     "declassified": _declassify,
     "child_started": _begin_child,
     "child_finished": _end_child,
+    "drift_noticed": _drift,
     "fact_noted": _note,
     "run_finished": _end,
 }

@@ -1,18 +1,22 @@
 """What a person begins from the page: a message to a thread, or a task for an engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
+from .._internal import dataclasses
 from .._kernel.control.run_watch import RunWatch
 from ..agents import Agent
 from ..attachments import Attachment
-from ..errors import ConfigError
+from ..engine import ProviderName
+from ..errors import ConfigError, LoopwrightError
 from ..events.effects import ModelReplied
 from ..events.entry import Entry
-from ..events.run import RunFinished, RunSuspended
-from ..journals.listing import MAX_TAG_VALUE
-from ..plugins import available_engines
+from ..events.run import RunFinished, RunStarted, RunSuspended
+from ..journals.capabilities import list_page
+from ..journals.listing import MAX_TAG_VALUE, RunFilter
+from ..messages import Conversation, Message
+from ..plugins import available_engines, load_engine_class
 from ..principals import Principal
 from ..runtime import Runtime
 from .actions import NO_RUNTIME
@@ -23,6 +27,12 @@ from .users import ConsoleUser
 IMAGE, DOCUMENT = "image/", "application/pdf"
 STARTER_TAG = "started-by"
 """The tag of a run with the name of the person who started it from the page."""
+
+
+LOOK, MAX_LOOKS = 0.01, 1000
+"""Seconds between two looks for a run that was begun, and after how many it is named though the journal has it not."""
+ORIGIN_TAG = "begun-again-from"
+"""The tag of a run that works anew on what another one began with, with the id of that one."""
 
 
 class Launcher:
@@ -42,13 +52,16 @@ class Launcher:
         problem = user.find_problem("operate")
         return problem or ("" if self._given is not None else NO_RUNTIME)
 
-    def list_choices(self) -> dict[str, Sequence[str]]:
-        """Return the names of what can be begun."""
+    def list_choices(self) -> dict[str, Any]:
+        """Return the names of what can be begun, and of the models that an engine may use for parts of its work."""
         if self._given is None:
-            return {"agents": (), "engines": ()}
+            return {"agents": (), "engines": (), "models": (), "parts": {}}
+        engines, models = sorted(available_engines()), sorted(self._given.providers)
         return {
             "agents": sorted(self._given.agents),
-            "engines": sorted(available_engines()),
+            "engines": engines,
+            "models": models,
+            "parts": {name: _list_parts(name) for name in engines} if models else {},
         }
 
     def _find_agent(self, name: object) -> Agent[Any]:
@@ -62,12 +75,30 @@ class Launcher:
         """Begin a run of an agent or an engine; return its id."""
         runtime, task = self._runtime, _read_text(body)
         agent, engine = body.get("agent"), str(body.get("engine"))
-        begun = self._find_agent(agent) if agent else runtime.engine(engine)
+        models = {} if agent else _read_models(engine, body)
+        begun = self._find_agent(agent) if agent else runtime.engine(engine, **models)
         handle = begun.start(
             task, deltas=True, on_disconnect="continue", **_name_starter(user)
         )  # the page may show its words
         async with handle as run:
-            return run.run_id
+            return await self._wait_until_stored(run.run_id)
+
+    async def begin_again(
+        self, engine: str, first: Entry, text: str, user: ConsoleUser
+    ) -> str:
+        """Have an engine work anew on the messages with which a run began; return the new run's id."""
+        started = first.event
+        if not isinstance(started, RunStarted) or started.label == "secret":
+            raise ConfigError("engine: what the run began with is secret or not there")
+        added = (Message("user", text),) if text else ()
+        task = Conversation((*started.messages, *added))
+        options = _name_starter(user)
+        tags = {**options.pop("tags", {}), ORIGIN_TAG: first.run_id[:MAX_TAG_VALUE]}
+        handle = self._runtime.engine(engine).start(
+            task, deltas=True, on_disconnect="continue", tags=tags, **options
+        )
+        async with handle as run:
+            return await self._wait_until_stored(run.run_id)
 
     async def send(self, body: Mapping[str, Any], user: ConsoleUser) -> str:
         """Send a message to a thread, which steers a turn at work; return the turn's run."""
@@ -81,7 +112,19 @@ class Launcher:
             timeout=0, **_name_starter(user),
         )  # fmt: skip
         async with turn as begun:
-            return begun.run_id
+            return await self._wait_until_stored(begun.run_id)
+
+    async def _wait_until_stored(self, run_id: str) -> str:
+        """Return the id of a run once the journal has it: the page asks for it at once."""
+        for _ in range(MAX_LOOKS):
+            if await asyncio.to_thread(self._is_stored, run_id):
+                break
+            await asyncio.sleep(LOOK)
+        return run_id
+
+    def _is_stored(self, run_id: str) -> bool:
+        found = list_page(self._runtime.journal, RunFilter(text=run_id))
+        return any(info.run_id == run_id for info in found)
 
     async def follow_words(
         self,
@@ -130,6 +173,31 @@ async def _wait(watch: RunWatch[Any], seconds: float) -> Any:
         return ""
     except StopAsyncIteration:
         return None
+
+
+def _list_parts(engine: str) -> list[str]:
+    """Return the options of an engine that name models: for parts of its work, such as its plan."""
+    try:
+        found = load_engine_class(engine)
+    except LoopwrightError:  # a plug-in that cannot be loaded; starting it says why
+        return []
+    kinds = (ProviderName, "ProviderName")
+    return [field.name for field in dataclasses.fields(found) if field.type in kinds]
+
+
+def _read_models(engine: str, body: Mapping[str, Any]) -> dict[str, str]:
+    """Return which model an engine uses for which part of its work."""
+    given = body.get("models") or {}
+    if not isinstance(given, dict):
+        raise ConfigError(f"models: must be an object, got {given!r:.80}")
+    models = {str(part): name for part, name in given.items() if name}  # fmt: skip
+    known = _list_parts(engine) if models else []
+    for part, name in models.items():
+        if part not in known or not isinstance(name, str):
+            raise ConfigError(
+                f"models: {engine} uses models for {', '.join(known) or 'nothing'}, got {part!r:.40}: {name!r:.40}"
+            )
+    return models
 
 
 def _name_starter(user: ConsoleUser) -> dict[str, Any]:

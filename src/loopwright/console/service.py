@@ -179,6 +179,8 @@ class ConsoleService:
             retry_problem,
             questions,
             self._runtime is not None,
+            known.rule,
+            known.starter,
         )
 
     def list_rows(

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from .._internal import dataclasses
 from ..errors import ConfigError
-from ..principals import Principal, Sender, check_roles
+from ..principals import ApprovalRule, Principal, Sender, check_roles
 
 Right: TypeAlias = Literal["view", "operate", "approve", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
@@ -89,6 +89,17 @@ class ConsoleUser:
         if right in self.rights:
             return ""
         return f"{self.name} may not: that needs the right to {right!r}, by a role"
+
+    def find_problem_of_rule(
+        self, rule: ApprovalRule | None, starter: Principal | None
+    ) -> str:
+        """Return why its approvals do not count in a run of that rule and starter; empty if they may."""
+        if rule is None:
+            return ""
+        sender = self.sender
+        if isinstance(sender, Principal) and rule.counts(sender, starter):
+            return ""
+        return f"the run takes approvals of {rule} alone"
 
     def reaches(self, tenant: str) -> bool:
         """Whether it may see what is of a tenant: its own, or all if it is of none."""

@@ -119,16 +119,26 @@ export function showStart(main, session) {
     h("h2", {}, "Talk to an agent"), h("p", {}, "A conversation that the journal keeps, under a name of your choice."),
     buildField("Name of the conversation", h("input", { id: "thread", name: "thread", required: true, maxlength: 256, autocomplete: "off" })),
     h("div", { class: "buttons" }, h("button", { class: "primary" }, "Open")));
+  const models = h("div", { class: "fields" });
   const task = h("form", { class: "start" }, h("h2", {}, "Run a task"), h("p", {}, "An agent or an engine works on it until it has an answer."),
     buildSelect("who", "Agent or engine", [...session.agents.map((one) => `agent ${one}`), ...session.engines.map((one) => `engine ${one}`)]),
+    models,
     buildField("Task", h("textarea", { id: "task", name: "text", rows: 4, required: true })), problem,
     h("div", { class: "buttons" }, h("button", { class: "primary", title: reason || null, "aria-disabled": reason ? "true" : null }, "Start")));
+  const showModels = () => {
+    const [kind, ...rest] = task.elements.who.value.split(" ");
+    const parts = (kind === "engine" && session.parts?.[rest.join(" ")]) || [];
+    models.replaceChildren(...parts.map((part) => buildSelect(`model-${part}`, `Model of its ${part}`, [["", "that of the runtime"], ...session.models.map((one) => [one, one])], "")));
+  };
+  task.elements.who.addEventListener("change", showModels);
+  showModels();
   task.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (reason) return say(`Start: ${reason}`);
     const [kind, ...rest] = task.elements.who.value.split(" ");
     try {
-      const { run } = await post("start", { [kind]: rest.join(" "), text: task.elements.text.value });
+      const chosen = Object.fromEntries([...models.querySelectorAll("select")].filter((one) => one.value).map((one) => [one.id.replace("model-", ""), one.value]));
+      const { run } = await post("start", { [kind]: rest.join(" "), models: chosen, text: task.elements.text.value });
       location.hash = `#/run/${encodeURIComponent(run)}`;
     } catch (error) {
       problem.hidden = false;

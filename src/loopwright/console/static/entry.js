@@ -8,11 +8,20 @@ export function pretty(value) {
   return JSON.stringify(value, null, 2);
 }
 
-function buildMessages(request) {
+// What of the conversation the context policy did not send: how many messages, and which where the entry says so.
+function describeTrimmed(record) {
+  const [leftOut, masked, view] = [record?.left_out || 0, record?.masked || 0, record?.view];
+  if (!leftOut && !masked) return null;
+  const spans = (view?.spans || []).map(([first, behind]) => `${first + 1} to ${behind}`).join(", ");
+  const parts = [leftOut && `${leftOut} messages left out`, masked && `${masked} results masked`].filter(Boolean).join(", ");
+  return h("p", { class: "note left-out" }, `Context policy: ${parts}${spans ? `; of ${view.length} messages, ${spans} were sent` : ""}.`);
+}
+
+function buildMessages(request, record) {
   if (!request) return null;
   if (request.error) return h("p", { class: "sub" }, `What was sent cannot be shown: ${request.error}`);
   return h("details", { open: true }, h("summary", {}, `Prompt as sent: ${request.messages.length} messages, ${request.tools.length} tools`),
-    request.redacted && h("p", { class: "sub" }, "A secret that was sent is left out."),
+    describeTrimmed(record), request.redacted && h("p", { class: "sub" }, "A secret that was sent is left out."),
     ...request.messages.map((one) => h("div", { class: "message" }, h("b", {}, `${one.role} (${one.origin})`), h("pre", {}, one.content))),
     h("details", {}, h("summary", {}, "Tools and settings"), h("pre", {}, pretty({ tools: request.tools, sampling: request.sampling }))));
 }
@@ -39,7 +48,7 @@ export async function showEntry(panel, runId, seq, row, { fork, reason, changed 
     h("div", { class: "panel-head" }, title, close),
     h("p", { class: "sub" }, `${entry.kind.replaceAll("_", " ")} · ${entry.key || "the run as a whole"} · ${formatTime(entry.at)} · owner ${entry.fence}`),
     ...(row?.lines || []).map((line) => h("div", { class: "line" }, h("b", {}, line.label), h("pre", {}, line.text), line.cut && h("p", { class: "sub" }, `${line.cut} characters; all of them are in the raw entry`))),
-    ...[buildMessages(entry.request)].filter(Boolean),
+    ...[buildMessages(entry.request, entry.body?.request)].filter(Boolean),
     h("details", { open: !row?.lines?.length }, h("summary", {}, "Raw entry"), h("pre", { class: "raw" }, pretty(entry.body)), h("p", { class: "sub hash" }, entry.hash)),
     fork(seq));
   title.focus();

@@ -5,7 +5,8 @@ import { openApproval } from "./approvals.js";
 import { act, buildControls } from "./controls.js";
 import { badge, debounce, formatCost, formatNumber, h, say, throttle } from "./dom.js";
 import { showEntry } from "./entry.js";
-import { buildButton } from "./forms.js";
+import { buildFacts } from "./facts.js";
+import { buildButton, buildField, buildSelect, openForm } from "./forms.js";
 import { buildPlan, buildTree } from "./graph.js";
 import { Timeline } from "./timeline.js";
 
@@ -61,7 +62,7 @@ const CONTENTS = {
   plan: buildPlan,
   tree: buildTree,
   children: (run) => buildList((run.children || []).map((one) => h("li", {}, badge(one.status), h("b", {}, one.name), h("p", {}, one.about), h("span", { class: "sub" }, one.key))), "No engine or agent works for this run."),
-  facts: (run) => buildList((run.facts || []).map((one) => h("li", {}, h("b", {}, one.name), h("pre", {}, JSON.stringify(one.value, null, 2)))), "Its engine has noted nothing."),
+  facts: buildFacts,
   costs: (run) => h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Costs by model" }, h("table", {}, h("thead", {}, h("tr", {}, ...["Model", "Day", "Calls", "Tokens", "Cost"].map((one) => h("th", { scope: "col" }, one)))),
     h("tbody", {}, ...(run.spending || []).map((one) => h("tr", {}, h("td", {}, one.model), h("td", {}, one.day), h("td", {}, formatNumber(one.calls)), h("td", {}, formatNumber(one.input_tokens + one.output_tokens)), h("td", {}, one.is_priced ? formatCost(one.cost) : "–")))))),
 };
@@ -89,12 +90,17 @@ export function showRun(main, runId, session, firstSeq) {
     timeline.element.focus();
   };
   const buildFork = (seq) => {
-    return buildButton("Fork after this entry", last?.reasons.fork, async () => {
-      try {
-        const { run } = await act(runId, "fork", { at: seq });
+    return buildButton("Fork after this entry", last?.reasons.fork, () => openForm({
+      title: `Fork after entry ${seq}`, submit: "Fork", text: "A new run shares the entries up to this one and continues; the run itself does not change.",
+      fields: [
+        buildField("Other words", h("textarea", { id: "fork-text", name: "text", rows: 3 }), "An instruction that the model reads with its next call; leave it empty to continue as it was."),
+        buildSelect("engine", "Engine", [["", "as it is"], ...session.engines.map((one) => [one, `${one}: begins anew with the task`])], ""),
+      ],
+      send: async (form) => {
+        const { run } = await act(runId, "fork", { at: seq, text: form.elements.text.value.trim(), engine: form.elements.engine.value });
         location.hash = `#/run/${encodeURIComponent(run)}`;
-      } catch (error) { say(error.message); }
-    });
+      },
+    }));
   };
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the run" }, ...Object.entries(TABS).map(([name, title]) => h("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === "timeline"), "aria-controls": "tabpanel", onclick: () => choose(name),

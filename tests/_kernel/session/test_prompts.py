@@ -17,6 +17,7 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import ReplayDivergence
+from loopwright.messages import ToolCall
 from loopwright.providers import Request
 from loopwright.security.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
@@ -222,3 +223,57 @@ async def test_end_of_a_run_has_no_secret_that_an_engine_kept(is_resumed: bool) 
     assert SECRET.encode() not in journal.read("second")[-1].body
     again, _ = await resume(Keeping, journal)
     assert again.conversation == result.conversation
+
+
+@tool(effect="read")
+async def repeat(text: str) -> str:
+    """Repeat a text."""
+    return f"{len(text)} characters"
+
+
+@pytest.mark.parametrize("to", ["call", "child", "handoff"])
+async def test_what_was_handed_on_before_it_was_a_secret_is_no_changed_code(
+    to: str,
+) -> None:
+    class Handing(LoopEngine):
+        """Hands on what an earlier run read, and asks once more."""
+
+        name = "handing"
+
+        async def solve(self, run: Run) -> str:
+            read = run.conversation.messages[2].content
+            run.note(read)
+            if to == "call":
+                await run.call(ToolCall("repeat", {"text": read}))
+            elif to == "child":
+                await run.delegate(ReActEngine(self.runtime), f"Judge: {read}")
+            elif run.task == "More.":
+                await run.handoff("second", run.conversation.user(f"Judge: {read}"))
+            await run.ask(f"Is it {read}?")
+            return await run.ask(f"Is it not {read}?")
+
+    def build(provider: ScriptedProvider, **options: Any) -> LoopEngine:
+        runtime = Runtime(provider, tools=[look, repeat], journal=journal, **options)
+        first, second = Handing(runtime), Handing(runtime)
+        runtime.agent("first", engine=first, instructions="Help.", handoffs=["second"])
+        runtime.agent("second", engine=second, instructions=f"Never say {SECRET}.")
+        return runtime.agents["first"].engine
+
+    journal = MemoryJournal()
+    given = (await look_first(journal)).user("More.")
+    hanging = Hanging(["Fine."] * 2, 2 if to == "child" else 1)
+    handle = build(hanging).start(given, run_id="second")
+    ended = asyncio.create_task(handle.result())
+    await hanging.asked.wait()
+    await handle.suspend()
+    await asyncio.wait([ended])
+    count = len(journal.read("second"))
+    provider = ScriptedProvider(["Two.", "Three."])
+
+    result = await build(provider, redactor=REDACTED).resume("second")
+
+    assert result.answer == "Two."
+    assert not any(SECRET in text for r in provider.requests for text in list_texts(r))
+    new = journal.read("second")[count:]
+    assert [one.key for one in new if SECRET.encode() in one.body] == []
+    assert "drift_noticed" not in [one.kind for one in new]

@@ -6,13 +6,13 @@ from ...events.effects import ChildFinished, ChildStarted
 from ...limits import Share
 from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
-from ...security.redaction.messages import redact_conversation
 from ...settings.configured_engine import configure
 from ..durability.description import quote
 from ..session.scope import fingerprint
 from .approvals import Guard
 from .cycle import Cycle, Engine, name_of
 from .delegation import check_delegation
+from .secret_free import clean_conversation
 
 
 async def delegate(
@@ -25,7 +25,11 @@ async def delegate(
         session.secrets.merge(engine.runtime.redactor)
         conversation = Conversation.of(task) if isinstance(task, str) else task
         redactor = cycle.services.redactor.merge(engine.runtime.redactor)
-        conversation = redact_conversation(redactor, conversation)
+        what, started = (
+            f"delegate {name_of(engine)}",
+            session.replay.effects.intent(key),
+        )
+        conversation = clean_conversation(redactor, what, conversation, started)
         await _start(cycle, engine, conversation, key)
         outcome, child = await cycle.run_child(
             cycle, engine, conversation, key, None, share

@@ -25,16 +25,14 @@ from ...messages import (
     Proposal,
     Reasoning,
     ToolCall,
-    canonical_json,
     hash_arguments,
 )
 from ...providers.base import OutputSchema, Sampling
 from ...result import RunOutcome
-from ...security.redaction.messages import redact_calls
 from ...tools.base import Tool
 from ..durability.description import describe_calls
 from ..session.branches import Branches, Turn
-from ..session.scope import Scope, fingerprint
+from ..session.scope import Scope
 from ..session.services import Services
 from .act import FunctionInvoker
 from .approvals import Guard
@@ -50,6 +48,7 @@ from .offers import Offers
 from .permits import ToolPermit, check_permit
 from .proposals import ACTED_ALREADY, GATED_ALREADY, Proposals
 from .recall import RecallInvoker
+from .secret_free import clean_calls
 from .succession import Succession
 from .tool_call import ToolCalls
 from .tool_invoker import (
@@ -192,12 +191,11 @@ class Cycle:
     ) -> tuple[ToolCall, ...]:
         """Record calls that no model wrote, and return them without their secrets."""
         session, effects = self.session, self.session.replay.effects
-        redacted, originals = redact_calls(self.services.redactor, calls)
-        session.secrets.keep_all(key, {number: calls[number] for number in originals})
-        content = [[call.name, dict(call.arguments), call.id] for call in redacted]
-        found = fingerprint("propose", canonical_json(content))
         recorded = effects.outcome(key)
-        proposed = CallsProposed(redacted, found, tuple(originals), command)
+        clean = clean_calls(self.services.redactor, calls, recorded)
+        withheld, found = tuple(clean.originals), clean.fingerprint
+        session.secrets.keep_all(key, {number: calls[number] for number in withheld})
+        proposed = CallsProposed(clean.calls, found, withheld, command)
         if recorded is None:
             session.signals.check_gap(key, describe_calls(proposed))
             session.writer.record_after_replay(key, proposed)
@@ -205,7 +203,7 @@ class Cycle:
             raise session.signals.diverge_from(key, describe_calls(proposed))
         else:
             effects.agree(key)
-        return redacted
+        return clean.calls
 
     def issue_proposal(
         self,

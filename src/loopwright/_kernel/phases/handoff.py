@@ -7,13 +7,13 @@ from ...errors import AgentReplaced, LoopwrightError
 from ...events.agents import HandedOff
 from ...gates.base import Cleared, Denial, Permit
 from ...messages import Conversation, Json, Observation
-from ...security.redaction.messages import redact_conversation
 from ...tools.handoff import check_view, find_agent
 from ..durability.description import quote
 from ..session.handoffs import Handoff
 from ..session.scope import EngineUsage, Scope, fingerprint
 from .cycle import Cycle, name_of
 from .handoff_rules import check_handoff, find_handoff_tool
+from .secret_free import clean_conversation
 
 
 async def start_handoff(
@@ -69,7 +69,8 @@ async def request_handoff(
         session.secrets.merge(receiver.engine.runtime.redactor)
         redactor = cycle.services.redactor.merge(receiver.engine.runtime.redactor)
         check_view(given)
-        given = redact_conversation(redactor, given)
+        what, known = f"handoff {receiver.name}", recorded.get(path)
+        given = clean_conversation(redactor, what, given, known)
         whole = _find_whole(cycle)
         handoffs.append(Handoff(path, source, receiver, given, whole))
     return signal

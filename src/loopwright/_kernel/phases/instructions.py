@@ -33,9 +33,11 @@ async def settle_instructions(cycle: Cycle) -> None:
         recorded = await _write(cycle)
         session.sensitivity.observe(recorded.label, recorded.untrusted)
         session.writer.record_after_replay(key, recorded)
-    elif isinstance(given, str) and _redact(cycle, given) != recorded.text:
-        drift = DriftNoticed(WHAT, recorded.text, _redact(cycle, given))
-        session.writer.record_after_replay(key, drift)
+    elif isinstance(given, str):
+        before, now = _redact(cycle, recorded.text), _redact(cycle, given)
+        if before != now:
+            drift = DriftNoticed(WHAT, before, now)
+            session.writer.record_after_replay(key, drift)
     scope.engine_usage.instructed = InstructedConversations(recorded.text)
 
 

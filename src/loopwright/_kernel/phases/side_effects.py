@@ -80,13 +80,14 @@ def value_adapter(into: type[T]) -> TypeAdapter[T]:
 def note(scope: Scope, fact: object) -> None:
     """Record a fact once; a different fact at its place on replay is only a warning."""
     session, key = scope.session, scope.side_key("note")
-    value = session.services.redactor.redact_value(to_jsonable_python(fact))
+    redact = session.services.redactor.redact_value
+    value = redact(to_jsonable_python(fact))
     recorded = session.replay.effects.side(key)
     if recorded is None:
         noted = session.facts[key] = FactNoted(type(fact).__name__, value)
         session.writer.record_after_replay(key, noted)
-    elif isinstance(recorded, FactNoted) and recorded.value != value:
-        before, now = str(recorded.value)[:200], str(value)[:200]
+    elif isinstance(recorded, FactNoted) and redact(recorded.value) != value:
+        before, now = str(redact(recorded.value))[:200], str(value)[:200]
         session.writer.record_after_replay(key, DriftNoticed("note", before, now))
 
 

@@ -1,0 +1,48 @@
+"""What engines hand on, without secrets; as it was recorded where a secret of it was not known then."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..._internal import dataclasses
+from ...messages import Conversation, JsonObject, ToolCall, canonical_json
+from ...security.redaction import Redactor
+from ...security.redaction.messages import redact_calls, redact_conversation
+from ..session.scope import fingerprint
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenCalls:
+    """The calls that an engine wrote, without secrets; the arguments of those that had some, and their fingerprint."""
+
+    calls: tuple[ToolCall, ...]
+    originals: Mapping[int, JsonObject]
+    fingerprint: str
+
+
+def clean_calls(
+    redactor: Redactor, calls: tuple[ToolCall, ...], recorded: Any
+) -> WrittenCalls:
+    """Return calls of an engine without secrets; the same ones where an entry has them so."""
+    found = _fingerprint_calls(calls)
+    if _is_recorded(recorded, found):
+        return WrittenCalls(calls, {}, found)
+    clean, originals = redact_calls(redactor, calls)
+    return WrittenCalls(clean, originals, _fingerprint_calls(clean))
+
+
+def clean_conversation(
+    redactor: Redactor, what: str, conversation: Conversation, recorded: Any
+) -> Conversation:
+    """Return a conversation that is handed on without secrets; the same one where an entry has its fingerprint."""
+    if _is_recorded(recorded, fingerprint(what, conversation.digest)):
+        return conversation
+    return redact_conversation(redactor, conversation)
+
+
+def _is_recorded(recorded: Any, found: str) -> bool:
+    return getattr(recorded, "fingerprint", None) == found
+
+
+def _fingerprint_calls(calls: tuple[ToolCall, ...]) -> str:
+    content = [[call.name, dict(call.arguments), call.id] for call in calls]
+    return fingerprint("propose", canonical_json(content))

@@ -480,6 +480,21 @@ def test_help_teaches_and_loads_no_provider_journal_or_http(folder: Path) -> Non
     )
 
 
+def test_the_garbage_collector_works_and_leaves_out_what_was_imported() -> None:
+    script = (
+        "import atexit, gc, sys; sys.argv = ['loopwright', '--version']\n"
+        "show = lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)\n"
+        "from loopwright.cli import main\n"
+        "atexit.register(show)\n"
+        "main()"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+
+    assert said.stdout.splitlines()[-1] == "True True"
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
@@ -133,6 +133,28 @@ def encode_body(
         return encode_event(event)
     place = name_entry(run_id, seq, KINDS[type(event)], tenant)
     return encode_payload(codec, encode_event(event), place)
+
+
+class ChainHead(Protocol):
+    """Where a run's chain of entries ends, and what its next entry is made with; a `Claim` is one."""
+
+    run_id: str
+    fence: int
+    head_seq: int
+    head_hash: str
+    codec: Codec | None
+    tenant: str
+
+
+def chain_event(head: ChainHead, key: str, event: Event, at: float) -> Entry:
+    """Return the next entry of a chain, which ends with it from now on; raise `CodecError` if it cannot be encoded."""
+    seq, kind = head.head_seq + 1, KINDS[type(event)]
+    body = encode_body(head.codec, event, head.run_id, seq, head.tenant)
+    entry = Entry(head.run_id, seq, key, kind, at, EVENT_VERSION, head.fence, body, "")
+    head.head_seq, head.head_hash = seq, chain_hash(head.head_hash, entry)
+    # The hash covers the other fields, so it is set after they are.
+    entry.__dict__.update(hash=head.head_hash, event=event)
+    return entry if head.codec is None else with_codec(entry, head.codec)
 
 
 def with_codec(entry: Entry, codec: Codec | None) -> Entry:

@@ -1,14 +1,14 @@
 """Fork a run: a new run that shares the first entries of another one."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pydantic_core import to_json
 
 from ..._internal.version import __version__
 from ...clock import Clock
 from ...errors import ConfigError, JournalError
-from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_body, name_entry
+from ...events.entry import Entry, chain_event, name_entry
 from ...events.lifecycle import read_app_version
 from ...events.payloads import encode_payload
 from ...events.run import RunFinished, RunForked, RunStarted
@@ -50,12 +50,10 @@ async def fork(
     claim = journal.create(refer(header, started.follows))
     seed = _find_seed(entries) or run_id
     event = RunForked(run_id, at, copied[-1].hash, seed, __version__, app_version, by)
-    forked = Entry(
-        new_id, at + 1, "", KINDS[RunForked], now, EVENT_VERSION, claim.fence,
-        encode_body(claim.codec, event, new_id, at + 1, claim.tenant), "",
-    )  # fmt: skip
-    chained = list(_chain([*(_move(entry, claim) for entry in copied), forked]))
-    journal.append(claim, chained, status="suspended")
+    moved = [_move(entry, claim) for entry in copied]
+    journal.append(
+        claim, [*moved, chain_event(claim, "", event, now)], status="suspended"
+    )
     await journal.barrier(claim)
     return new_id
 
@@ -78,15 +76,11 @@ def _find_seed(entries: Sequence[Entry]) -> str:
 
 
 def _move(entry: Entry, claim: Claim) -> Entry:
-    """Return an entry as one of another run, for which it is encoded anew."""
+    """Return an entry as the next one of another run, for which it is encoded anew."""
     place = name_entry(claim.run_id, entry.seq, entry.kind, claim.tenant)
     body = encode_payload(claim.codec, entry.payload, place)
-    return dataclasses.replace(entry, run_id=claim.run_id, fence=claim.fence, body=body)
-
-
-def _chain(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the entries with the hash chain that they make."""
-    head = ""
-    for entry in entries:
-        head = chain_hash(head, entry)
-        yield dataclasses.replace(entry, hash=head)
+    moved = dataclasses.replace(
+        entry, run_id=claim.run_id, fence=claim.fence, body=body
+    )
+    claim.head_seq, claim.head_hash = entry.seq, chain_hash(claim.head_hash, moved)
+    return dataclasses.replace(moved, hash=claim.head_hash)

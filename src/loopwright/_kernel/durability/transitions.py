@@ -8,10 +8,10 @@ from ...clock import Clock
 from ...errors import Aborted, ConfigError, UndoFailed
 from ...events.effect_key import undo_key
 from ...events.effects import ToolFinished, ToolStarted
-from ...events.entry import EVENT_VERSION, KINDS, Entry, encode_body, with_codec
+from ...events.entry import Entry, chain_event
 from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
 from ...journals.access import read_run
-from ...journals.base import Claim, Journal, chain_hash
+from ...journals.base import Journal
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
 from .forgotten_failures import plan_retry
@@ -76,23 +76,12 @@ async def _append(
         claim = await journal.claim(run_id, str(owner))
         if claim.head_seq != len(known):
             event = decide(await read_run(journal, run_id))
-        entry = _chain(claim, event, clock)
+        entry = chain_event(claim, "", event, clock.wall())
         journal.append(claim, [entry], status=status)
         await journal.barrier(claim)
     finally:
         ACTIVE_TOKENS.discard(owner.token)
     return entry
-
-
-def _chain(claim: Claim, event: Transition, clock: Clock) -> Entry:
-    """Return the entry of an event that follows the head of a claim."""
-    seq = claim.head_seq + 1
-    body = encode_body(claim.codec, event, claim.run_id, seq, claim.tenant)
-    entry = Entry(
-        claim.run_id, seq, "", KINDS[type(event)], clock.wall(), EVENT_VERSION, claim.fence, body, "",
-    )  # fmt: skip
-    chained = dataclasses.replace(entry, hash=chain_hash(claim.head_hash, entry))
-    return with_codec(chained, claim.codec)
 
 
 def _refuse_ended(run_id: str, entries: Sequence[Entry]) -> None:

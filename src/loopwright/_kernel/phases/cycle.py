@@ -46,7 +46,7 @@ from .hooked_results import hook_result
 from .inference import Inference, Question, Reply
 from .offers import Offers
 from .permits import ToolPermit, check_permit
-from .proposals import ACTED_ALREADY, GATED_ALREADY, Proposals
+from .proposals import Proposals
 from .recall import RecallInvoker
 from .secret_free import clean_calls
 from .succession import Succession
@@ -220,10 +220,9 @@ class Cycle:
         What the engine itself thought beside calls of its own is recorded nowhere, and a reply that hooks changed not as
         the message that it becomes.
         """
-        if not beside:
-            self.issued.clear()
         calls = name_calls(completion.calls, key)
-        self.session.secrets.note_ids(key, calls)
+        if self.session.secrets.calls:
+            self.session.secrets.note_ids(key, calls)
         is_thought = is_own and bool(completion.thought or completion.reasoning)
         is_recorded = not (is_thought or is_changed)
         author: Literal["model", "engine"] = "engine" if is_own else "model"
@@ -239,7 +238,7 @@ class Cycle:
             entry=(self.session.run_id, key) if is_recorded else None,
             author=author,
         )
-        self.issued.add(proposal)
+        self.issued.add(proposal, beside=beside)
         return proposal
 
     async def gate(self, proposal: Proposal) -> Cleared:
@@ -248,7 +247,6 @@ class Cycle:
             raise PhaseError(
                 "gate takes a Proposal: pass what `await run.reason(conversation)` returned"
             )
-        self.issued.check(proposal, GATED_ALREADY)
         begun = self._has_begun("gate", proposal.key, proposal.calls)
         with self.scope.enter("gate", recorded=begun):
             self.issued.take_proposal(proposal)
@@ -296,10 +294,9 @@ class Cycle:
             raise PhaseError(
                 "act takes a Cleared: pass what `await run.gate(proposal)` returned"
             )
-        self.issued.check(cleared, ACTED_ALREADY)
         begun = self._has_begun("act", cleared.key, cleared.decisions)
         with self.scope.enter("act", recorded=begun):
-            self._gated = self.issued.take_cleared(cleared)
+            gated = self._gated = self.issued.take_cleared(cleared)
             if self.session.command_log.commands and not begun:
                 await self.session.replay_end.reach(cleared.key)
                 await self.session.intake.wait_while_paused()
@@ -316,7 +313,7 @@ class Cycle:
             else:
                 observations = await self._settle_all(decisions)
             for index, observation in enumerate(observations):
-                self._monitor(index, decisions[index], observation)
+                self._monitor(gated.calls[index], decisions[index], observation)
             self._keep_turn(observations)
             statuses = [*map(_get_status, observations)]
             ran = len(statuses) - sum(map(statuses.count, NOT_EXECUTED))
@@ -404,10 +401,9 @@ class Cycle:
             self._turn = (self._gated, observations)
 
     def _monitor(
-        self, index: int, decision: Permit | Denial, observation: Observation
+        self, proposed: ToolCall, decision: Permit | Denial, observation: Observation
     ) -> None:
         """Have the progress monitor count a call, by its arguments as the model wrote them."""
-        proposed = self._gated.calls[index] if self._gated else decision.call
         hashed = decision.arguments_hash
         if proposed is not decision.call:
             hashed = hash_arguments(proposed.arguments)

@@ -1,15 +1,14 @@
 """The runs that are due after a run: one for each of its follow-ups, stored with its last entry."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal.version import __version__
-from ...events.entry import EVENT_VERSION, KINDS, Entry, chain_hash, encode_body
+from ...events.entry import Entry, chain_event
 from ...events.followups import FOLLOW_UP, PlannedFollowUp, follow_up_id
 from ...events.run import REVISION, RunStarted, RunSuspended
-from ...journals.base import Claim, NewRun, RunHeader
+from ...journals.base import NewRun, RunHeader
 from ...journals.recorded_messages import delimiter_of
 from ...messages import Conversation, Json
 from ..durability.history import offer_conversation, split_history
@@ -56,17 +55,10 @@ def _build_run(
         app_version=services.app_version, tags=started.tags, thread=session.thread, follows=ended.run_id,
     )  # fmt: skip
     events = (started, RunSuspended("released", released=True))
-    return NewRun(header, _chain(run_id, now, events, session.writer.claim))
-
-
-def _chain(
-    run_id: str, at: float, events: Sequence[RunStarted | RunSuspended], claim: Claim
-) -> tuple[Entry, ...]:
-    """Return the first entries of a run, encoded as those of the run with the claim."""
-    head, entries = "", list[Entry]()
-    for seq, event in enumerate(events, 1):
-        body = encode_body(claim.codec, event, run_id, seq, claim.tenant)
-        bare = Entry(run_id, seq, "", KINDS[type(event)], at, EVENT_VERSION, 1, body, "")  # fmt: skip
-        head = chain_hash(head, bare)
-        entries.append(dataclasses.replace(bare, hash=head))
-    return tuple(entries)
+    # They are encoded as those of the run that ends.
+    head = dataclasses.replace(
+        session.writer.claim, run_id=run_id, fence=1, head_seq=0, head_hash=""
+    )
+    return NewRun(
+        header, tuple([chain_event(head, "", event, now) for event in events])
+    )

@@ -249,9 +249,10 @@ class FittedCall:
 
     def _call(self, request: Request) -> ModelCall:
         request = self._clean(request)
-        secrets = self._session.secrets
-        sent = secrets.restore_opaque_data(request.conversation)
-        whole = with_conversation(request, sent)
+        secrets, whole = self._session.secrets, request
+        if secrets.opaque:
+            sent = secrets.restore_opaque_data(request.conversation)
+            whole = with_conversation(request, sent)
         announce = functools.partial(
             self._sent.announce, request.conversation, self._shown
         )

@@ -394,7 +394,7 @@ class Clearance:
         decided = GateDecided(
             call.name, call.id, verdict, session.secrets.redactor.redact_text(reason),
             gated.policy_version, gated.arguments_hash, arguments,
-            session.active.take_waited(), self.monitor.stop_reason(key), key in session.secrets,
+            session.active.take_waited(), self.monitor.stop_reason(key), key in session.secrets.calls,
             command, until, gated.effect,
         )  # fmt: skip
         if verdict == "ask":

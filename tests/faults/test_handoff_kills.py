@@ -22,7 +22,7 @@ def _third_party() -> Iterator[None]:
     sys.path.remove(str(install_third_party()))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(sized(300, 1800))
 @pytest.mark.parametrize("name", [*STRATEGIES, "parallel"])
 def test_a_handed_off_run_killed_at_any_barrier_ends_with_the_same_agent(
     name: str, tmp_path: Path

@@ -3,7 +3,10 @@
 import asyncio
 import dataclasses
 import json
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -156,6 +159,11 @@ class Faulty:
     def engine(self, runtime: Runtime) -> LoopEngine:
         if self._fault == "acts past the door" and (self._folder / "witness").exists():
             witness(ToolContext("the-run", "0#0", "the-run:0#0", None, None))
+        if self._fault == "long":
+            (self._folder / "begun").touch()
+            while not (self._folder / "go").exists():
+                time.sleep(0.01)
+            raise ValueError("of the job before")
         if self._fault == "hash":
             return HashDependent(runtime)
         return (
@@ -206,3 +214,37 @@ def test_a_program_that_no_other_process_could_make_is_refused(tmp_path: Path) -
 def test_a_program_that_fails_shows_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="KeyError: 'nothing'"):
         list(kill_everywhere(program, "nothing", folder=tmp_path))
+
+
+class TooLong(Exception):
+    """A job was interrupted, as by the time limit of a test."""
+
+
+def test_a_job_that_was_interrupted_leaves_no_reply_to_the_next_one(
+    tmp_path: Path,
+) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise TooLong
+
+    folder = tmp_path / "long" / "whole"
+
+    def wait_and_signal() -> None:
+        while not (folder / "begun").exists():
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    waiting = threading.Thread(target=wait_and_signal)
+    waiting.start()
+    try:
+        (tmp_path / "long").mkdir()
+        with pytest.raises(TooLong):
+            next(kill_everywhere(Faulty, "long", folder=tmp_path / "long"))
+    finally:
+        waiting.join()
+        signal.signal(signal.SIGUSR1, before)
+        (folder / "go").touch()  # it ends, and would reply
+    (tmp_path / "next").mkdir()
+    killed = next(kill_everywhere(program, "tiny", folder=tmp_path / "next"))
+
+    assert (killed.barrier, killed.when) == (1, "before")

@@ -145,7 +145,8 @@ def _work_in_fork(job: dict[str, Any], descriptor: int) -> None:
         report: object = dataclasses.asdict(asyncio.run(work))
     except BaseException:  # noqa: BLE001 - the parent reports it in the test
         report = traceback.format_exc()
-    os.write(descriptor, json.dumps(report).encode())
+    with contextlib.suppress(BrokenPipeError):  # the interpreter was given up meanwhile
+        os.write(descriptor, json.dumps(report).encode())
     os._exit(0)
 
 
@@ -212,26 +213,36 @@ class Interpreter:
     """A fresh interpreter with a given hash seed, which forks a process for each job."""
 
     def __init__(self, seed: int, path: tuple[str, ...]) -> None:
-        environment = {
+        self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONHASHSEED": str(seed),
         }
-        command = [sys.executable, "-m", __package__ or "loopwright.testing"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, on this package
-            command, stdin=pipe, stdout=pipe, text=True, env=environment
-        )
-        atexit.register(self._process.communicate)
+        self._process: subprocess.Popen[str] | None = None
 
     def work(self, job: dict[str, Any]) -> tuple[int, Any]:
         """Do a job in one process; return how it ended and its report."""
-        if self._process.stdin is None or self._process.stdout is None:
+        process, self._process = self._process or self._start(), None
+        if process.stdin is None or process.stdout is None:
             raise RuntimeError("the interpreter has no pipes")
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        status, report = json.loads(self._process.stdout.readline())
+        try:
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            status, report = json.loads(process.stdout.readline())
+        except BaseException:  # its reply, such as after a test's time limit, would be taken for that of the next job
+            process.kill()
+            raise
+        self._process = process
         return status, json.loads(report) if report else None
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", __package__ or "loopwright.testing"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, on this package
+            command, stdin=pipe, stdout=pipe, text=True, env=self._environment
+        )
+        atexit.register(process.communicate)
+        return process
 
 
 @functools.cache

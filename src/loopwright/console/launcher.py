@@ -1,7 +1,7 @@
 """What a person begins from the page: a message to a thread, or a task for an engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from .._internal import dataclasses
@@ -187,10 +187,11 @@ def _list_parts(engine: str) -> list[str]:
 
 def _read_models(engine: str, body: Mapping[str, Any]) -> dict[str, str]:
     """Return which model an engine uses for which part of its work."""
-    given = body.get("models") or {}
+    given: object = body.get("models") or {}
     if not isinstance(given, dict):
         raise ConfigError(f"models: must be an object, got {given!r:.80}")
-    models = {str(part): name for part, name in given.items() if name}  # fmt: skip
+    named = cast("dict[str, Any]", given)
+    models = {part: name for part, name in named.items() if name}
     known = _list_parts(engine) if models else []
     for part, name in models.items():
         if part not in known or not isinstance(name, str):
@@ -215,10 +216,10 @@ def _read_text(body: Mapping[str, Any]) -> str:
 
 
 def _read_attachments(body: Mapping[str, Any]) -> tuple[Attachment, ...]:
-    given = body.get("attachments") or []
+    given: object = body.get("attachments") or []
     if not isinstance(given, list):
         raise ConfigError(f"attachments: must be a list, got {given!r:.80}")
-    return tuple(map(_read_attachment, given))
+    return tuple(map(_read_attachment, cast("Sequence[object]", given)))
 
 
 def _read_attachment(value: Any) -> Attachment:

@@ -259,7 +259,7 @@ class ConsoleService:
             return []
         request = await self._show_request(run_id, digest.last_request)
         offered = {one["name"]: one for one in request.get("tools", ())}
-        called = {name: {"name": name, "schema": {}} for name in digest.tools}
+        called: dict[str, dict[str, Any]] = {name: {"name": name, "schema": {}} for name in digest.tools}  # fmt: skip
         return [
             {**one, "effect": digest.tools.get(name, "")}
             for name, one in {**called, **offered}.items()

@@ -34,8 +34,9 @@ def check_mapping(roles: object) -> Mapping[str, frozenset[Right]]:
 
 
 def _check_rights(role: str, given: object) -> frozenset[Right]:
-    rights = (given,) if isinstance(given, str) else given
-    found = frozenset(rights) if isinstance(rights, Iterable) else None
+    rights: object = (given,) if isinstance(given, str) else given
+    is_several = isinstance(rights, Iterable)
+    found = frozenset(cast("Iterable[object]", rights)) if is_several else None
     if found is None or not found <= frozenset(RIGHTS):
         raise ConfigError(
             f"roles[{role!r}]: must be of {', '.join(RIGHTS)}, got {given!r:.80}"
@@ -63,7 +64,8 @@ class ConsoleUser:
         found = frozenset[Right]().union(*(roles.get(one, ()) for one in sender.roles))
         if "admin" in found:
             return cls(sender)
-        return cls(sender, found | {"view"} if found else found)
+        viewing: frozenset[Right] = frozenset(("view",)) if found else found
+        return cls(sender, found | viewing)
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from ...runtime import Runtime
 from ..guard import RefusedRequest
 from ..resumed_runs import ResumedRuns
 from ..service import ConsoleService
-from ..users import ConsoleUser
+from ..users import ConsoleUser, Right
 from ..writes import require
 from .interrupts import find_right, name_interrupt, send_answer
 from .protocol import (
@@ -31,6 +31,7 @@ from .protocol import (
 )
 from .streams import RunStreams, Stream
 
+OPERATE: frozenset[Right] = frozenset(("operate",))
 REQUEST = "ag_ui_run"
 """The tag of a turn with the `runId` of the request that began it."""
 
@@ -172,7 +173,8 @@ class AgUi:
         asked = {name_interrupt(info.run_id, one): one for one in questions}
         given_to = [(asked[one.interrupt_id], one) for one in answers if one.interrupt_id in asked]  # fmt: skip
         # All are checked before the first is sent: a refused request has done nothing.
-        for right in {find_right(*pair) for pair in given_to} or {"operate"}:
+        needed: set[Right] = {find_right(*pair) for pair in given_to}
+        for right in needed or OPERATE:
             require(asking, right)
         control = self._runtime.control(info.run_id)
         for question, answer in given_to:

@@ -139,8 +139,9 @@ class Services:
     @functools.cached_property
     def request_observers(self) -> tuple[RequestObserver, ...]:
         """The `observe_request` of the observers that have one, which are shown what model calls send."""
-        found = (getattr(one, REQUEST_OBSERVER, None) for one in self.observers)
-        return tuple(one for one in found if callable(one))
+        observers: list[Any] = [*self.observers]
+        found = (getattr(one, REQUEST_OBSERVER, None) for one in observers)
+        return tuple(one for one in found if one is not None)
 
     def with_tools(self, tools: ToolRegistry) -> Self:
         """Return the same services with other tools, and a redactor that knows their secrets."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .settings_editor import SettingsEditor as SettingsEditor
     from .thread import Thread as Thread
     from .thread import TurnOptions as TurnOptions
+    from .thread_approvals import ThreadApproval as ThreadApproval
     from .thread_deletion import DeletedThread as DeletedThread
     from .thread_list import ThreadInfo as ThreadInfo
     from .tool import History as History
@@ -38,6 +39,7 @@ if not TYPE_CHECKING:
             ".tool": ("History",),
             ".toolbox": ("AgentsToolbox", "Preset"),
             ".thread_deletion": ("DeletedThread",),
+            ".thread_approvals": ("ThreadApproval",),
             ".thread_list": ("ThreadInfo",),
             ".turn": ("Turn",),
             ".turn_handle": ("TurnHandle",),

@@ -26,6 +26,7 @@ from ..principals import ApprovalRule, Principal, tag_principal
 from ..providers.base import Delta, Sampling
 from ..result import Result
 from .next_turn import BUSY, Busy
+from .thread_approvals import ThreadApproval, ThreadApprovals
 from .thread_deletion import DeletedThread, ThreadDeletion
 from .thread_message import ThreadMessage
 from .thread_record import ThreadRecord
@@ -243,6 +244,29 @@ class Thread(Generic[Answer]):
         """Return the turns, the oldest first, with the one at work or waiting."""
         await self._record.find_last()
         return await self._record.read_turns()
+
+    async def approvals(self) -> list[ThreadApproval]:
+        """Return what people have approved for the whole thread and holds now, the newest first.
+
+        `control(run_id).approve(question, seconds=..., scope="thread")` gives one: calls of that tool to the same
+        destinations run in the later turns without a question, under the same version of the policy.
+        """
+        return await ThreadApprovals(self._agent.engine.runtime, self.id).find_held()
+
+    async def revoke(
+        self,
+        approval: ThreadApproval | str,
+        reason: str = "",
+        *,
+        by: str | Principal = "",
+    ) -> None:
+        """Revoke an approval of the thread, or the one with an id, for the turn at work too; it is recorded who does.
+
+        A call that has begun continues. A denial of a call of the tool, in any turn, revokes it too.
+        """
+        id = approval if isinstance(approval, str) else approval.id
+        approvals = ThreadApprovals(self._agent.engine.runtime, self.id)
+        await approvals.revoke(id, reason, by)
 
     async def fork(
         self,

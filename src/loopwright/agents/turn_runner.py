@@ -16,6 +16,7 @@ from ..journals.access import read_run
 from ..journals.base import RunInfo
 from ..messages import Conversation
 from ..result import Result
+from .thread_approvals import ThreadApprovals
 from .turn_items import TurnItems
 
 GRACE = 0.5
@@ -109,19 +110,34 @@ class TurnRunner:
         items = self._items if is_own else None
         if items is None:
             handle = engine.start(conversation, output=output, **options)
-            return await handle.result()
+            return await self._use_approvals(await handle.result(), speaker.name, is_own=is_own)  # fmt: skip
         watched: RunHandle[Any, Any] = (
             engine.start(conversation, output=output, deltas=True, **options)
             if items.deltas
             else engine.start(conversation, output=output, **options)
         )
-        return await _collect(watched, items)
+        result = await _collect(watched, items)
+        return await self._use_approvals(result, speaker.name, is_own=is_own)
 
     async def resume(self, info: RunInfo, *, is_own: bool) -> Result[Any]:
         """Resume a turn where its journal ends, or return its recorded result."""
-        speaker, journal = self.find_agent(info.agent), self._services.journal
-        entries = await read_run(journal, info.run_id)
-        engine = speaker.rebuild(read_start(info.run_id, entries))
+        result = await self._resume(info.run_id, info.agent, is_own=is_own)
+        return await self._use_approvals(result, info.agent, is_own=is_own)
+
+    async def _use_approvals(
+        self, result: Result[Any], agent: str, *, is_own: bool
+    ) -> Result[Any]:
+        """Continue a turn that waits for an approval which people gave for the whole thread."""
+        services, tried = self.find_agent(agent).engine.runtime, set[str]()
+        approvals = ThreadApprovals(services, self._thread)
+        while result.status == "waiting" and await approvals.apply(result, tried):
+            result = await self._resume(result.run_id, agent, is_own=is_own)
+        return result
+
+    async def _resume(self, run_id: str, agent: str, *, is_own: bool) -> Result[Any]:
+        speaker, journal = self.find_agent(agent), self._services.journal
+        entries = await read_run(journal, run_id)
+        engine = speaker.rebuild(read_start(run_id, entries))
         output = self._output or speaker.output
         options: ResumeOptions = {"deps": self._options.get("deps")}
         if not is_own:
@@ -130,9 +146,9 @@ class TurnRunner:
             options["on_disconnect"] = self._options["on_disconnect"]
         items = self._items if is_own else None
         if items is None:
-            return await engine.resume(info.run_id, output=output, **options)
-        handle = await engine.resume(info.run_id, output=output, deltas=True, **options)
-        items.enter(info.run_id, handle)
+            return await engine.resume(run_id, output=output, **options)
+        handle = await engine.resume(run_id, output=output, deltas=True, **options)
+        items.enter(run_id, handle)
         return await _collect(handle, items)
 
     @contextlib.asynccontextmanager

@@ -79,6 +79,10 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_thread(value: Any) -> bool:
+    return bool(value == "thread")
+
+
 def _is_principal(value: Any) -> bool:
     return read_principal(value) is not None
 
@@ -124,7 +128,13 @@ _ALWAYS_OPTIONAL: Mapping[str, Check] = {
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     STEER: {"message": _is_flag},
     ANSWER: {"label": _is_label, "untrusted": _is_flag},
-    APPROVE: {"arguments": _is_arguments, "seconds": _is_duration, "same": _is_object},
+    APPROVE: {
+        "arguments": _is_arguments,
+        "seconds": _is_duration,
+        "same": _is_object,
+        "scope": _is_thread,
+        "granted": _is_text,
+    },
     DENY: {"reason": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},
     ENDORSE: {"reason": _is_text},

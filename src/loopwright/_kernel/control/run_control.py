@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Literal, cast
 
 from ...clock import MAX_SECONDS, Clock, SystemClock
 from ...errors import ConfigError, JournalError
@@ -139,7 +139,7 @@ class Control(ABC):
         self, tool: str, arguments: JsonObject, *, by: Sender = ""
     ) -> None:
         """Have a tool called before the next model call, gated like any call; the model reads its result."""
-        given = self._arguments("override", arguments)
+        given = _read_arguments("override", arguments, self._redactor)
         await self._send(OVERRIDE, sign_body({"tool": tool, "arguments": given}, by))
 
     async def answer(
@@ -177,6 +177,7 @@ class Control(ABC):
         *,
         arguments: JsonObject | None = None,
         seconds: float | None = None,
+        scope: Literal["run", "thread"] = "run",
         by: Sender | None = "",
     ) -> None:
         """Approve a waiting call: it runs once, with exactly the arguments that it has.
@@ -186,22 +187,37 @@ class Control(ABC):
             arguments: others to run it with; they are validated and gated again.
             seconds: let calls of that tool to the same destinations run for so long, in this run and under this version
                 of the policy. For a tool that does not declare them, that is all of its arguments.
+            scope: where they may: in this run, or with "thread" in the later turns of its thread too (`Thread.approvals`).
             by: who approves: a name for the journal, or a `Principal`, which an `ApprovalRule` needs.
         """
+        wider = {} if scope == "run" else {"scope": scope}
+        if wider and seconds is None:
+            raise ConfigError(
+                "seconds: an approval for a whole thread ends; say in how many seconds"
+            )
+        await self._approve(question, arguments, seconds, by, wider)
+
+    async def _approve(
+        self,
+        question: str,
+        arguments: JsonObject | None,
+        seconds: float | None,
+        by: Sender | None,
+        more: Mapping[str, Json],
+    ) -> None:
+        """Approve a waiting call, with `more` in the command."""
         if seconds is not None and not 0 < seconds <= MAX_SECONDS:
             raise ConfigError(
                 f"seconds: must be a number above 0, and at most {MAX_SECONDS:g}, got {seconds!r:.40}"
             )
         asked = await self._asked_approval(question)
-        body = sign_body({**asked, "by": ""}, by)
+        body = sign_body({**asked, "by": "", **more}, by)
+        if arguments is not None:
+            body["arguments"] = _read_arguments("approve", arguments, self._redactor)
         if seconds is not None:
             shown = _list_asked(await self._entries(), asked["key"])
             approved = shown if arguments is None else arguments
-            body["same"] = dict(hash_each(approved, approved))
-        if arguments is not None:
-            body["arguments"] = self._arguments("approve", arguments)
-        if seconds is not None:
-            body["seconds"] = seconds
+            body |= {"same": dict(hash_each(approved, approved)), "seconds": seconds}
         await self._send(APPROVE, body)
 
     async def deny(
@@ -290,19 +306,21 @@ class Control(ABC):
             raise ConfigError(f"{field}: needs a text, got {text!r}")
         return self._redactor.redact_text(text.encode("utf-8", "replace").decode())
 
-    def _arguments(self, field: str, arguments: object) -> Json:
-        if not isinstance(arguments, Mapping) or not hash_arguments(
-            cast("JsonObject", arguments)
-        ):
-            raise ConfigError(
-                f"{field}: arguments must be a JSON object, got {arguments!r}"
-            )
-        given = cast("Json", dict(cast("JsonObject", arguments)))
-        if self._redactor.redact_value(given) is not given:
-            raise ConfigError(
-                f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps"
-            )
-        return given
+
+def _read_arguments(field: str, arguments: object, redactor: Redactor) -> Json:
+    """Return the arguments of a call; raise `ConfigError` for none, and for those with a secret."""
+    if not isinstance(arguments, Mapping) or not hash_arguments(
+        cast("JsonObject", arguments)
+    ):
+        raise ConfigError(
+            f"{field}: arguments must be a JSON object, got {arguments!r}"
+        )
+    given = cast("Json", dict(cast("JsonObject", arguments)))
+    if redactor.redact_value(given) is not given:
+        raise ConfigError(
+            f"{field}: the arguments hold a secret, which no inbox keeps: put it into deps"
+        )
+    return given
 
 
 def _list_asked(entries: Sequence[Entry], key: Json) -> JsonObject:

@@ -1,0 +1,210 @@
+"""Approvals that hold for a whole thread: who gave them, for what and until when, and the turns that they let continue."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+from .._internal import dataclasses
+from .._kernel.control.commands import APPROVE, DENY
+from .._kernel.control.run_control import RunControl
+from .._kernel.session.services import Services
+from ..errors import ConfigError
+from ..events.control import CommandReceived
+from ..events.entry import Entry
+from ..events.run import Question, RunSuspended
+from ..journals.access import list_runs, read_inbox, read_run, send_command
+from ..journals.base import Command, RunInfo
+from ..journals.listing import RunFilter
+from ..messages import Json, JsonObject, hash_each
+from ..principals import Principal, read_principal, sign_body
+from ..result import Result
+
+THREAD = "thread"
+"""The scope of an approval that holds for the later turns too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ThreadApproval:
+    """An approval of calls of a tool to the same destinations, in all turns of a thread.
+
+    Args:
+        id: its name, for `Thread.revoke`: the turn in which it was given, and the number of the command.
+        tool: the tool.
+        arguments: those of the call that was approved, of which the destinations must be the same.
+        by: who gave it.
+        at: when (wall clock, seconds).
+        until: when it ends (wall clock, seconds).
+        policy_version: the version of the policy under which it holds.
+    """
+
+    id: str
+    tool: str
+    arguments: JsonObject
+    by: str | Principal
+    at: float
+    until: float
+    policy_version: str
+    same: Mapping[str, str] = dataclasses.field(repr=False)
+
+    def covers(self, question: Question, destinations: Mapping[str, str]) -> bool:
+        """Return whether it is about the call of a question, whose destinations have these digests."""
+        is_same = destinations.items() <= self.same.items()
+        asked = (question.about, question.tool, question.policy_version)
+        return is_same and asked == ("approval", self.tool, self.policy_version)
+
+
+class ThreadApprovals:
+    """The approvals of one thread, read from the commands that its turns have accepted.
+
+    Args:
+        services: those of the agent.
+        thread: the id of the thread.
+    """
+
+    def __init__(self, services: Services, thread: str) -> None:
+        self._services, self._thread = services, thread
+        self._journal, self._clock = services.journal, services.clock
+
+    async def find_held(self) -> list[ThreadApproval]:
+        """Return those that hold now, the newest first."""
+        now, found = self._clock.wall(), list[ThreadApproval]()
+        denials = list[Command]()
+        async for run_id, commands in self._read_turns():
+            wanted = [one for one in commands if _is_given(one, now)]
+            entries = await read_run(self._journal, run_id) if wanted else []
+            given = [read_approval(run_id, entries, one) for one in reversed(wanted)]
+            found += [one for one in given if one is not None]
+            denials += filter(_may_deny, commands)
+        return [one for one in found if not _is_revoked(one, denials)]
+
+    async def revoke(self, id: str, reason: str, by: str | Principal) -> None:
+        """Deny, in the turn that it was given in and in those that have not ended, what an approval lets run."""
+        known = {one.id: one for one in await self.find_held()}
+        if id not in known:
+            listed = ", ".join(known) or "none"
+            raise ConfigError(
+                f"approval: thread {self._thread!r} has no approval {id!r} that holds; there are: {listed}"
+            )
+        given_in = id.rpartition("#")[0]
+        body = await self._build_denial(id, known[id], reason, by)
+        for info in await self._list_runs():
+            if info.owner is not None or info.status == "waiting":
+                await self._send(info.run_id, body)
+            elif info.run_id == given_in:
+                await self._send(given_in, body)
+
+    async def apply(self, result: Result[object], tried: set[str]) -> bool:
+        """Approve what a turn waits for as far as approvals of the thread cover it; return whether any did.
+
+        `tried` are the ids of questions that were approved so before: an approval may be too little for one.
+        """
+        asked = [one for one in result.pending if one.about == "approval"]
+        new = [one for one in asked if one.id not in tried]
+        approvals = await self.find_held() if new else []
+        before = len(tried)
+        for question in new:
+            digests = self._hash_destinations(question)
+            for approval in approvals:
+                if approval.covers(question, digests):
+                    await self._approve(result.run_id, question, approval)
+                    tried.add(question.id)
+                    break
+        return len(tried) > before
+
+    async def _approve(
+        self, run_id: str, question: Question, approval: ThreadApproval
+    ) -> None:
+        services = self._services
+        control = RunControl(
+            services.journal, services.redactor, run_id, services.clock, services.command_signer
+        )  # fmt: skip
+        seconds = approval.until - self._clock.wall()
+        if seconds > 0:
+            await control._approve(  # pyright: ignore[reportPrivateUsage] - the same, with what it rests on
+                question.id, None, seconds, approval.by, {"granted": approval.id}
+            )
+
+    def _hash_destinations(self, question: Question) -> Mapping[str, str]:
+        tool = self._services.tools.get(question.tool)
+        given = question.arguments
+        names = tuple(given) if tool is None else tool.find_destinations(given)
+        return hash_each(given, names)
+
+    async def _list_runs(self) -> list[RunInfo]:
+        return await list_runs(self._journal, where=RunFilter(thread=self._thread))
+
+    async def _read_turns(self) -> AsyncIterator[tuple[str, list[Command]]]:
+        """Yield the runs of the thread with their commands, the newest first."""
+        for info in await self._list_runs():
+            yield info.run_id, await read_inbox(self._journal, info.run_id)
+
+    async def _build_denial(
+        self, id: str, approval: ThreadApproval, reason: str, by: str | Principal
+    ) -> dict[str, Json]:
+        run_id, _, number = id.rpartition("#")
+        commands = await read_inbox(self._journal, run_id)
+        given = next(one.body for one in commands if one.number == int(number))
+        kept = ("key", "question", "tool", "arguments_hash", "policy_version")
+        denied: dict[str, Json] = {name: given[name] for name in kept}
+        denied["reason"] = self._services.redactor.redact_text(reason)
+        return sign_body(denied, by)
+
+    async def _send(self, run_id: str, body: dict[str, Json]) -> None:
+        signer = self._services.command_signer
+        signed = body if signer is None else signer.sign(run_id, DENY, body)
+        await send_command(self._journal, run_id, DENY, signed)
+
+
+def _is_given(command: Command, now: float) -> bool:
+    """Return whether a command says that it approves for the thread, and not until a time that has passed."""
+    body = command.body
+    is_wide = command.kind == APPROVE and body.get("scope") == THREAD
+    seconds = body.get("seconds")
+    return is_wide and isinstance(seconds, (int, float)) and now < command.at + seconds
+
+
+def read_approval(
+    run_id: str, entries: list[Entry], command: Command
+) -> ThreadApproval | None:
+    """Return an approval as the turn accepted it; `None` for a command that it refused or did not receive."""
+    call: JsonObject = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, RunSuspended):
+            asked = {one.key: one.arguments for one in event.pending}
+            call = asked.get(str(command.body.get("key")), call)
+        is_it = isinstance(event, CommandReceived) and event.number == command.number
+        if is_it and isinstance(event, CommandReceived) and not event.refused:
+            return _build_approval(run_id, event, call)
+    return None
+
+
+def _build_approval(
+    run_id: str, event: CommandReceived, call: JsonObject
+) -> ThreadApproval:
+    body = event.body
+    given, same, seconds = body.get("arguments"), body.get("same"), body.get("seconds")
+    arguments = given if isinstance(given, dict) else call
+    lasts = seconds if isinstance(seconds, (int, float)) else 0.0
+    digests = same if isinstance(same, dict) else {}
+    by = read_principal(body.get("principal")) or str(body.get("by", ""))
+    return ThreadApproval(
+        f"{run_id}#{event.number}", str(body["tool"]), arguments, by, event.sent, event.sent + lasts,
+        str(body["policy_version"]),
+        {name: str(digest) for name, digest in digests.items()},
+    )  # fmt: skip
+
+
+def _may_deny(command: Command) -> bool:
+    """Return whether a command denies calls of a tool, or cannot be read and may have."""
+    return command.kind == DENY or bool(command.damage)
+
+
+def _is_revoked(approval: ThreadApproval, denials: Iterable[Command]) -> bool:
+    """Return whether a later command denied a call of the tool; in its own turn, also one that cannot be read."""
+    run_id, _, number = approval.id.rpartition("#")
+    for one in denials:
+        is_own = one.run_id == run_id
+        is_later = one.number > int(number) if is_own else one.at >= approval.at
+        is_about = one.body.get("tool") == approval.tool or bool(one.damage and is_own)
+        if is_later and is_about:
+            return True
+    return False

@@ -1,0 +1,185 @@
+"""Approvals for a whole thread: which later turns need no question, who gave them, until when, and their revocation."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright import ConfigError, Runtime, Suspend, tool
+from loopwright.agents import Thread
+from loopwright.events import CommandReceived
+from loopwright.gates import ApprovalGate
+from loopwright.journals import SQLiteJournal
+from loopwright.principals import ApprovalRule, Principal
+from loopwright.testing import FakeClock, Line, ScriptedProvider, call
+
+SENT: list[str] = []
+ANN, BOB = Principal("ann", "acme", ("manager",)), Principal("bob", "acme")
+
+
+@pytest.fixture(autouse=True)
+def nothing_sent() -> None:
+    SENT.clear()
+
+
+@tool(outbound=True, destinations=("to",), content=("text",))
+def send(to: str, text: str) -> str:
+    """Send a mail."""
+    SENT.append(f"{to}: {text}")
+    return "sent"
+
+
+def mail(to: str, text: str) -> list[Line]:
+    return [call("send", to=to, text=text), f"Sent {text}."]
+
+
+def open_thread(
+    folder: Path, script: list[Line], clock: FakeClock, **options: Any
+) -> tuple[Runtime, Thread[Any]]:
+    """Open the thread as a process does that was just started."""
+    runtime = Runtime(
+        ScriptedProvider(script), tools=[send], gate=ApprovalGate(["send"]), approver=Suspend(),
+        journal=SQLiteJournal(folder / "runs.db", clock=clock), clock=clock,
+    )  # fmt: skip
+    return runtime, runtime.agent("clerk").thread("t-1", **options)
+
+
+async def approve_first(folder: Path, clock: FakeClock, **options: Any) -> str:
+    """Take a turn whose call is approved for the thread, and return its run."""
+    runtime, thread = open_thread(folder, mail("ada@x.org", "one"), clock)
+    waiting = await thread.run("Write to Ada.", **options)
+    by = ANN if options else "ann"
+    await runtime.control(waiting.run_id).approve(
+        waiting.pending[0].id, seconds=3_600, scope="thread", by=by
+    )
+    assert (await thread.resume()).answer == "Sent one."
+    await runtime.aclose()
+    return waiting.run_id
+
+
+async def test_a_later_turn_calls_the_same_destination_without_a_question(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    first = await approve_first(tmp_path, clock)
+    clock.advance(60)
+    script = [*mail("ada@x.org", "two"), *mail("eve@x.org", "three")]
+    runtime, thread = open_thread(tmp_path, script, clock)
+    again = await thread.run("Once more.")
+    [approval] = await thread.approvals()
+    other = await thread.run("And to Eve.")
+
+    assert again.answer == "Sent two."
+    assert (approval.tool, approval.by) == ("send", "ann")
+    assert approval.arguments == {"to": "ada@x.org", "text": "one"}
+    assert approval.until == approval.at + 3_600
+    assert approval.id.startswith(first)
+    events = [entry.event for entry in runtime.journal.read(again.run_id)]
+    [used] = [one for one in events if isinstance(one, CommandReceived)]
+    assert (used.command, used.body["by"]) == ("approve", "ann")
+    assert used.body["granted"] == approval.id
+    assert used.sent + float(str(used.body["seconds"])) == approval.until
+    assert other.status == "waiting", "that is another destination"
+    assert SENT == ["ada@x.org: one", "ada@x.org: two"]
+    await runtime.aclose()
+
+
+@pytest.mark.parametrize("how", ["time", "revoked", "denied", "run only"])
+async def test_an_approval_of_a_thread_that_has_ended_lets_nothing_run(
+    tmp_path: Path, how: str
+) -> None:
+    clock = FakeClock()
+    script = [*mail("ada@x.org", "two"), *mail("ada@x.org", "three")]
+    if how == "run only":
+        runtime, thread = open_thread(tmp_path, mail("ada@x.org", "one"), clock)
+        waiting = await thread.run("Write to Ada.")
+        control = runtime.control(waiting.run_id)
+        await control.approve(waiting.pending[0].id, seconds=3_600)
+        await thread.resume()
+        await runtime.aclose()
+    else:
+        await approve_first(tmp_path, clock)
+    runtime, thread = open_thread(tmp_path, script, clock)
+    if how == "time":
+        clock.advance(3_601)
+    elif how == "revoked":
+        [approval] = await thread.approvals()
+        await thread.revoke(approval, "she left", by="bob")
+    elif how == "denied":
+        runtime, thread = open_thread(tmp_path, [*mail("eve@x.org", "no"), *script], clock)  # fmt: skip
+        waiting = await thread.run("Write to Eve.")
+        await runtime.control(waiting.run_id).deny(waiting.pending[0].id, "never")
+        await thread.resume()
+
+    assert await thread.approvals() == []
+    assert (await thread.run("Once more.")).status == "waiting"
+    assert SENT == ["ada@x.org: one"]
+    await runtime.aclose()
+
+
+async def test_a_revocation_takes_effect_in_a_turn_that_waits(tmp_path: Path) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock)
+    script: list[Line] = [
+        [call("send", to="ada@x.org", text="two"), call("send", to="eve@x.org", text="x")],
+        call("send", to="ada@x.org", text="three"), "Not sent.",
+    ]  # fmt: skip
+    runtime, thread = open_thread(tmp_path, script, clock)
+    waiting = await thread.run("Once more, and to Eve.")
+    [approval] = await thread.approvals()
+    assert [one.arguments["to"] for one in waiting.pending] == ["eve@x.org"]
+
+    await thread.revoke(approval.id, by="bob")
+    await runtime.control(waiting.run_id).approve(waiting.pending[0].id)
+    result = await thread.resume()
+
+    assert [one.arguments["text"] for one in result.pending] == ["three"]
+    assert "three" not in str(SENT)
+    with pytest.raises(ConfigError, match=r"has no approval .* there are: none"):
+        await thread.revoke(approval)
+    await runtime.aclose()
+
+
+async def test_an_approval_of_a_thread_is_of_the_one_who_gave_it(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    one = ApprovalRule(role="manager")
+    await approve_first(tmp_path, clock, principal=BOB, approvals=one)
+    script = [*mail("ada@x.org", "two"), *mail("ada@x.org", "three")]
+    runtime, thread = open_thread(tmp_path, script, clock, principal=BOB)
+    second = await thread.run("Once more.", approvals=one)
+    two = ApprovalRule(role="manager", people=2)
+    third = await thread.run("And again.", approvals=two)
+
+    assert second.answer == "Sent two."
+    assert (await thread.approvals())[0].by == ANN
+    assert third.status == "waiting", "one approval does not stand for two people"
+    await runtime.aclose()
+
+
+async def test_a_command_that_no_turn_accepted_approves_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    first = await approve_first(tmp_path, clock)
+    runtime, thread = open_thread(tmp_path, mail("eve@x.org", "x"), clock)
+    journal: Any = runtime.journal
+    [approval] = await thread.approvals()
+    forged = dict(journal.inbox(first)[0].body)
+    journal.send(first, "approve", {**forged, "same": {}, "seconds": 9_999})
+
+    assert await thread.approvals() == [approval]
+    assert (await thread.run("Write to Eve.")).status == "waiting"
+    await runtime.aclose()
+
+
+async def test_an_approval_of_a_thread_needs_an_end(tmp_path: Path) -> None:
+    runtime, thread = open_thread(tmp_path, mail("ada@x.org", "one"), FakeClock())
+    waiting = await thread.run("Write to Ada.")
+    control = runtime.control(waiting.run_id)
+    wrong: Any = "tenant"
+
+    with pytest.raises(ConfigError, match="seconds: an approval for a whole thread"):
+        await control.approve(waiting.pending[0].id, scope="thread")
+    with pytest.raises(ConfigError, match="approve: scope: missing, or not what it"):
+        await control.approve(waiting.pending[0].id, scope=wrong, seconds=60)
+    await runtime.aclose()

@@ -63,6 +63,22 @@ async def test_the_score_is_the_share_of_the_query_that_an_item_says() -> None:
     assert 0.2 < items[1].score < 0.5
 
 
+async def test_a_long_item_with_all_words_is_found_among_many_short_ones() -> None:
+    store = MemoryKnowledge()
+    for number in range(60):
+        await store.store(fact(f"{number} " + "violin " * 4), key=f"v{number}")
+        await store.store(fact(f"{number} " + "invoice " * 4), key=f"i{number}")
+    report = "The invoice of the violin. " + " ".join(f"w{n}" for n in range(400))
+    await store.store(fact(report), key="report")
+    for number in range(60):
+        await store.store(fact(f"{number} " + "violin " * 3), key=f"n{number}")
+
+    items = await store.search("violin invoice", scope="acme", limit=2)
+
+    assert items[0].text == report
+    assert items[0].score == 1.0 > items[1].score
+
+
 async def test_how_sure_an_item_is_counts_in_its_score() -> None:
     store = MemoryKnowledge()
     await store.store(fact("The ferry leaves at nine.", score=0.4), key="1")

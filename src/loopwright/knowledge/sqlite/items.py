@@ -11,6 +11,7 @@ from ...labels import Label, highest
 from ..base import MAX_MARKS, Forget, Relation, Remembered
 
 COLUMNS = "id, text, kind, topic, score, label, untrusted, source_run, source_key, valid_from, valid_to, scope, marks"
+NO_MARKS = "{}"
 MAX_LEVELS = 100
 """Levels of the index of words after which it is built anew; below 128, they are byte 4 of its structure record."""
 INSERT = f"INSERT INTO items ({COLUMNS}, digest) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - constants
@@ -36,6 +37,8 @@ def write_marks(item: Remembered) -> str:
 
 def read_marks(stored: str) -> tuple[str, tuple[str, ...], tuple[Relation, ...]]:
     """Return category, tags and relations."""
+    if stored == NO_MARKS:
+        return "", (), ()
     marks = json.loads(stored)
     relations = (Relation(kind, target) for kind, target in marks.get("relations", ()))
     return marks.get("category", ""), tuple(marks.get("tags", ())), tuple(relations)

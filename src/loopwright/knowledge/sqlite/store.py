@@ -152,8 +152,8 @@ class SQLiteKnowledge:
             lists.append(self._vectors.search(cursor, query, vector))
         return [
             dataclasses.replace(one.item, score=round(min(one.score, 1.0), 4))
-            for one in fuse(lists, query.threshold)
-        ][: query.limit]
+            for one in fuse(lists, query.threshold)[: query.limit]
+        ]
 
     def _keep(
         self,

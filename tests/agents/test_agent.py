@@ -373,6 +373,7 @@ def test_a_name_that_is_taken_or_invalid_is_refused(name: Any, problem: str) -> 
         ({"instructions": 3}, "instructions: must be a text, a Template or a function"),
         ({"limits": 3}, r"limits: must be Limits\(...\), got 3"),
         ({"output": str}, "output: a text is what every run answers"),
+        ({"output": 5}, "output: must be a type that pydantic can read"),
         ({"engine": "reakt"}, "reakt"),
     ],
 )

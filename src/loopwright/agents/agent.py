@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, get_args, overload
 
 from pydantic import BaseModel
 
 from .._internal import dataclasses
 from .._internal.sync import LOOP_THREAD
+from .._kernel.phases.output_type import OutputType
 from .._kernel.session.instructions import InstructionContext as InstructionContext
 from .._kernel.session.instructions import Instructions as Instructions
 from .._kernel.session.instructions import fill_template
@@ -68,6 +69,10 @@ class AgentDefinition:
             raise ConfigError(f"limits: must be Limits(...), got {limits!r:.80}")
         if self.output is str:
             raise ConfigError("output: a text is what every run answers; leave it out")
+        # Types are read when a run needs them, since they may name what is defined later.
+        is_value = not isinstance(self.output, type) and not get_args(self.output)
+        if self.output is not None and is_value:
+            OutputType[Any](self.output)
 
     def adapt(self, runtime: Services) -> Services:
         """Return the services of a runtime as the agent has them."""

@@ -155,9 +155,9 @@ class ContextViews:
         """
         conversation = request.conversation
         has_slots = any(map(_get_slot, conversation.messages))
-        if beside or has_slots or not sends_what_fits(self._policy):
+        if beside or has_slots or self._session.views.are_any(self._path):
             return None
-        if self._session.views.are_any(self._path):
+        if not sends_what_fits(self._policy):
             return None
         view = View.whole(conversation)
         return Shown(conversation, view, conversation, {}, conversation)

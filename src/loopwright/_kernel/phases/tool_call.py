@@ -299,11 +299,11 @@ class ToolCalls:
         """Record the intent, make it durable, and run the tool."""
         session = self.session
         if kind == "first":
-            seconds = session.active.seconds()
+            seconds, policy = session.active.seconds(), self.policy()
             try:
                 # Before the intent: a call with an intent counts as begun in every process. The call may have waited.
                 check_in_time(permit, seconds)
-                check_policy(permit, session, self.policy())
+                check_policy(permit, session, policy)
             except PhaseError as error:
                 return self.not_run(permit, error), None
             self.intend(permit, tool, seconds)
@@ -337,9 +337,9 @@ class ToolCalls:
     ) -> tuple[ToolOutcome, CodeOutcome | None]:
         """Run the tool, now that all is recorded."""
         session = self.session
-        before = session.active.seconds()
-        timeout = self.timeout(tool, before)
         with session.active.working:
+            before = session.active.seconds()
+            timeout = self.timeout(tool, before)
             try:
                 ended = await run_with_timeout(
                     self._call(tool, permit, keywords, timeout), timeout

@@ -1,5 +1,6 @@
 """AnyLLMProvider over the real any-llm-sdk and a server on this machine: contract, errors, settings, secrets."""
 
+import importlib.util
 import json
 import threading
 from collections.abc import Iterable, Iterator
@@ -8,14 +9,17 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("any_llm")
-
 from loopwright import ReActEngine, Runtime, Sampling, tool
 from loopwright.errors import ConfigError, ContextTooLong, ProviderError
 from loopwright.messages import Conversation
 from loopwright.plugins import build_provider
 from loopwright.providers import AnyLLMProvider, Provider, Request
 from loopwright.testing import ProviderContract
+
+# It is looked for and not imported: each process that collects the tests would load it.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("any_llm") is None, reason="any_llm is not installed"
+)
 
 KEY = "service-key-0123456789"
 

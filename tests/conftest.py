@@ -4,7 +4,7 @@ import gc
 import ipaddress
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,7 +24,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
-gc.disable()  # what is collected stays: passes over it while it grows are of no use
 os.environ.pop(
     "PYTHONDONTWRITEBYTECODE", None
 )  # else each process that a test starts compiles the package anew
@@ -62,6 +61,16 @@ def find_place(path: Path) -> int:
     return SLOW_FAULTS.index(name) if is_slow else len(SLOW_FAULTS)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile: what is collected stays, and passes over it while it grows are of no use."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays: without that each full collection goes through it, for a second of anybody's test.
 
@@ -70,7 +79,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 10)
-    gc.enable()
 
 
 def refuse_the_outside(event: str, arguments: tuple[object, ...]) -> None:

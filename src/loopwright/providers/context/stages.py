@@ -18,7 +18,7 @@ MIN_SHOWN = 400
 """Characters of a long result of the newest turn that are sent at least."""
 MIN_TURNS = 12
 """How many turns should have room between two cuts, so that requests share most of their beginning."""
-LONG_TURNS_SHARE = 4 / 5
+LONG_TURNS_SHARE = 3 / 4
 """The part of the target that a cut leaves where turns are so long that fewer have room."""
 MEASURED_TURNS = 6
 """How many of the newest turns say how long turns are."""
@@ -36,7 +36,7 @@ class Stage(Protocol):
 class Stages:
     """A policy that lets a conversation grow until it has no room, and then cuts it by its stages, to half of that.
 
-    Where turns are so long that half is full again after fewer than twelve, it cuts to two fifths.
+    Where turns are so long that half is full again after fewer than twelve, it cuts to three eighths.
     What was cut stays cut, so that each request begins with what the one before sent, which providers keep in caches.
 
     Args:

@@ -42,6 +42,10 @@ _DATA = compile_late(
 )
 _SENTENCE_END = compile_late(r"[.!?\u2026]\s++|\n++")
 _TAG = compile_late(r"</?+[A-Za-z][\w:-]{0,40}+(?:\s[^<>]{0,200}+)?+/?+>")
+_WRAPPING_TAG = compile_late(
+    r"<(?P<tag>function_calls?+|tool_calls|tool_uses?+|tools|calls?+|actions?+|response|output|assistant)\s*+>",
+    re.I,
+)
 _QUOTING_TAG = compile_late(
     r"<(?:final[_-]?+)?+(?:answer|quote|blockquote|q|cite|pre|example|document|page)\b",
     re.IGNORECASE,
@@ -76,6 +80,18 @@ def unwrap_reply(text: str, *, may_be_open: bool = False) -> str | None:
 def _count_first(body: str) -> int:
     """Return how often a text repeats its first character at its start."""
     return len(body) - len(body.lstrip(body[0]))
+
+
+def unwrap_tag(text: str) -> str | None:
+    """Return what stands between the two tags around a whole reply that say that it is calls; `None` without them."""
+    body = text.strip()
+    opened = _WRAPPING_TAG.match(body)
+    if opened is None:
+        return None
+    closing = f"</{opened['tag']}>"
+    inner = body[opened.end() :].removesuffix(closing)
+    is_whole = body.endswith(closing) and closing not in inner
+    return inner if is_whole else None
 
 
 def strip_tags(text: str) -> str | None:

@@ -452,3 +452,20 @@ async def test_a_reply_that_an_engine_parses_itself_stays_unchanged_beside_calls
         "Observation: r\n\nAnd now?",
     )
     assert not any(message.calls for message in model.asked[0].conversation)
+
+
+@pytest.mark.parametrize("dialect", ["xml", "react", "json"])
+async def test_a_call_between_tags_that_say_it_is_one_is_read(dialect: str) -> None:
+    call = '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>'
+    request = Request(Conversation.of("q"), tools=[SEARCH])
+
+    async def read(text: str) -> Completion:
+        model = ScriptedProvider([text], capabilities=Capabilities(native_tools=False))
+        return await TextTools(model, dialect).complete(request)
+
+    for tag in ("function_calls", "Response", "tool_calls"):
+        completion = await read(f"<{tag}>{call}</{tag}>")
+        assert completion.calls[0].arguments == {"query": "a"}
+    whole = f"<response>{call}</response>"
+    for quoted in (f"<example>{call}</example>", f"<page>{call}</page>", f"{whole} and more"):  # fmt: skip
+        assert dialect != "xml" or not (await read(quoted)).calls

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ...parsing.arguments import find_tool
-from ...parsing.bare_calls import strip_tags, unwrap_reply
+from ...parsing.bare_calls import strip_tags, unwrap_reply, unwrap_tag
 from ..base import Request
 from ..recovered_calls import BARE_CALL, find_bare_call, is_quotation
 from .dialect import Dialect, Parsed
@@ -40,6 +40,9 @@ def _list_candidates(text: str) -> Iterator[str]:
     unwrapped = unwrap_reply(text, may_be_open=True)
     if unwrapped is not None:
         yield unwrapped
+    inner = unwrap_tag(text if unwrapped is None else unwrapped)
+    if inner is not None:
+        yield inner
     stripped = strip_tags(text if unwrapped is None else unwrapped)
     if stripped is not None:
         yield stripped

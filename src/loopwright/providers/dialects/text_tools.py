@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from ...messages import Completion, Conversation, Message
-from ...parsing.bare_calls import unwrap_reply
+from ...parsing.bare_calls import unwrap_reply, unwrap_tag
 from ...parsing.react_text import INVENTED
 from ...parsing.thinking import strip_thinking
 from ..base import (
@@ -182,9 +182,9 @@ class TextTools:
             is_marked = parsed.answer != text.strip()
             return "{" in parsed.answer and not is_marked
         # By the rules for its own tags, a dialect with tags knows best what is quoted.
-        return (
-            not isinstance(self.dialect, XmlDialect) or unwrap_reply(text) is not None
-        )
+        if not isinstance(self.dialect, XmlDialect):
+            return True
+        return unwrap_reply(text) is not None or unwrap_tag(text) is not None
 
     def _read_marked_answer(
         self, completion: Completion, request: Request

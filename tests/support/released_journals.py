@@ -241,6 +241,10 @@ async def make(path: Path) -> None:
     await journal.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
+        # A writer makes the indexes again, and a reader does without, so they need no place in the repository.
+        made = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql NOT NULL"
+        for (name,) in connection.execute(made).fetchall():
+            connection.execute(f"DROP INDEX {name}")
         connection.execute("VACUUM")
     await write_down(path)
 

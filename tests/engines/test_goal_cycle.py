@@ -347,6 +347,9 @@ async def test_a_provider_that_can_holds_each_reply_to_its_form() -> None:
     assert result.status == "completed"
     assert [*forms] == ["goal", "input", "evaluate", "memory", "decide", "answer"]
     fits = {name: Draft202012Validator(form).is_valid for name, form in forms.items()}
+    # OpenAI refuses a schema whose root is not called an object, and not every vendor knows `const`.
+    assert {form["type"] for form in forms.values()} == {"object"}
+    assert "const" not in str(forms)
     assert fits["goal"](steps("search:a"))
     assert fits["goal"]({"error": "there is no such tower"})
     assert not fits["goal"](steps("fly:a"))

@@ -13,7 +13,7 @@ def plan_form(skills: Sequence[ToolSpec], max_steps: int) -> JsonObject:
     """Return the form of a plan, or of the reason why there is none."""
     plan = _form({"steps": _list_steps(skills, max_steps)}, _NOTES)
     impossible = _form({"error": _text(MAX_SENTENCE)}, _NOTES)
-    return {"anyOf": [dict(plan), dict(impossible)]}
+    return _choose(plan, impossible)
 
 
 def input_form(skill: ToolSpec) -> JsonObject:
@@ -26,8 +26,8 @@ def input_form(skill: ToolSpec) -> JsonObject:
 
 def evaluation_form() -> JsonObject:
     """Return the form of an evaluation."""
-    scores: dict[str, Json] = {name: {"enum": [1, 2, 3, 4, 5]} for name in SCORES}
-    quality: dict[str, Json] = {"quality": {"enum": [*QUALITIES]}}
+    scores: dict[str, Json] = {name: _pick("integer", 1, 2, 3, 4, 5) for name in SCORES}
+    quality: dict[str, Json] = {"quality": _pick("string", *QUALITIES)}
     return _form(scores | quality, {"summary": _text(MAX_SENTENCE), **_NOTES})
 
 
@@ -40,12 +40,12 @@ def decision_form(skills: Sequence[ToolSpec], max_steps: int) -> JsonObject:
     }
     forms = [
         _form(
-            {"action": {"const": action}, **_SURE, **parts.get(action, {})},
+            {"action": _pick("string", action), **_SURE, **parts.get(action, {})},
             _NOTES,
         )
         for action in ACTIONS
     ]
-    return {"anyOf": [dict(form) for form in forms]}
+    return _choose(*forms)
 
 
 def text_form(field: str, max_chars: int | None = None) -> JsonObject:
@@ -62,6 +62,16 @@ def _form(required: dict[str, Json], optional: dict[str, Json]) -> JsonObject:
     }
 
 
+def _choose(*forms: JsonObject) -> JsonObject:
+    """Return the form of one of several objects. Some vendors refuse a schema whose root is not called an object."""
+    return {"type": "object", "anyOf": [dict(form) for form in forms]}
+
+
+def _pick(kind: str, *values: str | float) -> dict[str, Json]:
+    """Return the form of one of several values. A constant is one, too: not every vendor knows `const`."""
+    return {"type": kind, "enum": [*values]}
+
+
 def _text(max_chars: int | None) -> dict[str, Json]:
     return {"type": "string"} if max_chars is None else {"type": "string", "maxLength": max_chars}  # fmt: skip
 
@@ -69,7 +79,7 @@ def _text(max_chars: int | None) -> dict[str, Json]:
 def _list_steps(skills: Sequence[ToolSpec], max_steps: int) -> dict[str, Json]:
     step = _form(
         {
-            "skill": {"enum": [skill.name for skill in skills]},
+            "skill": _pick("string", *(skill.name for skill in skills)),
             "input_description": _text(MAX_SENTENCE),
         },
         {"reason": _text(MAX_SENTENCE)},
@@ -79,6 +89,6 @@ def _list_steps(skills: Sequence[ToolSpec], max_steps: int) -> dict[str, Json]:
 
 _NOTES: dict[str, Json] = {"working_memory": _text(MAX_NOTES)}
 _SURE: dict[str, Json] = {
-    "confidence": {"enum": [tenth / 10 for tenth in range(11)]},
+    "confidence": _pick("number", *(tenth / 10 for tenth in range(11))),
     "reason": _text(MAX_SENTENCE),
 }

@@ -13,7 +13,15 @@ from ..runtime import Runtime
 from ..security.signed_commands import CommandSigner
 from .actions import NO_RUNTIME
 from .commands import Commands
-from .guard import AG_UI, MIN_TOKEN, FindUser, Guard, RefusedRequest, new_token
+from .guard import (
+    AG_UI,
+    MIN_TOKEN,
+    FindUser,
+    Guard,
+    RefusedRequest,
+    new_token,
+    require,
+)
 from .launcher import Launcher
 from .reads import KEEP_ALIVE, Handler, Reads
 from .requests import check_json, read_after
@@ -30,7 +38,7 @@ from .service import ConsoleService
 from .settings import ConsoleSettings
 from .users import ConsoleUser, check_mapping
 from .web import ASGIApp, Request, Response, Route, Starlette
-from .writes import Writes, require
+from .writes import Writes
 
 AG_UI_SERVICE = "loopwright.console.ag_ui.service:AgUi"
 """Imported at its first request, since it needs an extra of its own."""

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic_core import to_json
 
 from ..principals import Sender
+from .users import ConsoleUser, Right
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -52,6 +53,13 @@ class RefusedRequest(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+def require(user: ConsoleUser, right: Right) -> None:
+    """Refuse a user without a right."""
+    problem = user.find_problem(right)
+    if problem:
+        raise RefusedRequest(403, problem)
 
 
 class Guard:

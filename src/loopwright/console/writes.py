@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from .commands import Commands
-from .guard import RefusedRequest
+from .guard import RefusedRequest, require
 from .launcher import Launcher
 from .reads import Handler
 from .requests import read_body
@@ -12,7 +12,7 @@ from .responses import send_json
 from .schedules import ConsoleSchedules
 from .service import ConsoleService
 from .settings import ConsoleSettings
-from .users import ConsoleUser, Right
+from .users import ConsoleUser
 from .web import Request, Response
 
 
@@ -88,10 +88,3 @@ class Writes:
     async def _change_schedule(self, request: Request, user: ConsoleUser) -> Response:
         require(user, "admin")
         return send_json(await self._schedules.change(await read_body(request), user))
-
-
-def require(user: ConsoleUser, right: Right) -> None:
-    """Refuse a user without a right."""
-    problem = user.find_problem(right)
-    if problem:
-        raise RefusedRequest(403, problem)

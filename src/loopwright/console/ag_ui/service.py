@@ -14,11 +14,10 @@ from ...journals.listing import RunFilter
 from ...labels import Untrusted
 from ...principals import Principal, Sender
 from ...runtime import Runtime
-from ..guard import RefusedRequest
+from ..guard import RefusedRequest, require
 from ..resumed_runs import ResumedRuns
 from ..service import ConsoleService
 from ..users import ConsoleUser, Right
-from ..writes import require
 from .interrupts import find_right, name_interrupt, send_answer
 from .protocol import (
     core,

@@ -62,6 +62,8 @@ def scripted(model: str = "plain", *, answers: list[str] | None = None, **option
     """The provider."""
     SEEN.update(options)
     return Scripted(follow if answers is None else answers, model=model)
+
+READY = ScriptedProvider(["Here."])
 '''
 Write = Callable[[str], Composition]
 

@@ -318,6 +318,10 @@ BAD = [
     ("[agents.a]\ninstructions = 'env:DESK_KEY'", "agents.a.instructions: env: stands for a variable in providers"),
     ("[providers.x]\nprovider = 'fallback'\nmembers = ['main', 'mani']", "providers.x.members: there is no provider 'mani'"),
     ("[providers.x]\nprovider = 'scripted'\nprice = {input = -1, output = 1}", "providers.x.price: Price: input must be"),
+    ("[providers.x]\nobject = 'scripted_compose:gone'", "providers.x.object: 'scripted_compose:gone' cannot be loaded"),
+    ("[providers.x]\nobject = 'scripted_compose:look'", "providers.x.object: must be a provider, which has name, model"),
+    ("[providers.x]\nobject = 'scripted_compose:Scripted'", "providers.x.object: must be a provider, which has name"),
+    ("[providers.x]\nobject = 'scripted_compose:scripted'\nmodle = 'm'", "providers.x.modle: there is no such key; did"),
     (f"{LLAMA}sampling = {{temprature = 1}}", "providers.x.sampling.temprature: there is no such key; correct its name"),
     (f"{LLAMA}sampling = {{temperature = 'hot'}}", "providers.x.sampling.temperature: Input should be a valid number, got"),
     (f"{LLAMA}sampling = {{effort = 'huge'}}", "providers.x.sampling.effort: Input should be 'none', 'minimal'"),
@@ -336,6 +340,24 @@ BAD = [
     ("[schedules.s]\ntask = 'x'\ncrn = '* * * * *'\n[agents.a]", "schedules.s.crn: there is no such key; did you mean"),
     ("a = ", "is not TOML: "),
 ]  # fmt: skip
+
+
+def test_provider_may_be_an_object_of_ones_own_code(compose: Compose) -> None:
+    found = compose("""\
+[runtime]
+provider = "own"
+
+[providers.own]
+object = "scripted_compose:READY"
+
+[providers.made]
+object = "scripted_compose:scripted"
+model = "large"
+""")
+
+    assert found.runtime.provider is __import__("scripted_compose").READY
+    assert found.runtime.providers["made"].model == "large"
+    assert ReActEngine(found.runtime).run_sync("Hello.").answer == "Here."
 
 
 @pytest.mark.parametrize(("text", "problem"), BAD, ids=range(len(BAD)))

@@ -36,6 +36,8 @@ from .file import FileTables, Values, suggest
 from .secrets import Environment
 
 FALLBACK = "fallback"
+MEMBERS = ("name", "model", "capabilities", "complete")
+"""What each provider has."""
 SQLITE_SETTINGS = "loopwright.settings.sqlite:SQLiteSettings"
 """Imported where a file names settings: a page of help needs no SQLite."""
 
@@ -105,17 +107,22 @@ class Providers:
         self._open.append(name)
         table = self._environment.fill(self._tables[name], place)
         price, dialect = table.pop("price", None), table.pop("dialect", None)
-        kind, options = take_name(table, "provider", place)
-        if kind == FALLBACK:
-            built: Provider = self._fall_back(options, place)
-        else:
-            built = cast("Provider", build_plugin("providers", kind, options, place))
+        built = self._build(table, place)
         self._built[name] = built = _add_dialect(built, dialect, place)
         if price is not None:
             found = call_with(Price, _check_table(price, f"{place}.price"), f"{place}.price")  # fmt: skip
             self.prices[built.model] = found
         self._open.remove(name)
         return built
+
+    def _build(self, table: Values, place: str) -> Provider:
+        """Return an installed provider, members that stand in for one another, or the provider of `object`."""
+        if "object" in table and "provider" not in table:
+            return _check_provider(_load_own(table, place), f"{place}.object")
+        kind, options = take_name(table, "provider", place)
+        if kind == FALLBACK:
+            return self._fall_back(options, place)
+        return cast("Provider", build_plugin("providers", kind, options, place))
 
     def _fall_back(self, options: Values, place: str) -> FallbackProvider:
         members = options.pop("members", None)
@@ -137,6 +144,21 @@ class Providers:
 
         built: FallbackProvider = call_with(build, options, place)
         return built
+
+
+def _check_provider(built: Any, place: str) -> Provider:
+    """Return what was loaded; raise `ConfigError` if it lacks a member of a provider."""
+    missing = [name for name in MEMBERS if not hasattr(built, name)]
+    if missing or isinstance(built, type):
+        raise ConfigError(f"{place}: must be a provider, which has {', '.join(MEMBERS)}, got {built!r:.60}")  # fmt: skip
+    return cast("Provider", built)
+
+
+def _load_own(table: Values, place: str) -> Any:
+    """Return what the code of the file's owner has under the name `object`; with options it is called to make it."""
+    name, options = take_name(table, "object", place)
+    found = load_object(name, f"{place}.object")
+    return call_with(found, options, place) if options else found
 
 
 def _add_dialect(provider: Provider, dialect: object, place: str) -> Provider:
@@ -163,9 +185,7 @@ def _build_toolbox(table: Values, place: str) -> list[Any]:
     With options, the object is called to make them.
     """
     if "object" in table and "toolbox" not in table:
-        name, options = take_name(table, "object", place)
-        found = load_object(name, f"{place}.object")
-        built = call_with(found, options, place) if options else found
+        built = _load_own(table, place)
     else:
         name, options = take_name(table, "toolbox", place)
         built = build_plugin("toolboxes", name, options, place)

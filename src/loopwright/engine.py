@@ -29,6 +29,7 @@ from ._kernel.durability.history import (
     open_conversation,
     refer,
     split_history,
+    without_entries_of,
 )
 from ._kernel.durability.replay import Replay
 from ._kernel.phases.handoff_rules import check_targets
@@ -438,8 +439,8 @@ class LoopEngine(Options):
     ) -> tuple[Conversation, Session]:
         """Return a new run whose first entry is recorded, and its conversation."""
         services, owner, created = self.runtime, new_owner(), self.runtime.clock.wall()
-        conversation = read_task(task, system, services.redactor)
         run_id = check_run_id(run_id) or f"run-{owner.token}"
+        conversation = without_entries_of(read_task(task, system, services.redactor), services.journal, run_id)  # fmt: skip
         options, opaque = self.recorded_options()
         follows, messages = split_history(conversation, services.journal)
         header = RunHeader(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..errors import ToolError
 from ..events.lifecycle import read_start
 from ..events.request_records import Excerpt
@@ -10,6 +11,11 @@ from ..messages import Conversation, JsonObject
 from ..parsing.excerpts import ALL, MAX_CHARACTERS, MAX_MATCHES, select_excerpts
 from .recorded_conversations import ReadableJournal, count_kept
 from .recorded_messages import RecordedMessages, RecordedText, delimiter_of
+
+_HANDLE = compile_late(
+    r"([0-9]{1,9})/(@[0-9]{1,9}|(?=\S)[^@=!+\s]*(?:[=!]|\+[0-9]{1,9})?)"
+)
+"""The number of a run, and a place or the code of a message; a model may write any text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +81,17 @@ class RecalledTexts:
 
     def _resolve(self, handle: str) -> str:
         """Return the code by which this run knows what a handle stands for."""
-        turn, sign, code = handle.partition("/")
-        if not sign or not turn.isdecimal() or not code:
+        found = _HANDLE.fullmatch(handle)
+        if found is None:
             raise ToolError(
                 f'handle: must be one such as "1/12#0", or "all", got {handle!r:.80}'
             )
-        if int(turn) == self._turn:
+        turn, code = int(found[1]), found[2]
+        if turn == self._turn:
             return code
         later: list[_EarlierRun] = []
         for run in self._iterate_earlier():
-            if run.number == int(turn):
+            if run.number == turn:
                 place = run.find_place(code)
                 if place is None or any(one.has_dropped(place) for one in later):
                     raise ToolError(f"handle: {handle!r:.80} is not part of the conversation any more")  # fmt: skip
@@ -120,7 +127,7 @@ class _EarlierRun:
     def find_place(self, code: str) -> int | None:
         """Return the place of a message in the conversation that the run ended with; `None` if it is not in there."""
         if code.startswith("@"):
-            place = int(code[1:]) if code[1:].isdecimal() else self.begun
-            return None if self.has_dropped(place) else place
+            place = int(code[1:])
+            return place if place < min(self.kept, self.begun) else None
         added = getattr(self.ended, "added", None) or ()
         return self.kept + added.index(code) if code in added else None

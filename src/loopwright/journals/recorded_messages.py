@@ -244,6 +244,8 @@ def _render_unread(event: ModelReplied, key: str, _: int, __: str) -> Message:
 
 
 def _get_delivered(event: ModelRequested, key: str, index: int, _: str) -> Message:
+    if index >= len(event.delivered):
+        raise JournalError(f"{key!r} has no delivered message {index}")
     return event.delivered[index]
 
 

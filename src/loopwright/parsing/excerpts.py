@@ -14,7 +14,7 @@ MAX_CHARACTERS = 4_000
 MAX_MATCHES = 8
 AROUND = 200
 """Characters that are shown on each side of a match."""
-_LINES = compile_late(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+_LINES = compile_late(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
 
 
 def select_excerpts(

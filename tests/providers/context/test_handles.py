@@ -21,11 +21,12 @@ from loopwright.messages import Message
 from loopwright.providers import Request
 from loopwright.security.redaction import Redactor
 from loopwright.testing import ScriptedProvider, call
+from loopwright.tools.recall import recall
 
 MASK = re.compile(r'recall\("([^"]+)"\)')
 ROOM = re.compile(r"room (\d+):")
 WIDE = Limits(context_tokens=100_000)
-SMALL = Limits(context_tokens=2_000, max_iterations=60, max_tool_calls=60)
+SMALL = Limits(context_tokens=2_300, max_iterations=60, max_tool_calls=60)
 
 
 @tool(effect="read", trusted=True)
@@ -152,9 +153,10 @@ async def test_handle_of_what_a_turn_left_out_gives_no_other_text(
 async def test_handles_are_the_same_in_each_turn_and_after_a_restart() -> None:
     journal, seen = MemoryJournal(), dict[str, set[int]]()
     given: Conversation | str = "Look."
+    room = Limits(context_tokens=3_000, max_iterations=60, max_tool_calls=60)
     for turn in range(1, 5):
         model = Curious(range(turn * 100, turn * 100 + 4))
-        result = await ask(model, given, journal)
+        result = await ask(model, given, journal, limits=room)
         model.check([])
         given = result.conversation
         if turn % 2:  # another process goes on
@@ -166,3 +168,62 @@ async def test_handles_are_the_same_in_each_turn_and_after_a_restart() -> None:
     rooms = [room for rooms in seen.values() for room in rooms]
     assert sorted(rooms) == sorted(set(rooms))
     assert {one.partition("/")[0] for one in seen} == {"1", "2", "3", "4"}
+
+
+async def test_handle_in_a_run_whose_earlier_run_is_deleted_as_it_begins() -> None:
+    journal = MemoryJournal()
+    first = await ask(Curious(range(1, 7)), "Look.", journal, limits=WIDE)
+    model = Curious(range(101, 106))
+    runtime = Runtime(ScriptedProvider([model] * 60), tools=[look], journal=journal, limits=SMALL)  # fmt: skip
+    handle = ReActEngine(runtime).start(first.conversation.user("Go on."))
+
+    await journal.delete(first.run_id)
+    second = (await handle.result()).raise_for_status()
+    later = Curious(range(201, 204))
+    await ask(later, second.conversation.user("Go on."), journal)
+
+    model.check(range(3, 7))
+    later.check([])
+    assert {one.partition("/")[0] for one in model.seen} == {"1"}
+
+
+async def test_messages_of_a_run_of_the_same_id_in_another_journal_keep_their_texts() -> None:  # fmt: skip
+    first, second = MemoryJournal(), MemoryJournal()
+    before = Runtime(ScriptedProvider([call("look", n=1), "One."]), tools=[look], journal=first)  # fmt: skip
+    given = (await ReActEngine(before).run("Look.", run_id="chat")).conversation
+    provider = ScriptedProvider([call("look", n=2), "Two."])
+    runtime = Runtime(provider, tools=[look], journal=second)
+
+    await ReActEngine(runtime).run(given.user("Again."), run_id="chat")
+
+    keys = [e.key for e in second.read("chat") if e.kind == "model_requested"]
+    assert [await second.request("chat", key) for key in keys] == provider.requests
+    assert first.read("chat")[-1].event.added[-1] == given.messages[-1].entry[1]  # type: ignore[union-attr,index]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"handle": "2/0+0"},
+        {"handle": "9" * 5_000 + "/0#0"},
+        {"handle": "2/@" + "9" * 5_000},
+        {"handle": "2/0+" + "9" * 5_000},
+        {"handle": "2/0#0", "lines": "1-" + "9" * 5_000},
+        {"handle": "1/@3"},
+        {"handle": "1/@x"},
+    ],
+)
+async def test_handle_that_was_never_given_is_an_error_and_no_end_of_the_run(
+    arguments: dict[str, str],
+) -> None:
+    journal = MemoryJournal()
+    given = await look_into(1, journal)
+    script = [call("look", n=7), call("recall", **arguments), "Done."]
+    provider = ScriptedProvider(script)
+    runtime = Runtime(provider, tools=[look, recall], journal=journal, limits=WIDE)
+
+    result = await ReActEngine(runtime).run(given.user("Go on."))
+
+    assert result.status == "completed", result.error
+    finished = [e.event for e in journal.read(result.run_id) if e.kind == "tool_finished"]  # fmt: skip
+    assert [getattr(one, "status", "") for one in finished] == ["ok", "error"]

@@ -125,7 +125,7 @@ class ContinuedConversation(Conversation):
 
     def with_system(self, text: str) -> Conversation:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - begins anew
         """Return a conversation of its own with `text` added to its system message, or as one."""
-        return _make_plain(self.messages, self.label, self.untrusted).with_system(text)
+        return make_plain(self.messages, self.label, self.untrusted).with_system(text)
 
     @property
     def task(self) -> str:
@@ -139,12 +139,13 @@ class ContinuedConversation(Conversation):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Become an ordinary conversation in another process, which may have another journal."""
-        return _make_plain, (self.messages, self.label, self.untrusted)
+        return make_plain, (self.messages, self.label, self.untrusted)
 
 
-def _make_plain(
+def make_plain(
     messages: tuple[Message, ...], label: Label, untrusted: bool
 ) -> Conversation:
+    """Return a conversation that continues none."""
     return Conversation(messages).with_provenance(label, untrusted=untrusted)
 
 
@@ -196,6 +197,21 @@ def split_history(
         if history.is_in(journal):
             return history.follows, conversation.added
     return None, conversation.messages
+
+
+def without_entries_of(
+    conversation: Conversation, journal: Journal, run_id: str
+) -> Conversation:
+    """Return a conversation in which no message is known as one of a run that has only begun.
+
+    A run of another journal may have the same id.
+    """
+    follows, own = split_history(conversation, journal)
+    if not any(find_code(one.entry, run_id) for one in own):
+        return conversation
+    label, untrusted = conversation.label, conversation.untrusted
+    begun = make_plain((), label, untrusted) if follows is None else conversation
+    return grow_from(begun, [dataclasses.replace(one) for one in own])
 
 
 def refer(header: RunHeader, follows: Follows | None) -> RunHeader:

@@ -170,6 +170,7 @@ class ContextViews:
         refused: Shown | None = None,
     ) -> Shown:
         """Return what to send of a conversation, with messages `beside` it; `refused` is what was too long."""
+        await self._session.settle_history()
         masks = ResultMasks(self._session, conversation, self.can_recall)
         earlier = refused or self._session.views.find(self._path, conversation)
         if earlier is None:

@@ -53,6 +53,8 @@ class JournalWriter:
         self.is_closed = False
         """Whether the run's last entry is written, or that of its suspension."""
         self._whole_start: RunStarted | None = None
+        self.forget_history: Callable[[], None] | None = None
+        """Is called where a new run turns out to continue no other."""
         self._header = claim.header
         self._services, self._signals, self._secrets = services, signals, secrets
         self._feed = feed
@@ -110,6 +112,8 @@ class JournalWriter:
             for entry, event in zip(begun, events, strict=True)
         ]
         self._unsent, self._unshown = chained, list(chained)
+        if self.forget_history is not None:
+            self.forget_history()
 
     def begin_replay(self) -> None:
         """Hold back from now on what `record_after_replay` is given."""

@@ -23,7 +23,7 @@ from ...messages import Conversation, Observation
 from ...principals import ApprovalRule, Principal
 from ...providers.base import OutputSchema, Sampling
 from ...tools.base import Tool
-from ..durability.history import mark_given
+from ..durability.history import ContinuedConversation, make_plain, mark_given
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
 from .command_intake import CommandIntake
@@ -175,10 +175,23 @@ class Session:
 
     def begin(self, given: Conversation) -> None:
         """Know the conversation that the run began with."""
+        self.writer.forget_history = self._forget_history
         self.prompts.begin(given)
         self.requests.begin(given)
         self.turn = mark_given(given, self.services.journal).turn
         self.provenance.begin(given, self.services.agent_name)
+
+    def _forget_history(self) -> None:
+        """Know the conversation that the run began with as its own: the run before it was deleted meanwhile."""
+        given = self.requests.get_given()
+        self.begin(make_plain(given.messages, given.label, given.untrusted))
+
+    async def settle_history(self) -> None:
+        """Make sure that a new run continues the one before, by which messages are named for its model."""
+        given, is_stored = self.requests.get_given(), self.writer.stored.is_set()
+        may_change = self.is_new and not is_stored
+        if may_change and isinstance(given, ContinuedConversation):
+            await self.writer.barrier()
 
     def start(self) -> None:
         """Work on the run from now on, and receive its commands."""

@@ -129,3 +129,23 @@ async def test_metrics_by_the_index_of_a_file_are_those_of_its_runs(
         assert "INDEX events_counted" in plan  # no entry of another kind is read
     file.close()
     await journal.close()
+
+
+@pytest.mark.parametrize(
+    "body", ["x'00ff'", "42", "cast('{}' AS blob)", "cast('[1]' AS blob)"]
+)
+async def test_a_damaged_ending_spoils_the_figures_of_no_other_run(
+    tmp_path: Path, body: str
+) -> None:
+    path, clock = tmp_path / "runs.db", FakeClock()
+    runtime = await fill(SQLiteJournal(path, clock=clock), clock)
+    await runtime.journal.close()
+    with sqlite3.connect(path) as file:
+        file.execute(f"UPDATE events SET body = {body} WHERE run_id = 'r0' AND kind = 'run_finished'")  # fmt: skip
+
+    journal = SQLiteJournal(path, clock=clock)
+    found = measure_runs(journal, {}, 9.0)
+
+    assert (found.runs["completed"], found.unreadable) == (2, 1)
+    assert found.total_cost == 0.25
+    await journal.close()

@@ -68,7 +68,9 @@ def format_metrics(found: RunMetrics) -> str:
         f"escalations   {found.escalations}",
     ]
     if found.unreadable:
-        lines.append(f"unreadable    {found.unreadable}, whose key is missing")
+        lines.append(
+            f"unreadable    {found.unreadable}, whose key is missing or which are damaged"
+        )
     return "\n".join(lines)
 
 

@@ -1,12 +1,13 @@
 """The states of the runs that the page asked about, kept so that of each only new entries are read."""
 
 import collections
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from .._internal import dataclasses
-from ..errors import LoopwrightError, UnknownRun
+from ..errors import JournalError, LoopwrightError, UnknownRun
 from ..events.control import Declassified
 from ..events.entry import Entry
 from ..events.lifecycle import restore_answer
@@ -102,7 +103,9 @@ class Digests:
         if not is_same:  # it was deleted, and another run has its name
             known.digest, known.glance = RunDigest(), None
             return False
-        restore_answer(entries)
+        # What cannot be read of it is said where the event is read.
+        with contextlib.suppress(JournalError):
+            restore_answer(entries)
         known.digest = known.digest.continue_with(entries[1:] if seq else entries)
         return len(entries) < BATCH
 

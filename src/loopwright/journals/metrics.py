@@ -24,6 +24,7 @@ UNREADABLE = b""
 ESCALATE = "escalate"
 DAMAGED = "damaged"
 WAKING = ("suspended", "waiting")
+_NUMBERS = "llm_calls", "tool_calls", "iterations"
 
 
 class CountedRun(NamedTuple):
@@ -112,7 +113,7 @@ class RunMetrics:
         dead_letters: the calls that were recorded for a person to handle.
         escalations: the failed calls that a person was asked about.
         breakers: the states of the circuit breakers of this process, by name.
-        unreadable: the runs of which an entry cannot be decoded; what it says is in no mean and no sum.
+        unreadable: the runs of which an entry cannot be decoded, or was damaged; what it says is in no mean and no sum.
     """
 
     runs: Mapping[str, int]
@@ -180,14 +181,14 @@ def _count(
     for event in events:
         if event.run_id not in runs:
             continue  # it began after the runs were listed, or its row is damaged
-        if event.body == UNREADABLE:
-            unreadable.add(event.run_id)
-        elif event.kind == RunFinished.kind:
-            endings[event.run_id] = _read_ending(
-                event
-            )  # the last one of a run that was retried
-        elif _counts(event):
-            counted[event.kind] += 1
+        try:
+            if event.kind == RunFinished.kind:
+                # The last one of a run that was retried.
+                endings[event.run_id] = _read_ending(event)
+            elif _counts(event):
+                counted[event.kind] += 1
+        except (ValueError, TypeError, KeyError, AttributeError):
+            unreadable.add(event.run_id)  # its key is missing, or it was changed
     return endings, counted, unreadable
 
 
@@ -195,10 +196,11 @@ def _read_ending(event: StoredEvent) -> Ending:
     body = from_json(event.body)
     usage = body["usage"]
     parts = [usage.get("input_tokens"), usage.get("output_tokens")]
-    known = [part for part in parts if part is not None]
-    return Ending(
-        event.at, sum(known) if known else None, usage.get("cost"), body["llm_calls"], body["tool_calls"], body["iterations"]
-    )  # fmt: skip
+    known, cost = [part for part in parts if part is not None], usage.get("cost")
+    calls, tools, iterations = (int(body[name]) for name in _NUMBERS)
+    tokens = sum(known) if known else None
+    paid = None if cost is None else float(cost)
+    return Ending(float(event.at), tokens, paid, calls, tools, iterations)
 
 
 def _average(
@@ -225,9 +227,9 @@ def _is_due(run: CountedRun, now: float) -> bool:
 
 def _counts(event: StoredEvent) -> bool:
     """Whether an entry is a dead letter or an escalation."""
-    if event.kind == CallDeadLettered.kind:
-        return True
-    return bool(from_json(event.body)["strategy"] == ESCALATE)
+    body = from_json(event.body)
+    is_dead = event.kind == CallDeadLettered.kind
+    return is_dead or bool(body["strategy"] == ESCALATE)
 
 
 def _read_entry(entry: Entry) -> StoredEvent:

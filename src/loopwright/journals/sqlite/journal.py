@@ -94,8 +94,9 @@ class SQLiteJournal(RequestReader):
         self.schedules = SQLiteSchedules(self._file, self._writer, codec)
         """The schedules of the journal, for `Runtime.schedules`."""
         self.statistics = SQLiteStatistics(self._file, codec)
-        self.search = SQLiteSearch(self._file, codec)
         """What `Runtime.metrics` reads."""
+        self.search = SQLiteSearch(self._file, codec)
+        """What the console looks for in long runs."""
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.

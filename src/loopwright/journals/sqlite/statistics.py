@@ -51,6 +51,8 @@ class SQLiteStatistics:
     def _decode(
         self, run_id: str, kind: str, at: float, body: bytes, seq: int
     ) -> StoredEvent:
+        if not isinstance(body, bytes):  # pyright: ignore[reportUnnecessaryIsInstance] - a damaged file may hold any value
+            return StoredEvent(run_id, kind, at, UNREADABLE)
         if self._codec is not None or not body.startswith(b"{"):
             place = name_entry(run_id, seq, kind)
             try:

@@ -1,12 +1,21 @@
 """A two-tool conversation with stand-ins for each API that enforce its vendor's rules."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from loopwright import Limits, ReActEngine, Runtime, Sampling, tool
+from loopwright.engines.goal_forms import (
+    decision_form,
+    evaluation_form,
+    input_form,
+    plan_form,
+    text_form,
+)
 from loopwright.messages import Conversation, Message, ToolCall
 from loopwright.providers import (
     AnthropicProvider,
@@ -14,9 +23,12 @@ from loopwright.providers import (
     GeminiProvider,
     OpenAIProvider,
     OpenAIResponsesProvider,
+    OutputSchema,
     Provider,
     Quirks,
+    Request,
 )
+from loopwright.providers.anthropic import MessagesQuirks
 from loopwright.providers.openai.quirks import MISTRAL, OPENAI
 from vendor_rules import (
     ANSWER,
@@ -80,6 +92,18 @@ def gemini(url: str) -> Provider:
 def bedrock(url: str) -> Provider:
     return BedrockProvider(
         "us.anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1", base_url=url, api_key="k"
+    )  # fmt: skip
+
+
+def claude_with_schemas(url: str) -> Provider:
+    return AnthropicProvider(
+        "claude-sonnet-4-5", base_url=url, api_key="k", max_tokens=900, quirks=MessagesQuirks(json_schema=True)
+    )  # fmt: skip
+
+
+def bedrock_with_schemas(url: str) -> Provider:
+    return BedrockProvider(
+        "us.anthropic.claude-sonnet-4-5-20250929-v1:0", region="us-east-1", base_url=url, api_key="k", json_schema=True
     )  # fmt: skip
 
 
@@ -178,13 +202,66 @@ async def test_guidance_behind_a_result_is_taken_by_mistral() -> None:
     assert (vendor.refusals, result.answer) == ([], ANSWER)
 
 
+@pytest.mark.parametrize(
+    ("build", "answer"),
+    [
+        (responses, answer_responses),
+        (chat, answer_chat),
+        (mistral, answer_mistral),
+        (claude_with_schemas, answer_claude),
+        (gemini, answer_gemini),
+        (bedrock_with_schemas, answer_bedrock),
+    ],
+)
+async def test_each_vendor_takes_the_forms_of_the_goal_cycle_and_holds_to_them(
+    build: Build, answer: Callable[[Body], Body]
+) -> None:
+    """A choice between objects is one object there: all that fits a branch fits it."""
+    skills = [weather.spec, clock.spec]
+    plan, decision = plan_form(skills, 5), decision_form(skills, 5)
+    forms = [plan, decision, input_form(clock.spec), evaluation_form(), text_form("answer", 900)]  # fmt: skip
+    async with running(answer) as vendor:
+        provider = build(vendor.url)
+        for form in forms:
+            await provider.complete(Request(Conversation.of("Go."), schema=OutputSchema("form", form)))  # fmt: skip
+
+    assert vendor.refusals == []
+    sent = [find_schema(body) for body in vendor.bodies]
+    assert all("anyOf" not in schema for schema in sent)
+    fits = [Draft202012Validator(schema).is_valid for schema in sent]
+    step = {"skill": "clock", "input_description": "Oslo"}
+    sure = {"confidence": 0.9, "reason": "so"}
+    assert fits[0]({"steps": [step], "working_memory": "Oslo"})
+    assert fits[0]({"error": "there is no such city"})
+    assert not fits[0]({"steps": [{**step, "skill": "fly"}]})
+    assert fits[1]({"action": "done", "final_answer": "7 degrees", **sure})
+    assert fits[1]({"action": "adjust", "new_plan": [step], **sure})
+    assert not fits[1]({"action": "rest", **sure})
+    assert not fits[1]({"action": "stuck", "reason": "so"})
+
+
+WAY = ("format", "json_schema", "textFormat", "structure", "jsonSchema", "responseJsonSchema", "schema")  # fmt: skip
+
+
+def find_schema(body: Body) -> Any:
+    """Return the schema of a request, wherever the API has it."""
+    found = body.get("text") or body.get("response_format") or body.get("output_config")
+    found = found or body.get("outputConfig") or body["generationConfig"]
+    while "properties" not in found and "anyOf" not in found:
+        found = next(found[name] for name in WAY if name in found)
+        found = json.loads(found) if isinstance(found, str) else found
+    return found
+
+
 LONE_CALL = {"type": "function_call", "id": "fc_0", "call_id": "c", "name": "x"}
 UNSIGNED = {"role": "model", "parts": [{"functionCall": {"name": "x"}}]}
 USED = {"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}
+CHOICE = {"type": "object", "anyOf": []}
 BROKEN: list[tuple[Callable[[Body], Body], Body, str]] = [
     (answer_responses, {"input": [LONE_CALL]}, "without its required 'reasoning' item"),
     (answer_gemini, {"contents": [{"role": "user", "parts": []}, UNSIGNED]}, "missing a thought_signature"),
     (answer_claude, {"messages": [{"role": "user", "content": []}, USED]}, "Expected `thinking`"),
+    (answer_chat, {"response_format": {"json_schema": {"schema": CHOICE}}}, "'anyOf' at the root"),
     (answer_mistral, {"messages": [{"role": "tool"}, {"role": "user"}]}, "Unexpected role 'user'"),
 ]  # fmt: skip
 
@@ -194,7 +271,7 @@ async def test_stand_in_refuses_a_request_that_breaks_its_rule(
     answer: Callable[[Body], Body], broken: Body, said: str
 ) -> None:
     common = {"store": False, "include": ["reasoning.encrypted_content"]}
-    common |= {"max_tokens": 9, "thinking": {}}
+    common |= {"thinking": {}} | ({} if answer is answer_chat else {"max_tokens": 9})
     async with running(answer) as vendor:
         status, reply = vendor.respond({**common, **broken})
 

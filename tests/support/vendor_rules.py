@@ -50,6 +50,35 @@ def check_strict(schema: Body, place: str) -> None:
             check_strict(inner, place)
 
 
+def check_root(schema: Body) -> None:
+    """Raise `Refusal` unless the root of a schema is an object, and no choice.
+
+    Source: https://developers.openai.com/api/docs/guides/structured-outputs
+    """
+    need(
+        schema.get("type") == "object",
+        f"Invalid schema for response_format: schema must be a JSON Schema of 'type: \"object\"', "
+        f"got 'type: \"{schema.get('type')}\"'.",
+    )
+    need(
+        "anyOf" not in schema, "Invalid schema for response_format: 'anyOf' at the root"
+    )
+
+
+UNSUPPORTED = {"minLength", "maxLength", "minimum", "maximum", "multipleOf", "maxItems"}
+"""Keywords that Converse refuses: https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html"""
+
+
+def check_supported(schema: Body) -> None:
+    """Raise `Refusal` if a schema has a keyword that Converse does not take, at any depth."""
+    found = UNSUPPORTED & schema.keys()
+    need(not found, f"output schema: {sorted(found)} are not supported")
+    inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", [])]
+    inner += [schema["items"]] if "items" in schema else []
+    for one in inner:
+        check_supported(one)
+
+
 def choose_step(results: list[str], *, has_schema: bool, has_final_tool: bool) -> Any:
     """Return what the model does next: a call, or its answer (the final tool, a JSON text, or words)."""
     if has_schema or has_final_tool:
@@ -91,6 +120,7 @@ def answer_responses(body: Body) -> Body:
     text_format = body.get("text", {}).get("format")
     if text_format:
         need(text_format["type"] == "json_schema", "text.format")
+        check_root(text_format["schema"])
         if text_format.get("strict"):
             check_strict(text_format["schema"], "response_format")
     results = check_items(body["input"])
@@ -197,8 +227,10 @@ def answer_chat(body: Body) -> Body:
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
     )
     text_format = body.get("response_format")
-    if text_format and text_format["json_schema"].get("strict"):
-        check_strict(text_format["json_schema"]["schema"], "response_format")
+    if text_format:
+        check_root(text_format["json_schema"]["schema"])
+        if text_format["json_schema"].get("strict"):
+            check_strict(text_format["json_schema"]["schema"], "response_format")
     return build_chat_reply(body, check_messages(body["messages"]))
 
 
@@ -480,6 +512,9 @@ def answer_bedrock(body: Body) -> Body:
         "toolConfig" in body or not used,
         "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
     )
+    if "outputConfig" in body:
+        structure = body["outputConfig"]["textFormat"]["structure"]
+        check_supported(json.loads(structure["jsonSchema"]["schema"]))
     names = [
         tool["toolSpec"]["name"] for tool in body.get("toolConfig", {}).get("tools", ())
     ]

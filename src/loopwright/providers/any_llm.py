@@ -30,6 +30,7 @@ from .openai.quirks import DEFAULT
 from .openai.request import encode_message, encode_tool
 from .openai.response import WireReply
 from .openai.stream import ReplyAssembly, WireChunk
+from .reply_schemas import merge_branches
 from .settings import EndpointOptions, Sampling, Settings
 
 INSTALL = "AnyLLMProvider needs any-llm-sdk: pip install 'loopwright[any-llm]'"
@@ -244,7 +245,8 @@ class AnyLLMProvider:
             call["tools"] = from_json(b"[" + tools + b"]")
             call["tool_choice"] = request.tool_choice
         if request.schema is not None:
-            named = {"name": request.schema.name, "schema": dict(request.schema.schema)}
+            schema = merge_branches(request.schema.schema)
+            named = {"name": request.schema.name, "schema": dict(schema)}
             call["response_format"] = {"type": "json_schema", "json_schema": named}
         return call
 

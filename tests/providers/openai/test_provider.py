@@ -1001,7 +1001,9 @@ async def test_the_environment_describes_a_provider(
         (
             "http://localhost:9999/v1",
             "localhost:9999",
-            Quirks(json_schema=True, stream_usage=True, context_tokens=None),
+            Quirks(
+                json_schema=True, any_root=True, stream_usage=True, context_tokens=None
+            ),
         ),
         ("http://10.0.0.7:8000/v1", "10.0.0.7:8000", Quirks()),
     ],

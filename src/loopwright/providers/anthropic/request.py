@@ -16,6 +16,7 @@ from ...errors import ProviderError
 from ...messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ..base import OutputSchema
 from ..provider_tools import ProviderTool, bound_uses
+from ..reply_schemas import merge_branches
 
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking"})
 SERVER_TOOL_USE, SERVER_TOOL_RESULT = "server_tool_use", "_tool_result"
@@ -374,10 +375,11 @@ def _build_source(sent: Attachment) -> dict[str, str]:
 
 def build_format(output: OutputSchema) -> JsonObject | None:
     """Return the `output_config.format` for a schema, or `None` if the API cannot constrain a reply to it."""
-    if output.schema.get("type") != "object":
+    schema = merge_branches(output.schema)
+    if schema.get("type") != "object":
         return None
     try:
-        return {"type": "json_schema", "schema": build_closed_schema(output.schema)}
+        return {"type": "json_schema", "schema": build_closed_schema(schema)}
     except ValueError:
         return None
 

@@ -1,5 +1,6 @@
 """The request format of the Converse API: alternating messages of content blocks, with reasoning where the model put it."""
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +11,9 @@ from pydantic_core import to_json
 from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import Message, ToolSpec
+from ..anthropic.request import build_closed_schema
 from ..base import OutputSchema
+from ..reply_schemas import merge_branches
 
 FORM = "bedrock"
 """The `form` of opaque data that is sent back to this API."""
@@ -169,7 +172,13 @@ def encode_tools(specs: Iterable[ToolSpec]) -> bytes:
 
 
 def build_output_config(output: OutputSchema) -> Block:
-    """Return the `outputConfig` for a schema, which the API takes as text."""
+    """Return the `outputConfig` for a schema, which the API takes as text, in the keywords that it supports.
+
+    Source: https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html
+    """
+    supported = merge_branches(output.schema)
+    with contextlib.suppress(ValueError):  # the API says what else it cannot express
+        supported = build_closed_schema(supported)
     name = "".join(c if c.isalnum() else "_" for c in output.name)[:64] or "reply"
-    schema: Block = {"name": name, "schema": to_json(output.schema).decode()}
+    schema: Block = {"name": name, "schema": to_json(supported).decode()}
     return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}

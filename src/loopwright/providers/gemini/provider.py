@@ -26,6 +26,7 @@ from ..http.tokens import BearerToken, TokenCallback
 from ..http.transport import Client, HTTPTransport, StreamingResponse
 from ..http.wire import WireError
 from ..provider_tools import KINDS
+from ..reply_schemas import merge_branches
 from ..settings import EndpointOptions, find_model
 from .request import encode_contents, encode_tools
 from .response import ReplyAssembly, WireCandidate, WireReply
@@ -336,7 +337,7 @@ class GeminiProvider(Endpoint):
             config["thinkingConfig"] = self._build_thinking(effort)
         if request.schema is not None:
             config["responseMimeType"] = "application/json"
-            config["responseJsonSchema"] = request.schema.schema
+            config["responseJsonSchema"] = merge_branches(request.schema.schema)
         options: dict[str, object] = {"generationConfig": config} if config else {}
         return {**options, **extra}
 

@@ -326,8 +326,10 @@ class OpenAIProvider(Endpoint):
                 raise ProviderError(
                     f"{self._model} takes no JSON schema by its quirks: ask it for text"
                 )
-            strict = self._quirks.strict_schema
-            schema = encode_schema(request.schema, strict=strict)
+            quirks = self._quirks
+            schema = encode_schema(
+                request.schema, strict=quirks.strict_schema, any_root=quirks.any_root
+            )
             options.append(b',"response_format":' + schema)
         return options
 

@@ -19,6 +19,7 @@ class Quirks:
         schema_with_tools: it also does so in a request that offers tools. Many that constrain the tokens of a reply
             refuse it, or make no call then.
         strict_schema: it accepts `strict` in that schema.
+        any_root: it accepts a schema of anything; without it, a choice between objects is sent as one object.
         stop: it accepts stop sequences.
         parallel_tool_calls: sent with the tools, unless it is `None`. llama.cpp makes several calls in one turn only if
             this is `True`.
@@ -46,6 +47,7 @@ class Quirks:
     json_schema: bool = False
     schema_with_tools: bool = False
     strict_schema: bool = True
+    any_root: bool = False
     stop: bool = True
     parallel_tool_calls: bool | None = None
     tool_choice_none: bool = True
@@ -104,7 +106,7 @@ OPENROUTER = Quirks(
 )
 # Common to those below. Most of them serve less of a model's context than it has, as they were started, and do not say
 # how much: Ollama 4,096 tokens on a small machine, and it drops what is longer without an error.
-LOCAL = Quirks(json_schema=True, stream_usage=True, context_tokens=None)
+LOCAL = Quirks(json_schema=True, any_root=True, stream_usage=True, context_tokens=None)
 VLLM = dataclasses.replace(
     LOCAL,
     one_system_message=True,

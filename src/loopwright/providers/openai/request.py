@@ -17,6 +17,7 @@ from ...errors import ProviderError
 from ...messages import Conversation, JsonObject, Message, ToolCall, ToolSpec
 from ...parsing.spotlighting import fence
 from ..base import OutputSchema
+from ..reply_schemas import merge_branches
 from .quirks import DEFAULT, Quirks
 
 # The keywords that mean the same in strict mode.
@@ -198,19 +199,23 @@ def encode_tool(spec: ToolSpec) -> bytes:
     return to_json({"type": "function", "function": function})
 
 
-def encode_schema(output: OutputSchema, *, strict: bool = True) -> bytes:
+def encode_schema(
+    output: OutputSchema, *, strict: bool = True, any_root: bool = False
+) -> bytes:
     """Encode a `response_format` for a schema, in strict mode if the schema can be expressed in it.
 
-    With `strict=False`, for endpoints that do not know the field, it is left out.
+    With `strict=False`, for endpoints that do not know the field, it is left out. A choice between objects is
+    written as one object, unless the endpoint takes `any_root`.
     """
     name = choose_schema_name(output)
-    wire: dict[str, object] = {"name": name, "schema": output.schema}
+    schema = output.schema if any_root else merge_branches(output.schema)
+    wire: dict[str, object] = {"name": name, "schema": schema}
     if strict:
-        wire = {"name": name, "strict": False, "schema": output.schema}
-        if output.schema.get("type") == "object":
+        wire = {"name": name, "strict": False, "schema": schema}
+        if schema.get("type") == "object":
             # Otherwise the model reads the schema and is not constrained to it token by token.
             with contextlib.suppress(ValueError):
-                wire.update(schema=build_strict_schema(output.schema), strict=True)
+                wire.update(schema=build_strict_schema(schema), strict=True)
     return to_json({"type": "json_schema", "json_schema": wire})
 
 

@@ -13,6 +13,7 @@ from ....errors import ProviderError
 from ....messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ...base import OutputSchema
 from ...provider_tools import ProviderTool
+from ...reply_schemas import merge_branches
 from ..request import (
     build_strict_schema,
     choose_schema_name,
@@ -192,9 +193,10 @@ def build_text_format(output: OutputSchema) -> JsonObject:
     """Return the `text.format` for a schema, in strict mode if the schema can be expressed in it."""
     wire: dict[str, JsonValue] = {"type": "json_schema"}
     wire["name"] = choose_schema_name(output)
-    wire["schema"] = dict(output.schema)
+    schema = merge_branches(output.schema)
+    wire["schema"] = dict(schema)
     wire["strict"] = False
-    if output.schema.get("type") == "object":
+    if schema.get("type") == "object":
         with contextlib.suppress(ValueError):
-            wire.update(schema=build_strict_schema(output.schema), strict=True)
+            wire.update(schema=build_strict_schema(schema), strict=True)
     return wire

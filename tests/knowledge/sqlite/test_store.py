@@ -79,6 +79,16 @@ async def test_a_long_item_with_all_words_is_found_among_many_short_ones() -> No
     assert items[0].score == 1.0 > items[1].score
 
 
+async def test_an_old_fact_is_found_behind_thousands_of_turns_with_its_word() -> None:
+    store = MemoryKnowledge()
+    await store.store(fact("The violin is in the attic."), key="fact")
+    for number in range(2_100):
+        turn = Remembered(f"{number} violin", kind="turn", scope="acme")
+        await store.store(turn, key=f"t{number}")
+
+    assert await found(store, "violin", kinds=["fact"]) == ["The violin is in the attic."]  # fmt: skip
+
+
 async def test_how_sure_an_item_is_counts_in_its_score() -> None:
     store = MemoryKnowledge()
     await store.store(fact("The ferry leaves at nine.", score=0.4), key="1")

@@ -15,6 +15,7 @@ MAX_CANDIDATES = 40
 """Items that are scored: those with the words of the query that say most."""
 MAX_SCANNED = 2_000
 """Entries of the index that a search reads, about: common words are left out where rarer ones have so many."""
+OF_ITEMS = ", ".join(f"items.{name}" for name in COLUMNS.split(", "))
 STALE_AFTER, MAX_COUNTS = 1_000, 20_000
 NEIGHBOUR_SHARE = 0.6
 """Of the score of a turn, what the turn before it and the one after it get: an answer rarely has the question's words."""
@@ -122,11 +123,10 @@ class WordSearch:
         """
         scopes = " OR ".join(map(scope_token, query.scopes))
         quoted = {f'text : "{word}"': weight for word, weight in words.items()}
-        within = self._find_numbers(
-            f"(scopes : ({scopes})) AND ({' OR '.join(quoted)})"
-        )
+        match = f"(scopes : ({scopes})) AND ({' OR '.join(quoted)})"
         if len(words) == 1:
-            return self._read_items(within, query)
+            return self._find_newest(match, query)
+        within = self._find_numbers(match)
         found = dict.fromkeys(within, 0.0)
         for match, weight in quoted.items():
             for number in self._find_numbers(match):
@@ -134,6 +134,16 @@ class WordSearch:
                     found[number] += weight
         ranked = sorted(found, key=lambda number: (-found[number], -number))
         return self._read_items(ranked, query)
+
+    def _find_newest(self, match: str, query: Query) -> list[tuple[int, Remembered]]:
+        """Return the newest items that a query wants, however many newer ones it does not want."""
+        wanted, values = conditions_of(query)
+        rows = self._cursor.execute(
+            f"""SELECT number, {OF_ITEMS} FROM words CROSS JOIN items ON items.number = words.rowid
+            WHERE words MATCH ? {wanted} ORDER BY words.rowid DESC LIMIT ?""",  # noqa: S608 - constants
+            (match, *values, MAX_CANDIDATES),
+        )
+        return [(row[0], read_item(row[1:])) for row in rows]
 
     def _find_numbers(self, match: str) -> list[int]:
         """Return the numbers of the items that the index has for an expression, the newest first."""

@@ -49,7 +49,8 @@ def test_a_missing_or_unknown_placeholder_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "}", "{task", "{0}", "{}", "{a.b}", "{a!r}", "{a:>3}", "{a b}"]
+    "text",
+    ["{", "}", "{task", "{0}", "{}", "{a.b}", "{a!r}", "{a:>3}", "{a:f}", "{a b}"],
 )
 def test_a_brace_that_is_not_a_placeholder_is_refused_with_the_remedy(
     text: str,

@@ -69,8 +69,14 @@ def _write_value(value: str, label: str) -> str:
 
 
 def _is_label(form: str) -> bool:
-    """Return whether a label may stand there: none, the sign to leave the value out, or words."""
-    return form in ("", LEFT_OUT) or all(word.isalpha() for word in form.split(" "))
+    """Return whether a label may stand there: none, the sign to leave the value out, or words.
+
+    A single ASCII letter is a format of Python's, such as `{price:f}`, which templates have not.
+    """
+    if form in ("", LEFT_OUT):
+        return True
+    is_format = len(form) == 1 and form.isascii()
+    return not is_format and all(word.isalpha() for word in form.split(" "))
 
 
 def _split_segments(text: str) -> Iterator[tuple[str, str, str]]:

@@ -32,6 +32,7 @@ from loopwright.events import (
     ModelRequested,
     encode_event,
 )
+from loopwright.gates import ApprovalGate
 from loopwright.journals import Command, SQLiteJournal, chain_hash, encode_command_body
 from loopwright.security import AESCodec, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
@@ -768,6 +769,41 @@ async def test_a_command_under_another_key_hides_no_later_abort(
     assert "send it again" in skipped[0]["error"]
     assert [one.kind for one in rotated.inbox("r")] == ["steer", "steer", "abort"]
     await rotated.close()
+
+
+@pytest.mark.parametrize("kind", ["deny", "stop", "abort"])
+async def test_a_revocation_under_another_key_lets_no_approved_call_run(
+    tmp_path: Path, kind: str
+) -> None:
+    path, keys = tmp_path / "runs.db", {"old": "A" * 43 + "=", "new": "B" * 42 + "A="}
+    journal = SQLiteJournal(path, codec=AESCodec({"old": keys["old"]}, current="old"))
+    rotated = SQLiteJournal(path, codec=AESCodec(keys, current="new"))
+    started: list[str] = []
+
+    @tool
+    def pay(sum: int) -> str:
+        """Pay."""
+        started.append("paid")
+        return "paid"
+
+    runtime = Runtime(
+        ScriptedProvider([call("pay", sum=1), "Done."]), tools=[pay], journal=journal,
+        gate=ApprovalGate(["pay"]), approver=Suspend(),
+    )  # fmt: skip
+    waiting = await ReActEngine(runtime).run("Pay.", run_id="r")
+    await runtime.control("r").approve(waiting.pending[0].id)
+    body = dict(rotated.inbox("r")[0].body) if kind == "deny" else {}
+    rotated.send("r", kind, body)
+    result = await runtime.resume("r")
+
+    assert (result.status, started) == ("waiting", [])
+    refused = events_of(rotated, "r", CommandReceived)[-1]
+    assert (refused.number, refused.command) == (2, kind)
+    assert "send it again under a key" in refused.refused
+    await runtime.control("r").approve(result.pending[0].id)
+    assert (await runtime.resume("r")).answer == "Done."
+    for opened in (journal, rotated):
+        await opened.close()
 
 
 async def test_who_begins_to_listen_asks_for_no_news_of_before(

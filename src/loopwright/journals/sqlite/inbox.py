@@ -41,6 +41,8 @@ _COMMANDS = """SELECT number, run_id, at, kind, body, hash FROM commands
                WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0 ORDER BY number"""
 _UNNUMBERED = "SELECT count(*) FROM commands WHERE run_id = ? AND (typeof(number) != 'integer' OR number < 1)"
 
+REVOKING = ("deny", "stop", "abort")
+"""The kinds of commands that may revoke an approval, as their rows say them."""
 CLOCK_RESOLUTION = 100_000_000  # nanoseconds within which two changes may leave a file with the same time
 
 
@@ -73,7 +75,8 @@ class Inbox:
     def read(self, run_id: str, after: int) -> list[Command]:
         """Return the commands to a run above the number `after`, oldest first; changed ones with their damage.
 
-        One that the codec cannot decode is left out and logged, so that it hides none that comes after it.
+        One that the codec cannot decode is left out and logged, so that it hides none that comes after it. One that may
+        revoke an approval is returned as damaged: what was approved before must not run as if it were not there.
         """
         with self._file.reading() as connection:
             if connection is None:
@@ -92,6 +95,9 @@ class Inbox:
                 found.append(_read_command(previous, row, run_id, self._codec))
             except CodecError as error:
                 self._log_skipped(run_id, row[0], error)
+                if row[3] in REVOKING:
+                    problem = f"{error}; send it again under a key that the run's process has"
+                    found.append(Command(row[0], run_id, row[2], row[3], {}, problem))
         return found
 
     def _log_skipped(self, run_id: str, number: int, error: CodecError) -> None:

@@ -1,9 +1,12 @@
 """Runs of thousands of entries on the console: what is shown before all of them are read, and what stays hidden."""
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from console_server import client_of
@@ -15,6 +18,7 @@ from loopwright.events import Declassified
 from loopwright.journals import SQLiteJournal
 from loopwright.security import AESCodec
 from loopwright.testing import ScriptedProvider, call
+from waiting import eventually
 
 MANY = BATCH + 1000
 UNBOUNDED = Limits(max_iterations=None, max_llm_calls=None, timeout=None)
@@ -43,6 +47,25 @@ async def run_long(runtime: Runtime, *, is_secret: bool = False) -> None:
         return "done"
 
     await FunctionEngine(runtime, body=solve).run("Count.", run_id="long")
+
+
+async def test_a_long_run_that_is_damaged_in_the_middle_is_said_to_be(
+    tmp_path: Path,
+) -> None:
+    runtime = build_runtime(tmp_path / "runs.db", "Hello.")
+    await run_long(runtime)
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("UPDATE events SET body = x'7b' WHERE seq = 1000")
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+
+        def read() -> httpx.Response:
+            return client.get("/api/run?run=long")
+
+        assert read().json()["unread"] > 0
+        await eventually(lambda: read().status_code == 503)
+        [listed] = client.get("/api/runs").json()["runs"]
+
+    assert "entry 1000 was changed" in listed["damage"]
 
 
 async def test_a_long_run_is_shown_before_all_of_it_is_read(tmp_path: Path) -> None:

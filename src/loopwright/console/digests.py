@@ -40,6 +40,8 @@ class _Known:
 
     digest: RunDigest = dataclasses.field(default_factory=RunDigest)
     glance: RunDigest | None = None
+    failed: bool = False
+    """Whether its entries could not be read while the page was shown without them."""
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
 
@@ -72,7 +74,7 @@ class Digests:
     def glance(self, info: RunInfo) -> RunDigest:
         """Return the state of a run at once: of a long one by few of its entries, while a thread reads the others."""
         run_id, known = info.run_id, self._find(info.run_id)
-        if info.head_seq - known.digest.seq <= BATCH:
+        if info.head_seq - known.digest.seq <= BATCH or known.failed:
             return self.read(run_id, info.head_hash)
         found = known.glance
         if found is None or found.seq < info.head_seq:
@@ -148,8 +150,10 @@ class Digests:
                 while not is_newest:
                     with known.lock:
                         is_newest = self._read_on(run_id, known)
-            except LoopwrightError:  # the next request about the run meets it, too
-                continue
+            except (
+                LoopwrightError
+            ):  # which the next request about the run meets and says
+                known.failed = True
 
     def _take_wanted(self) -> str | None:
         """Return the next run that is wanted; with none the thread ends."""

@@ -1,11 +1,14 @@
 """Approvals for a whole thread: which later turns need no question, who gave them, until when, and their revocation."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopwright import ConfigError, Runtime, Suspend, tool
+from loopwright._kernel.control.run_control import RunControl
+from loopwright._kernel.durability.fork import fork
 from loopwright.agents import Thread
 from loopwright.events import CommandReceived
 from loopwright.gates import ApprovalGate
@@ -140,6 +143,111 @@ async def test_a_revocation_takes_effect_in_a_turn_that_waits(tmp_path: Path) ->
     await runtime.aclose()
 
 
+async def test_a_revocation_takes_effect_in_a_turn_that_is_suspended(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock)
+    script: list[Line] = [call("send", to="ada@x.org", text="two"), asyncio.CancelledError()]  # fmt: skip
+    runtime, thread = open_thread(tmp_path, script, clock)
+    with pytest.raises(asyncio.CancelledError):
+        await thread.run("Once more.")
+    assert (await thread.turns())[-1].status == "suspended"
+    [approval] = await thread.approvals()
+    await thread.revoke(approval, by="bob")
+    await runtime.aclose()
+    runtime, thread = open_thread(tmp_path, mail("ada@x.org", "three"), clock)
+
+    assert (await thread.resume()).status == "waiting"
+    assert SENT == ["ada@x.org: one", "ada@x.org: two"]
+    await runtime.aclose()
+
+
+async def test_a_revocation_denies_no_other_call_and_ends_no_other_approval(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock)
+    script = [*mail("eve@x.org", "two"), *mail("eve@x.org", "three")]
+    runtime, thread = open_thread(tmp_path, script, clock)
+    waiting = await thread.run("Write to Eve.")
+    await runtime.control(waiting.run_id).approve(
+        waiting.pending[0].id, seconds=3_600, scope="thread", by="bob"
+    )
+    [approval] = await thread.approvals()
+    await thread.revoke(approval, by="ann")
+
+    assert (await thread.resume()).answer == "Sent two."
+    assert [one.by for one in await thread.approvals()] == ["bob"]
+    assert (await thread.run("And again.")).answer == "Sent three."
+    await runtime.aclose()
+
+
+async def test_an_approval_that_is_revoked_while_a_turn_takes_it_lets_nothing_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock)
+    runtime, thread = open_thread(tmp_path, mail("ada@x.org", "two"), clock)
+    approve = RunControl._asked_approval
+
+    async def approve_late(control: RunControl, question: str) -> Any:
+        for one in await thread.approvals():
+            await thread.revoke(one, by="bob")
+        return await approve(control, question)
+
+    monkeypatch.setattr(RunControl, "_asked_approval", approve_late)
+    result = await thread.run("Once more.")
+
+    assert (result.answer, SENT) == ("Sent two.", ["ada@x.org: one"])
+    assert any("was revoked" in one.content for one in result.conversation)
+    await runtime.aclose()
+
+
+async def test_an_approval_given_in_a_fork_is_read_by_the_numbers_of_the_fork(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    first = await approve_first(tmp_path, clock)
+    ada, eve = (call("send", to=f"{name}@x.org", text="x") for name in ("ada", "eve"))
+    script: list[Line] = [ada, eve, "Sent."]
+    runtime, thread = open_thread(tmp_path, script, clock)
+    await thread.revoke((await thread.approvals())[0])
+    waiting = await thread.run("To Ada.")
+    control = runtime.control(waiting.run_id)
+    await control.steer("Mind the tone.")  # number 1, as the approval of the fork
+    await control.approve(waiting.pending[0].id)
+    end = len(runtime.journal.read((await thread.resume()).run_id))
+    copy = await fork(runtime.journal, waiting.run_id, at=end, clock=clock)
+    asked = await runtime.resume(copy)
+    await runtime.control(copy).approve(
+        asked.pending[0].id, seconds=60, scope="thread", by="eve"
+    )
+    await runtime.resume(copy)
+
+    [approval] = await thread.approvals()
+    assert (approval.id, approval.by) == (f"{copy}#1", "eve")
+    assert approval.arguments["to"] == "eve@x.org"
+    assert first != copy
+    await runtime.aclose()
+
+
+async def test_approvals_of_a_thread_are_nothing_to_another_tenant(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock, principal=BOB, approvals=ApprovalRule())
+    runtime, thread = open_thread(tmp_path, [], clock, principal=BOB)
+    [approval] = await thread.approvals()
+    other = runtime.agents["clerk"].thread("t-1", principal=Principal("eve", "zen"))
+
+    for refused in (other.approvals(), other.revoke(approval)):
+        with pytest.raises(ConfigError, match="is not of tenant 'zen'"):
+            await refused
+    assert await thread.approvals() == [approval]
+    await runtime.aclose()
+
+
 async def test_an_approval_of_a_thread_is_of_the_one_who_gave_it(
     tmp_path: Path,
 ) -> None:
@@ -173,13 +281,19 @@ async def test_a_command_that_no_turn_accepted_approves_nothing(tmp_path: Path) 
 
 
 async def test_an_approval_of_a_thread_needs_an_end(tmp_path: Path) -> None:
-    runtime, thread = open_thread(tmp_path, mail("ada@x.org", "one"), FakeClock())
+    script = [*mail("ada@x.org", "one")[:1], *mail("ada@x.org", "one")]
+    runtime, thread = open_thread(tmp_path, script, FakeClock())
     waiting = await thread.run("Write to Ada.")
     control = runtime.control(waiting.run_id)
+    alone = await runtime.agents["clerk"].run("Write to Ada.")
     wrong: Any = "tenant"
 
     with pytest.raises(ConfigError, match="seconds: an approval for a whole thread"):
         await control.approve(waiting.pending[0].id, scope="thread")
     with pytest.raises(ConfigError, match="approve: scope: missing, or not what it"):
         await control.approve(waiting.pending[0].id, scope=wrong, seconds=60)
+    with pytest.raises(ConfigError, match=r"scope: run .* is of no thread"):
+        await runtime.control(alone.run_id).approve(
+            alone.pending[0].id, scope="thread", seconds=60
+        )
     await runtime.aclose()

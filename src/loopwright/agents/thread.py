@@ -248,9 +248,12 @@ class Thread(Generic[Answer]):
     async def approvals(self) -> list[ThreadApproval]:
         """Return what people have approved for the whole thread and holds now, the newest first.
 
+        Raises `ConfigError` for the thread of another tenant.
+
         `control(run_id).approve(question, seconds=..., scope="thread")` gives one: calls of that tool to the same
         destinations run in the later turns without a question, under the same version of the policy.
         """
+        await self._record.find_last()
         return await ThreadApprovals(self._agent.engine.runtime, self.id).find_held()
 
     async def revoke(
@@ -262,8 +265,10 @@ class Thread(Generic[Answer]):
     ) -> None:
         """Revoke an approval of the thread, or the one with an id, for the turn at work too; it is recorded who does.
 
-        A call that has begun continues. A denial of a call of the tool, in any turn, revokes it too.
+        A call that has begun continues. A denial of a call of the tool, in any turn, revokes it too. Raises `ConfigError`
+        for an approval that does not hold, and for the thread of another tenant.
         """
+        await self._record.find_last()
         id = approval if isinstance(approval, str) else approval.id
         approvals = ThreadApprovals(self._agent.engine.runtime, self.id)
         await approvals.revoke(id, reason, by)

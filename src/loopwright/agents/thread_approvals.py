@@ -1,6 +1,6 @@
 """Approvals that hold for a whole thread: who gave them, for what and until when, and the turns that they let continue."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Set
 
 from .._internal import dataclasses
 from .._kernel.control.commands import APPROVE, DENY
@@ -8,14 +8,16 @@ from .._kernel.control.run_control import RunControl
 from .._kernel.session.services import Services
 from ..errors import ConfigError
 from ..events.control import CommandReceived
-from ..events.entry import Entry
-from ..events.run import Question, RunSuspended
+from ..events.entry import Entry, Event
+from ..events.run import Question, RunForked, RunSuspended
 from ..journals.access import list_runs, read_inbox, read_run, send_command
-from ..journals.base import Command, RunInfo
+from ..journals.base import RESUMABLE, Command, RunInfo
 from ..journals.listing import RunFilter
-from ..messages import Json, JsonObject, hash_each
+from ..messages import Json, JsonObject
 from ..principals import Principal, read_principal, sign_body
 from ..result import Result
+from ..tools.base import Tool
+from ..tools.destinations import is_to_same
 
 THREAD = "thread"
 """The scope of an approval that holds for the later turns too."""
@@ -44,9 +46,9 @@ class ThreadApproval:
     policy_version: str
     same: Mapping[str, str] = dataclasses.field(repr=False)
 
-    def covers(self, question: Question, destinations: Mapping[str, str]) -> bool:
-        """Return whether it is about the call of a question, whose destinations have these digests."""
-        is_same = destinations.items() <= self.same.items()
+    def covers(self, question: Question, tool: Tool | None) -> bool:
+        """Return whether it is about the call of a question, which is one of that tool."""
+        is_same = is_to_same(tool, question.arguments, self.same)
         asked = (question.about, question.tool, question.policy_version)
         return is_same and asked == ("approval", self.tool, self.policy_version)
 
@@ -76,20 +78,23 @@ class ThreadApprovals:
         return [one for one in found if not _is_revoked(one, denials)]
 
     async def revoke(self, id: str, reason: str, by: str | Principal) -> None:
-        """Deny, in the turn that it was given in and in those that have not ended, what an approval lets run."""
-        known = {one.id: one for one in await self.find_held()}
+        """Deny what an approval lets run: in the turn that it was given in, and in those that have used it and not ended."""
+        known = {one.id for one in await self.find_held()}
         if id not in known:
             listed = ", ".join(known) or "none"
             raise ConfigError(
                 f"approval: thread {self._thread!r} has no approval {id!r} that holds; there are: {listed}"
             )
-        given_in = id.rpartition("#")[0]
-        body = await self._build_denial(id, known[id], reason, by)
+        given_in, _, number = id.rpartition("#")
+        # This one first: a turn that uses the approval meanwhile looks here once more.
+        for one in await read_inbox(self._journal, given_in, int(number) - 1):
+            if one.number == int(number):
+                await self._deny(one, id, reason, by)
         for info in await self._list_runs():
-            if info.owner is not None or info.status == "waiting":
-                await self._send(info.run_id, body)
-            elif info.run_id == given_in:
-                await self._send(given_in, body)
+            if info.status in RESUMABLE:
+                for one in await read_inbox(self._journal, info.run_id):
+                    if one.kind == APPROVE and one.body.get("granted") == id:
+                        await self._deny(one, id, reason, by)
 
     async def apply(self, result: Result[object], tried: set[str]) -> bool:
         """Approve what a turn waits for as far as approvals of the thread cover it; return whether any did.
@@ -99,15 +104,25 @@ class ThreadApprovals:
         asked = [one for one in result.pending if one.about == "approval"]
         new = [one for one in asked if one.id not in tried]
         approvals = await self.find_held() if new else []
-        before = len(tried)
+        used = set[str]()
         for question in new:
-            digests = self._hash_destinations(question)
+            tool = self._services.tools.get(question.tool)
             for approval in approvals:
-                if approval.covers(question, digests):
+                if approval.covers(question, tool):
                     await self._approve(result.run_id, question, approval)
                     tried.add(question.id)
+                    used.add(approval.id)
                     break
-        return len(tried) > before
+        await self._withdraw(result.run_id, used)
+        return bool(used)
+
+    async def _withdraw(self, run_id: str, used: Set[str]) -> None:
+        """Deny in a turn what approvals let run that were revoked while it began to use them."""
+        revoked = used - {one.id for one in await self.find_held()} if used else used
+        for one in await read_inbox(self._journal, run_id) if revoked else ():
+            id = str(one.body.get("granted", ""))
+            if one.kind == APPROVE and id in revoked:
+                await self._deny(one, id, "its approval was revoked", "")
 
     async def _approve(
         self, run_id: str, question: Question, approval: ThreadApproval
@@ -122,12 +137,6 @@ class ThreadApprovals:
                 question.id, None, seconds, approval.by, {"granted": approval.id}
             )
 
-    def _hash_destinations(self, question: Question) -> Mapping[str, str]:
-        tool = self._services.tools.get(question.tool)
-        given = question.arguments
-        names = tuple(given) if tool is None else tool.find_destinations(given)
-        return hash_each(given, names)
-
     async def _list_runs(self) -> list[RunInfo]:
         return await list_runs(self._journal, where=RunFilter(thread=self._thread))
 
@@ -136,21 +145,16 @@ class ThreadApprovals:
         for info in await self._list_runs():
             yield info.run_id, await read_inbox(self._journal, info.run_id)
 
-    async def _build_denial(
-        self, id: str, approval: ThreadApproval, reason: str, by: str | Principal
-    ) -> dict[str, Json]:
-        run_id, _, number = id.rpartition("#")
-        commands = await read_inbox(self._journal, run_id)
-        given = next(one.body for one in commands if one.number == int(number))
+    async def _deny(
+        self, given: Command, id: str, reason: str, by: str | Principal
+    ) -> None:
+        """Deny, in its run, what a command approved, because of the approval of the thread with that id."""
         kept = ("key", "question", "tool", "arguments_hash", "policy_version")
-        denied: dict[str, Json] = {name: given[name] for name in kept}
-        denied["reason"] = self._services.redactor.redact_text(reason)
-        return sign_body(denied, by)
-
-    async def _send(self, run_id: str, body: dict[str, Json]) -> None:
-        signer = self._services.command_signer
-        signed = body if signer is None else signer.sign(run_id, DENY, body)
-        await send_command(self._journal, run_id, DENY, signed)
+        denied: dict[str, Json] = {name: given.body[name] for name in kept}
+        denied |= {"granted": id, "reason": self._services.redactor.redact_text(reason)}
+        body, signer = sign_body(denied, by), self._services.command_signer
+        signed = body if signer is None else signer.sign(given.run_id, DENY, body)
+        await send_command(self._journal, given.run_id, DENY, signed)
 
 
 def _is_given(command: Command, now: float) -> bool:
@@ -166,15 +170,24 @@ def read_approval(
 ) -> ThreadApproval | None:
     """Return an approval as the turn accepted it; `None` for a command that it refused or did not receive."""
     call: JsonObject = {}
-    for entry in entries:
-        event = entry.event
+    for event in _list_own(entries):
         if isinstance(event, RunSuspended):
             asked = {one.key: one.arguments for one in event.pending}
             call = asked.get(str(command.body.get("key")), call)
-        is_it = isinstance(event, CommandReceived) and event.number == command.number
-        if is_it and isinstance(event, CommandReceived) and not event.refused:
-            return _build_approval(run_id, event, call)
+        elif isinstance(event, CommandReceived) and event.number == command.number:
+            is_given = event.command == APPROVE and event.body.get("scope") == THREAD
+            accepted = is_given and not event.refused
+            return _build_approval(run_id, event, call) if accepted else None
     return None
+
+
+def _list_own(entries: list[Entry]) -> list[Event]:
+    """Return the events of a run; without the commands to the run that it is a fork of, which have their own numbers."""
+    events = [entry.event for entry in entries]
+    forks = [at for at, event in enumerate(events) if isinstance(event, RunForked)]
+    before = forks[-1] if forks else 0
+    copied = [one for one in events[:before] if not isinstance(one, CommandReceived)]
+    return [*copied, *events[before:]]
 
 
 def _build_approval(
@@ -199,12 +212,16 @@ def _may_deny(command: Command) -> bool:
 
 
 def _is_revoked(approval: ThreadApproval, denials: Iterable[Command]) -> bool:
-    """Return whether a later command denied a call of the tool; in its own turn, also one that cannot be read."""
+    """Return whether a later command denied a call of the tool; in its own turn, also one that cannot be read.
+
+    One that revokes another approval of the thread is not about this one.
+    """
     run_id, _, number = approval.id.rpartition("#")
     for one in denials:
         is_own = one.run_id == run_id
         is_later = one.number > int(number) if is_own else one.at >= approval.at
         is_about = one.body.get("tool") == approval.tool or bool(one.damage and is_own)
-        if is_later and is_about:
+        is_it = one.body.get("granted", approval.id) == approval.id
+        if is_later and is_about and is_it:
             return True
     return False

@@ -28,7 +28,7 @@ from loopwright import (
 )
 from loopwright.errors import UnknownRun
 from loopwright.events import Entry, GateDecided
-from loopwright.gates import AllOf, Condition, InstantGate, Rule, RuleGate
+from loopwright.gates import AllOf, ApprovalGate, Condition, InstantGate, Rule, RuleGate
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from loopwright.tools import CallNotExecuted
 from sample_tools import RAN
@@ -554,3 +554,33 @@ async def test_a_command_that_cannot_be_read_may_have_taken_leave_back(
 
     assert (result.status, again.status) == (status, status)
     assert (["disk"] if status == "completed" else []) == RAN
+
+
+@pytest.mark.parametrize("scope", ["run", "thread"])
+async def test_an_approval_for_a_time_covers_no_call_that_leaves_its_destination_out(
+    scope: Any,
+) -> None:
+    sent: list[str] = []
+
+    @tool(destinations=("to",), content=("text", "note"))
+    def mail(text: str, to: str = "everybody@x.org", note: str = "") -> str:
+        """Send a mail."""
+        sent.append(f"{to}: {text}")
+        return "sent"
+
+    script = [call("mail", to="ada@x.org", text="one", note="n"), "Sent."]
+    script += [call("mail", to="ada@x.org", text="two"), call("mail", text="three")]
+    if scope == "run":
+        del script[1]
+    engine = react(MemoryJournal(), *script, tools=[mail], gate=ApprovalGate(["mail"]))
+    thread = engine.runtime.agent("clerk").thread("t")
+    waiting = await thread.run("Write.")
+    await engine.runtime.control(waiting.run_id).approve(
+        waiting.pending[0].id, seconds=HOUR, scope=scope
+    )
+    result = await thread.resume()
+    if scope == "thread":
+        result = await thread.run("Write again.")
+
+    assert [one.arguments for one in result.pending] == [{"text": "three"}]
+    assert sent == ["ada@x.org: one", "ada@x.org: two"]

@@ -1,7 +1,8 @@
 """The commands that a run has accepted, and what a person decided by them about its calls."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import cast
 
 from ..._internal import dataclasses
 from ...journals.base import Command
@@ -175,13 +176,13 @@ class CommandLog:
         tool: str,
         policy: str,
         now: float,
-        destinations: Mapping[str, str],
+        covers: Callable[[Mapping[str, str]], bool],
         quorum: Quorum = ONE_APPROVAL,
     ) -> HumanDecision | None:
         """Return a person's approval of calls of a tool to destinations, if it holds now under that policy.
 
-        `destinations` are their digests by the names of the arguments; the approved call had the same. A later denial
-        of a call of the tool revokes it. One person is enough for the quorum, or none counts.
+        `covers` says whether a call with arguments of these digests had the same destinations. A later denial of a call
+        of the tool revokes it. One person is enough for the quorum, or none counts.
         """
         for command in reversed(self._decisions.values()):
             if command.body["tool"] != tool:
@@ -190,7 +191,7 @@ class CommandLog:
                 return None
             until = _granted_until(command)
             same = command.body.get("same")
-            is_same = isinstance(same, dict) and destinations.items() <= same.items()
+            is_same = isinstance(same, dict) and covers(cast("dict[str, str]", same))
             if not is_same or not quorum.count_enough([command.body.get("principal")]):
                 continue
             if now < until and command.body.get("policy_version") == policy:

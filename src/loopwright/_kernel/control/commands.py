@@ -135,7 +135,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
         "scope": _is_thread,
         "granted": _is_text,
     },
-    DENY: {"reason": _is_text},
+    DENY: {"reason": _is_text, "granted": _is_text},
     DECLASSIFY: {"reason": _is_text, "trusted": _is_flag},
     ENDORSE: {"reason": _is_text},
     RESOLVE: {"result": _is_text},

@@ -7,6 +7,7 @@ from typing import Literal, cast
 from ...clock import MAX_SECONDS, Clock, SystemClock
 from ...errors import ConfigError, JournalError
 from ...events.entry import Entry
+from ...events.lifecycle import read_start
 from ...events.run import Question, RunFinished
 from ...journals.access import read_run, send_command
 from ...journals.base import Command, Journal
@@ -190,12 +191,18 @@ class Control(ABC):
             scope: where they may: in this run, or with "thread" in the later turns of its thread too (`Thread.approvals`).
             by: who approves: a name for the journal, or a `Principal`, which an `ApprovalRule` needs.
         """
-        wider = {} if scope == "run" else {"scope": scope}
-        if wider and seconds is None:
+        if scope == "run":
+            await self._approve(question, arguments, seconds, by, {})
+            return
+        if not read_start(self.run_id, await self._entries()).thread:
+            raise ConfigError(
+                f"scope: run {self.run_id!r} is of no thread; approve with scope='run'"
+            )
+        if seconds is None:
             raise ConfigError(
                 "seconds: an approval for a whole thread ends; say in how many seconds"
             )
-        await self._approve(question, arguments, seconds, by, wider)
+        await self._approve(question, arguments, seconds, by, {"scope": scope})
 
     async def _approve(
         self,

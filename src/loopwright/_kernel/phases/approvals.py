@@ -1,6 +1,6 @@
 """Ask people for the approvals that policy gates want: by a callback, or by commands from outside."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -19,9 +19,10 @@ from ...gates.base import (
     PolicyGate,
     Suspend,
 )
-from ...messages import hash_each
 from ...principals import Quorum
 from ...resilience.timeouts import run_with_timeout
+from ...tools.base import Tool
+from ...tools.destinations import is_to_same
 from ..control.command_log import REFUSED, HumanDecision
 from ..session.services import Services
 from ..session.session import Session
@@ -58,6 +59,11 @@ class ApprovalRequest:
     key: str
     arguments_hash: str
     policy_version: str
+    tool: Tool | None
+
+    def covers(self, same: Mapping[str, str]) -> bool:
+        """Return whether it has the destinations of an approved call, whose arguments have these digests."""
+        return is_to_same(self.tool, self.action.arguments, same)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +184,7 @@ def _find_human_decision(
         )
     has_ended = decision is not None and decision.allowed and decision.until <= now
     if decision is None or has_ended:
-        action = request.action
-        same = hash_each(action.arguments, action.destinations)
-        return log.find_grant(action.tool, version, now, same, quorum)
+        return log.find_grant(request.action.tool, version, now, request.covers, quorum)
     return decision
 
 

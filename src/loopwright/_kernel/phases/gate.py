@@ -310,7 +310,7 @@ class Clearance:
         if change is not None or not questions:
             return Ruling(change or Allow())
         request = ApprovalRequest(
-            action, gated.key, gated.arguments_hash, gated.policy_version
+            action, gated.key, gated.arguments_hash, gated.policy_version, gated.tool
         )
         return await ask_people(self.session, questions, request)
 

@@ -96,7 +96,9 @@ class Inbox:
             except CodecError as error:
                 self._log_skipped(run_id, row[0], error)
                 if row[3] in REVOKING:
-                    problem = f"{error}; send it again under a key that the run's process has"
+                    problem = (
+                        f"{error}; send it again under a key that the run's process has"
+                    )
                     found.append(Command(row[0], run_id, row[2], row[3], {}, problem))
         return found
 

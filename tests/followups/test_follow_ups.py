@@ -21,7 +21,7 @@ from loopwright import (
 from loopwright.errors import ProviderError, UnknownRun
 from loopwright.events import RunStarted
 from loopwright.followups import EndedRun, FollowUp
-from loopwright.journals import RunFilter, SQLiteJournal
+from loopwright.journals import Claim, RunFilter, RunHeader, SQLiteJournal
 from loopwright.testing import ScriptedProvider, call, crashed
 from waiting import eventually
 
@@ -442,3 +442,27 @@ async def test_a_journal_without_follow_ups_is_refused_only_where_there_are_some
 async def test_no_agent_takes_the_name_of_the_engine_of_follow_ups() -> None:
     with pytest.raises(ConfigError, match="'follow-up' is the name of an engine"):
         make().agent("follow-up")
+
+
+class NamedClaim(Claim):
+    """A claim that a journal makes of more than its fields."""
+
+    def __init__(self, made_by: str, claim: Claim) -> None:
+        super().__init__(claim.run_id, claim.fence, header=claim.header)
+        self.made_by = made_by
+
+
+class NamingJournal(MemoryJournal):
+    """A journal with claims of its own."""
+
+    def create(self, header: RunHeader) -> Claim:
+        return NamedClaim("naming", super().create(header))
+
+
+async def test_a_run_of_a_journal_with_claims_of_its_own_has_follow_ups() -> None:
+    runtime = make("An answer.", journal=NamingJournal(), after=[Note()])
+
+    ended = await run(runtime)
+
+    assert ended.status == "completed"
+    await eventually(lambda: DONE == [("r1", "An answer.")])

@@ -1,14 +1,12 @@
 """The runs that are due after a run: one for each of its follow-ups, stored with its last entry."""
 
-import dataclasses
-
 from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal.version import __version__
 from ...events.entry import Entry, chain_event
 from ...events.followups import FOLLOW_UP, PlannedFollowUp, follow_up_id
 from ...events.run import REVISION, RunStarted, RunSuspended
-from ...journals.base import NewRun, RunHeader
+from ...journals.base import Claim, NewRun, RunHeader
 from ...journals.recorded_messages import delimiter_of
 from ...messages import Conversation, Json
 from ..durability.history import offer_conversation, split_history
@@ -55,10 +53,9 @@ def _build_run(
         app_version=services.app_version, tags=started.tags, thread=session.thread, follows=ended.run_id,
     )  # fmt: skip
     events = (started, RunSuspended("released", released=True))
-    # They are encoded as those of the run that ends.
-    head = dataclasses.replace(
-        session.writer.claim, run_id=run_id, fence=1, head_seq=0, head_hash=""
-    )
+    # They are encoded as those of the run that ends, whose claim may be of a class that its journal has made.
+    claim = session.writer.claim
+    head = Claim(run_id, 1, codec=claim.codec, tenant=claim.tenant)
     return NewRun(
         header, tuple([chain_event(head, "", event, now) for event in events])
     )

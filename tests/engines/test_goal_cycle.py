@@ -39,6 +39,7 @@ from loopwright.errors import ProviderError, Stuck
 from loopwright.events import TimeoutFired, ToolStarted
 from loopwright.gates import InstantGate
 from loopwright.knowledge import KnowledgeBridge, MemoryKnowledge, Remembered
+from loopwright.messages import ToolSpec
 from loopwright.parsing.goal_replies import DecisionReply, StepDraft
 from loopwright.providers import Capabilities, Tiers
 from loopwright.testing import ScriptedProvider, crashed
@@ -394,6 +395,34 @@ async def test_the_arguments_of_a_skill_keep_their_definitions() -> None:
 
     assert is_valid({"input": {"start": place, "end": place}})
     assert not is_valid({"input": {"start": place, "end": {"town": "Oslo"}}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (
+            {"type": "object", "properties": {"at": {"$ref": "#/definitions/Place"}},
+             "definitions": {"Place": {"type": "object", "required": ["name"]}}},
+            {"at": {"name": "Oslo"}}, {"at": {}},
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}}},
+            {"b": "x"}, {"b": 1},
+        ),
+        (
+            {"type": "object", "properties": {"n": {"type": "integer"}, "next": {"$ref": "#"}}},
+            {"next": {"n": 1}}, {"next": {"n": "x"}},
+        ),
+    ],
+    ids=["definitions", "a property", "the root"],
+)  # fmt: skip
+def test_the_arguments_of_a_skill_are_found_wherever_its_schema_refers_to(
+    schema: dict[str, Any], good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    is_valid = Draft202012Validator(input_form(ToolSpec("go", "Go.", schema))).is_valid
+
+    assert is_valid({"input": good})
+    assert not is_valid({"input": bad})
 
 
 async def test_prompts_for_examples_hold_what_there_is_to_say() -> None:

@@ -1,5 +1,6 @@
 """The JSON schemas of the goal cycle's replies, to which a provider holds its model where it can."""
 
+import re
 from collections.abc import Sequence
 
 from ..messages import Json, JsonObject, ToolSpec
@@ -17,11 +18,27 @@ def plan_form(skills: Sequence[ToolSpec], max_steps: int) -> JsonObject:
 
 
 def input_form(skill: ToolSpec) -> JsonObject:
-    """Return the form of the input of a step; what the skill's schema defines stands at the top."""
-    arguments = dict(skill.schema)
+    """Return the form of the input of a step; what the skill's schema defines stands at the top.
+
+    Other references within the schema, as to the `definitions` of older ones, lead to where it has gone.
+    """
+    arguments = {name: _move_references(value) for name, value in skill.schema.items()}
     definitions = arguments.pop("$defs", None)
     form = _form({"input": arguments}, _NOTES)
     return form if definitions is None else {**form, "$defs": definitions}
+
+
+def _move_references(value: Json) -> Json:
+    """Return a part of a schema with references to its root, but for those to `$defs`, as the form has that."""
+    if isinstance(value, list):
+        return [*map(_move_references, value)]
+    if not isinstance(value, dict):
+        return value
+    moved = {name: _move_references(inner) for name, inner in value.items()}
+    target = value.get("$ref")
+    if isinstance(target, str) and re.match(r"#(?!/\$defs/)", target):
+        moved["$ref"] = f"#/properties/input{target[1:]}"
+    return moved
 
 
 def evaluation_form() -> JsonObject:

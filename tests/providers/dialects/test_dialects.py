@@ -24,7 +24,11 @@ from loopwright.providers.dialects import (
     ReActDialect,
     XmlDialect,
 )
-from loopwright.providers.dialects.json import find_called_tools, format_parameters
+from loopwright.providers.dialects.json import (
+    build_reply_schema,
+    find_called_tools,
+    format_parameters,
+)
 from loopwright.tools import tool
 from recordings import FOLDER
 from stopwatch import quickest
@@ -1187,3 +1191,19 @@ def test_prompts_can_be_overridden() -> None:
     assert roles_and_contents(
         JsonDialect(prompts=brief).render(Request(Conversation.of("q"), (NOW,)))
     )[0][1].startswith("Tools: - now")
+
+
+def test_what_a_schema_refers_to_within_itself_is_found_in_the_schema_of_a_reply() -> (
+    None
+):
+    place = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}  # fmt: skip
+    at = {"at": {"$ref": "#/definitions/Place"}}
+    old = {"type": "object", "properties": at, "definitions": {"Place": place}}
+    tree = {"type": "object", "properties": {"n": {"type": "integer"}, "next": {"$ref": "#"}}}  # fmt: skip
+    tools = [ToolSpec("go", "Go.", old), ToolSpec("walk", "Walk.", tree)]
+    is_valid = jsonschema.Draft202012Validator(build_reply_schema(tools)).is_valid
+
+    assert is_valid({"action": "go", "action_input": {"at": {"name": "Oslo"}}})
+    assert not is_valid({"action": "go", "action_input": {"at": {}}})
+    assert is_valid({"action": "walk", "action_input": {"next": {"n": 1}}})
+    assert not is_valid({"action": "walk", "action_input": {"next": {"n": "x"}}})

@@ -222,10 +222,15 @@ def _build_arguments_schema(
 def _move_definitions(
     schema: JsonObject, prefix: str, definitions: dict[str, Json]
 ) -> dict[str, Json]:
-    """Return a schema without its definitions, which get the prefix and become those of the whole."""
+    """Return a schema without its definitions, which get the prefix and become those of the whole.
+
+    A schema with other references, as to the `definitions` of older ones or to itself, becomes a definition, too.
+    """
     renamed = _prefix_references(dict(schema), prefix)
     own = renamed if isinstance(renamed, dict) else {}
     moved = own.pop("$defs", None)
+    if _refers_to(renamed, f"#/$defs/{prefix}"):
+        definitions[prefix] = dict(own)
     if isinstance(moved, dict):
         for name, definition in moved.items():
             definitions[prefix + name] = definition
@@ -243,8 +248,24 @@ def _prefix_references(schema: Json, prefix: str) -> Json:
     }
     reference = changed.get("$ref")
     if isinstance(reference, str):
-        changed["$ref"] = reference.replace("#/$defs/", f"#/$defs/{prefix}", 1)
+        changed["$ref"] = _move_reference(reference, prefix)
     return changed
+
+
+def _move_reference(reference: str, prefix: str) -> str:
+    if not reference.startswith("#"):
+        return reference
+    return f"#/$defs/{prefix}{reference.removeprefix('#').removeprefix('/$defs/')}"
+
+
+def _refers_to(schema: Json, target: str) -> bool:
+    """Return whether a schema has a reference to a definition, or to something within."""
+    if isinstance(schema, list):
+        return any(_refers_to(one, target) for one in schema)
+    if not isinstance(schema, dict):
+        return False
+    found = f"{schema.get('$ref')}/".startswith(f"{target}/")
+    return found or any(_refers_to(one, target) for one in schema.values())
 
 
 def _find_object(text: str) -> dict[str, Json]:

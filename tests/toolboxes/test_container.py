@@ -235,3 +235,16 @@ def test_what_a_client_is_told_keeps_what_is_promised(work: Path) -> None:
     (work / "a,b").mkdir()
     with pytest.raises(ConfigError, match="has a comma or a quote"):
         sandbox.confine(["cat"], cwd=work / "a,b", env={})
+
+
+async def test_a_program_of_the_directory_is_not_looked_up_in_the_image(
+    work: Path,
+) -> None:
+    told, client = work / "told", work / "podman"
+    client.write_text(f'#!/bin/sh\n[ $1 = ps ] || echo "$@" > {told}\n')
+    client.chmod(0o755)
+    sandbox = ContainerSandbox("image", client=str(client))
+    [tool] = shell(["./check *"], cwd=work, sandbox=sandbox)
+    await tool.function(arguments=["x"])
+
+    assert f"--entrypoint {work}/check image x" in told.read_text()

@@ -204,11 +204,16 @@ def _split_program(text: str) -> tuple[str, str]:
     return program, form
 
 
+def _choose_program(named: str, settings: _Settings) -> Path:
+    """Return the program to start: one of this machine, or of a sandbox that looks programs up itself."""
+    if not can_find_programs(settings.sandbox):
+        return _find_program(named, settings.env.get("PATH", os.defpath))
+    # One of the directory is named by its path there: without its slash it would be one of the sandbox.
+    return settings.cwd / named if "/" in named else Path(named)
+
+
 def _build_tool(command: Command, settings: _Settings) -> Tool:
-    if can_find_programs(settings.sandbox):
-        program = Path(command.program)
-    else:
-        program = _find_program(command.program, settings.env.get("PATH", os.defpath))
+    program = _choose_program(command.program, settings)
     if settings.sandbox is not None:  # what it cannot show is an error now
         settings.sandbox.confine([str(program)], cwd=settings.cwd, env=settings.env)
     forms = [_parse_form(text, program.name) for text in command.arguments]

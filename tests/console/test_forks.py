@@ -25,9 +25,15 @@ async def order(item: str) -> str:
     return f"one {item}"
 
 
+@tool(effect="read", label="sensitive")
+async def pay() -> str:
+    """Look the pay up."""
+    return "the pay is 9"
+
+
 def build_runtime(path: Path, provider: ScriptedProvider, **more: Any) -> Runtime:
     journal = SQLiteJournal(path / "runs.db")
-    return Runtime(provider, tools=[order], journal=journal, approver=Suspend(expires=3600), **more)  # fmt: skip
+    return Runtime(provider, tools=[order, pay], journal=journal, approver=Suspend(expires=3600), **more)  # fmt: skip
 
 
 def connect(console: Console) -> httpx.AsyncClient:
@@ -57,6 +63,26 @@ async def test_a_fork_continues_with_the_words_of_a_person(
     assert (shown["parent_run"], shown["answer"]) == ("lamps", "Forked.")
     assert any("Take a chair." in one for one in asked) is bool(text)
     assert find_status(runtime, "lamps") == "waiting"
+
+
+async def test_another_engine_works_on_the_whole_conversation_of_a_turn(
+    tmp_path: Path,
+) -> None:
+    provider = ScriptedProvider([call("pay"), "It is 9.", "Nine.", "A thought.", "9"])
+    runtime = build_runtime(tmp_path, provider)
+    thread = runtime.agent("clerk").thread("t")
+    await thread.run("What is the pay?")
+    last = await thread.run("Say it again.")
+    async with connect(Console(runtime, user="Ada")) as client:
+        body = {"run": last.run_id, "action": "fork", "at": 2, "engine": "chain-of-thought"}  # fmt: skip
+        begun = (await client.post("/api/control", json=body)).json()["run"]
+        await eventually(lambda: find_status(runtime, begun) == "completed")
+
+    started = runtime.journal.read(begun)[0].event
+    assert isinstance(started, RunStarted)
+    said = [one.content for one in started.messages if one.content]
+    assert said == ["What is the pay?", "the pay is 9", "It is 9.", "Say it again."]
+    assert (started.label, started.untrusted) == ("sensitive", True)
 
 
 async def test_a_fork_with_another_engine_works_anew_on_the_task(

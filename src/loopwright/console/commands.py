@@ -72,7 +72,7 @@ class Commands:
     ) -> str:
         """Copy the first entries of a run and have the copy continue, with other words if there are some; return its id.
 
-        With an engine, that one works anew on the messages with which the run began.
+        With an engine, that one works anew on the conversation with which the run began.
         """
         at, text, engine = body.get("at"), body.get("text", ""), body.get("engine", "")
         if not isinstance(at, int) or isinstance(at, bool):

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from .._internal import dataclasses
 from .._kernel.control.run_watch import RunWatch
+from .._kernel.durability.history import load_messages, make_plain, open_conversation
 from ..agents import Agent
 from ..attachments import Attachment
 from ..engine import ProviderName
@@ -15,7 +16,7 @@ from ..events.entry import Entry
 from ..events.run import RunFinished, RunStarted, RunSuspended
 from ..journals.capabilities import list_page
 from ..journals.listing import MAX_TAG_VALUE, RunFilter
-from ..messages import Conversation, Message
+from ..messages import Message
 from ..plugins import available_engines, load_engine_class
 from ..principals import Principal
 from ..runtime import Runtime
@@ -86,12 +87,18 @@ class Launcher:
     async def begin_again(
         self, engine: str, first: Entry, text: str, user: ConsoleUser
     ) -> str:
-        """Have an engine work anew on the messages with which a run began; return the new run's id."""
+        """Have an engine work anew on the conversation with which a run began; return the new run's id.
+
+        It is as sensitive, and as untrusted, as that run was then.
+        """
         started = first.event
         if not isinstance(started, RunStarted) or started.label == "secret":
             raise ConfigError("engine: what the run began with is secret or not there")
+        given = open_conversation(self._runtime.journal, started)
+        await load_messages(given)
         added = (Message("user", text),) if text else ()
-        task = Conversation((*started.messages, *added))
+        messages = (*given.messages, *added)
+        task = make_plain(messages, given.label, given.untrusted)
         options = _name_starter(user)
         tags = {**options.pop("tags", {}), ORIGIN_TAG: first.run_id[:MAX_TAG_VALUE]}
         handle = self._runtime.engine(engine).start(

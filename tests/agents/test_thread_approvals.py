@@ -232,6 +232,45 @@ async def test_an_approval_given_in_a_fork_is_read_by_the_numbers_of_the_fork(
     await runtime.aclose()
 
 
+async def test_a_call_of_an_agent_that_was_handed_the_run_is_judged_by_its_own_tool(
+    tmp_path: Path,
+) -> None:
+    made: list[str] = []
+
+    def build(*destinations: str) -> Any:
+        @tool(destinations=destinations)
+        def pay(to: str, account: str) -> str:
+            """Pay."""
+            made.append(account)
+            return "paid"
+
+        return pay
+
+    script: list[Line] = [
+        call("pay", to="ada", account="1"),
+        "Paid.",
+        call("transfer_to_back"),
+    ]
+    script += [call("pay", to="ada", account=number) for number in ("1", "2")]
+    runtime = Runtime(
+        ScriptedProvider(script), gate=ApprovalGate(["pay"]), approver=Suspend(),
+        journal=SQLiteJournal(tmp_path / "runs.db"),
+    )  # fmt: skip
+    runtime.agent("back", tools=[build("to", "account")])
+    front = runtime.agent("front", tools=[build("to")], handoffs=["back"])
+    thread = front.thread("t-1")
+    waiting = await thread.run("Pay Ada.")
+    await runtime.control(waiting.run_id).approve(
+        waiting.pending[0].id, seconds=60, scope="thread"
+    )
+    await thread.resume()
+    result = await thread.run("Again.")
+
+    assert [one.arguments["account"] for one in result.pending] == ["2"]
+    assert made == ["1", "1"]
+    await runtime.aclose()
+
+
 async def test_approvals_of_a_thread_are_nothing_to_another_tenant(
     tmp_path: Path,
 ) -> None:

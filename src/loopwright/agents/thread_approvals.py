@@ -1,6 +1,6 @@
 """Approvals that hold for a whole thread: who gave them, for what and until when, and the turns that they let continue."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
 
 from .._internal import dataclasses
 from .._kernel.control.commands import APPROVE, DENY
@@ -106,15 +106,21 @@ class ThreadApprovals:
         approvals = await self.find_held() if new else []
         used = set[str]()
         for question in new:
-            tool = self._services.tools.get(question.tool)
+            tools = self._find_tools(question.tool)
             for approval in approvals:
-                if approval.covers(question, tool):
+                if all(approval.covers(question, one) for one in tools):
                     await self._approve(result.run_id, question, approval)
                     tried.add(question.id)
                     used.add(approval.id)
                     break
         await self._withdraw(result.run_id, used)
         return bool(used)
+
+    def _find_tools(self, name: str) -> Sequence[Tool | None]:
+        """Return the tools of a name, of all agents: the one that asks may have been handed the run off."""
+        others = (one.engine.runtime for one in self._services.agents.values())
+        found = [one.tools.get(name) for one in (self._services, *others)]
+        return [one for one in found if one is not None] or [None]
 
     async def _withdraw(self, run_id: str, used: Set[str]) -> None:
         """Deny in a turn what approvals let run that were revoked while it began to use them."""

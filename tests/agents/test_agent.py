@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import structlog
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 
 from loopwright import (
     ConfigError,
@@ -385,6 +386,24 @@ def test_an_agent_with_a_bad_option_is_refused_by_name(
         parts.agent("painter", **options)
 
     assert len(parts.agents) == 0
+
+
+async def test_an_alias_of_a_type_may_name_a_class_that_is_defined_later() -> None:
+    alias: Any = TypeAliasType
+    later = alias("later", "Later | None")
+    runtime = Runtime(ScriptedProvider(['{"value": {"degrees": 21}}']))
+    clerk: Agent[Any] = runtime.agent("clerk", output=later)
+
+    class Later(BaseModel):
+        degrees: int
+
+    globals()["Later"] = Later
+    try:
+        result = await clerk.run("How warm is it?")
+    finally:
+        del globals()["Later"]
+
+    assert result.output == Later(degrees=21)
 
 
 async def test_watchers_are_told_which_agent_speaks() -> None:

@@ -70,8 +70,7 @@ class AgentDefinition:
         if self.output is str:
             raise ConfigError("output: a text is what every run answers; leave it out")
         # Types are read when a run needs them, since they may name what is defined later.
-        is_value = not isinstance(self.output, type) and not get_args(self.output)
-        if self.output is not None and is_value:
+        if self.output is not None and not _is_read_late(self.output):
             OutputType[Any](self.output)
 
     def adapt(self, runtime: Services) -> Services:
@@ -326,3 +325,9 @@ def _limit(services: Services, limits: Limits) -> Services:
         return services
     agent, instructions = services.agent_name, services.instructions
     return services.with_agent(agent, instructions, tools=None, limits=limits)
+
+
+def _is_read_late(output: object) -> bool:
+    """Return whether a type may name what is defined later: a class, a generic type or an alias of a type."""
+    is_alias = type(output).__name__ == "TypeAliasType"
+    return is_alias or isinstance(output, type) or bool(get_args(output))

@@ -188,9 +188,20 @@ def digest_behind(messages: Sequence[Message]) -> str:
     return digest_messages(messages[1:]) if has_system else ""
 
 
-def digest_head(messages: Sequence[Message], place: int) -> str:
-    """Return how the messages before a place are known in an `AidsRecord`; by the first one if none is before it."""
-    return digest_messages(messages[: place or 1])[:DIGEST_LENGTH]
+class HeadDigests:
+    """How the messages before a place are known in an `AidsRecord`; each digest is computed once."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._digests = [b""]
+
+    def find(self, place: int) -> str:
+        """Return the beginning of the digest (hex) of the messages before a place; of the first one if none is before it."""
+        count = min(place or 1, len(self._messages))
+        for message in self._messages[len(self._digests) - 1 : count]:
+            digest = hashlib.sha256(self._digests[-1] + message.canonical).digest()
+            self._digests.append(digest)
+        return self._digests[count].hex()[:DIGEST_LENGTH]
 
 
 def digest_messages(messages: Iterable[Message]) -> str:

@@ -29,7 +29,7 @@ async def look(n: int) -> str:
 
 
 class CountingModel:
-    """Looks on, and counts the Python functions that are called in some steps: at 250, and late in the run."""
+    """Looks on, and counts the functions, of C too, that are called in some steps: at 250, and late in the run."""
 
     def __init__(self, steps: int) -> None:
         self.steps, self.step = steps, 0
@@ -47,7 +47,7 @@ class CountingModel:
         return call("look", n=self.step) if self.step <= self.steps else "done"
 
     def _count(self, begin: int, frame: FrameType, event: str) -> None:
-        self.calls[begin] += event == "call"
+        self.calls[begin] += event in ("call", "c_call")
 
 
 @pytest.mark.parametrize("context", ["masking", "window"])

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ..._internal import dataclasses
 from ...errors import ConfigError, PhaseError
 from ...events.effect_key import EffectKey
-from ...events.request_records import DIGEST_LENGTH, digest_head
+from ...events.request_records import DIGEST_LENGTH, HeadDigests
 from ...journals.access import consult
 from ...messages import Conversation, Message, estimate_size
 from ...providers.base import Request
@@ -214,11 +214,12 @@ class ContextViews:
         messages = shown.history.messages
         known = continued and (continued.place, continued.before)
         start = max(find_newest_turn(messages), _find_task(messages))
+        heads = HeadDigests(messages)
         for one in self._session.requests.list_aids(self._path, aids):
             if not _can_stand(messages, one.place, start):
                 continue
             is_known = (one.place, one.before) == known
-            if is_known or digest_head(messages, one.place) == one.before:
+            if is_known or heads.find(one.place) == one.before:
                 return one.place
         return start
 
@@ -283,7 +284,7 @@ def _insert(
         head = continued.history
     head = head.add(*messages[len(head) : place])
     sent = head.add(*aids, *messages[place:])
-    before = head.digest.hex()[:DIGEST_LENGTH] or digest_head(messages, 0)
+    before = head.digest.hex()[:DIGEST_LENGTH] or HeadDigests(messages).find(0)
     return dataclasses.replace(
         shown, conversation=sent, aids=aids, place=place, before=before
     )

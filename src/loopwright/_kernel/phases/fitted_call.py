@@ -2,11 +2,11 @@
 
 import asyncio
 import functools
-import operator
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import ContextTooLong, ProviderError, format_error
+from ...events.effect_key import EffectKey
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...limits import MIN_OUTPUT, OpenCall
@@ -40,7 +40,6 @@ from .sent_request import SentRequest, with_conversation
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
 )
-_get_attachments = operator.attrgetter("attachments")
 NO_ATTACHMENTS = Capabilities(images=False, documents=False)
 
 
@@ -76,7 +75,8 @@ class FittedCall:
 
     async def complete(self, asked: Conversation) -> tuple[Completion, ...]:
         """Return as `ModelCall.complete` does."""
-        if any(map(_get_attachments, asked.messages)):
+        path = EffectKey.parse(self._key).path
+        if self._session.attachments.are_any(path, asked):
             return await self._complete_with_attachments(asked)
         return await self._complete(asked)
 

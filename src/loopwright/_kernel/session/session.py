@@ -31,7 +31,7 @@ from .failures import Failures
 from .journal_writer import JournalWriter
 from .prompts import Prompts
 from .provenance import RunProvenance
-from .recent_views import RecentViews
+from .recent_views import AttachmentSearch, RecentViews
 from .replay_end import ReplayEnd
 from .request_log import RequestLog
 from .secrets import Secrets
@@ -140,6 +140,7 @@ class Session:
         self.prompts = Prompts(self.run_id)
         self.requests = RequestLog(self.writer, services.redactor, self.secrets, replay)
         self.views = RecentViews(replay.requests)
+        self.attachments = AttachmentSearch()
         self.failures = Failures()
         self.replay_end = ReplayEnd(replay, self.signals, self.writer)
         self.intake = CommandIntake(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from .errors import ConfigError
@@ -71,6 +71,12 @@ class Principal:
 
     def __str__(self) -> str:
         return f"{self.id}@{self.tenant}" if self.tenant else self.id
+
+
+FindPrincipal: TypeAlias = Callable[
+    [Principal], Principal | Awaitable[Principal | None] | None
+]
+"""Returns a principal that was recorded as it is now, with its roles; `None` for one that may start nothing any more."""
 
 
 Sender: TypeAlias = str | Principal

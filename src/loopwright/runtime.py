@@ -45,7 +45,7 @@ from .knowledge.bridge import KnowledgeBridge
 from .labels import Classifier
 from .limits import Limits, ProgressRules
 from .plugins import available_engines, load_engine_class, load_hook
-from .principals import Principal
+from .principals import FindPrincipal, Principal
 from .providers.base import Delta, Provider
 from .providers.context.choice import Context
 from .providers.prices import Price
@@ -107,6 +107,8 @@ class Runtime(Services):
         progress: when a run makes no progress, and what happens then.
         executor: runs the functions of some tools in another process, such as a `RemoteExecutor`; without one all run here.
         secrets: what tools ask for by name (`ctx.secrets.get("github")`); its values are removed from what enters a run.
+        find_principal: returns the principal of a schedule as it is when that fires, with the roles of then, or `None` for
+            one that may start nothing any more; an async or a plain function. `None`: as it was recorded.
     """
 
     _owned_provider: Provider | None
@@ -147,13 +149,13 @@ class Runtime(Services):
         progress: ProgressRules | None = None,
         executor: ToolExecutor | None = None,
         secrets: SecretStore | None = None,
+        find_principal: FindPrincipal | None = None,
     ) -> None:
-        services, owned = build_services(
-            provider, tools=tools, profile=profile, journal=journal, gate=gate, limits=limits, approver=approver,
-            breakers=breakers, context=context, observers=observers, providers=providers, clock=clock, on_unknown=on_unknown,
-            prices=prices, lease=lease, redactor=redactor, user=user, classifier=classifier, app_version=app_version,
-            knowledge=knowledge, settings=settings, default_recovery=default_recovery, progress=progress,
-            executor=executor, secrets=secrets)  # fmt: skip
+        services, owned = build_services(provider, tools=tools, profile=profile, journal=journal, gate=gate, limits=limits,
+            approver=approver, breakers=breakers, context=context, observers=observers, providers=providers, clock=clock,
+            on_unknown=on_unknown, prices=prices, lease=lease, redactor=redactor, user=user, classifier=classifier,
+            app_version=app_version, knowledge=knowledge, settings=settings, default_recovery=default_recovery,
+            progress=progress, executor=executor, secrets=secrets, find_principal=find_principal)  # fmt: skip
         super().__init__(**services)
         build_own_parts(self, owned, after, hooks, command_signer=commands)
 
@@ -359,7 +361,8 @@ class Runtime(Services):
     def schedules(self) -> Schedules:
         """The schedules of the journal, to list, pause, run and delete them."""
         return Schedules(
-            self.journal, self.clock, self.redactor, agents=self.agents, build_engine=self.engine
+            self.journal, self.clock, self.redactor, agents=self.agents, build_engine=self.engine,
+            find_principal=self.find_principal,
         )  # fmt: skip
 
     async def runs(

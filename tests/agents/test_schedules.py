@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from loopwright import ConfigError, LoopEngine, Run, Runtime, Worker, tool
+from loopwright.agents import recorded_principals
 from loopwright.events import Entry, ModelRequested
 from loopwright.gates import Action, Allow, PolicyState
 from loopwright.journals import Journal, MemoryJournal, RunFilter, SQLiteJournal
@@ -344,6 +345,80 @@ async def test_a_schedule_runs_for_its_principal_and_gates_see_it_each_time() ->
     assert (
         len(journal.runs(where=RunFilter(tags={"tenant": "acme", "user": "ann"}))) == 2
     )
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_rights_are_those_of_the_time_at_which_a_schedule_fires(
+    is_async: bool,
+) -> None:
+    clock = FakeClock()
+    roles: dict[str, tuple[str, ...]] = {"ann": ("buyer", "admin")}
+
+    def look_up(known: Principal) -> Principal | None:
+        found = roles.get(known.id)
+        return None if found is None else Principal(known.id, known.tenant, found)
+
+    async def look_up_later(known: Principal) -> Principal | None:
+        return look_up(known)
+
+    find: Any = look_up_later if is_async else look_up
+    seen: list[Principal | None] = []
+
+    class Watching:
+        version = "1"
+
+        async def evaluate(self, action: Action, state: PolicyState) -> Allow:
+            seen.append(state.principal)
+            return Allow()
+
+    @tool(effect="read")
+    def look(what: str) -> str:
+        """Look."""
+        return what
+
+    runtime = Runtime(
+        ScriptedProvider([call("look", what="a"), "done"] * 3), journal=MemoryJournal(clock=clock), clock=clock,
+        gate=Watching(), tools=[look], find_principal=find,
+    )  # fmt: skip
+    ann = Principal("ann", "acme", ("buyer", "admin"))
+    await runtime.schedule("d", "react", "Look.", cron="0 * * * *", principal=ann)
+    for given in (("buyer", "admin"), ("buyer",), None, ("buyer",)):
+        roles = {} if given is None else {"ann": given}
+        clock.advance(HOUR)
+        await runtime.drain()
+
+    assert [one and one.roles for one in seen] == [("buyer", "admin"), ("buyer",), ("buyer",)]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ["gone", "other", "no principal", "fails", "hangs"])
+async def test_a_principal_that_cannot_be_looked_up_starts_nothing_and_hurts_no_other(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_principals, "LOOKUP_SECONDS", 0.01)
+    clock = FakeClock()
+
+    async def find(known: Principal) -> Principal | None:
+        if known.id == "bob":
+            return known
+        if fault == "fails":
+            raise OSError("the directory is down")
+        if fault == "hangs":
+            await asyncio.Event().wait()
+        found: Any = {"gone": None, "no principal": True}
+        return found.get(fault, Principal("eve", "acme"))
+
+    runtime = application(MemoryJournal(clock=clock), clock, find_principal=find)
+    for name in ("ann", "bob"):
+        who = Principal(name, "acme")
+        await runtime.schedule(name, "digest", "Sum up.", cron="0 * * * *", principal=who)  # fmt: skip
+    clock.advance(HOUR)
+    with structlog.testing.capture_logs() as logs:
+        await runtime.drain()
+
+    assert [one.partition(".")[0] for one in ids(runtime.journal)] == ["bob"]
+    [log] = [one for one in logs if one["event"] == "schedule_not_fired"]
+    assert log["schedule"] == "ann"
+    assert "'ann@acme'" in log["error"]
 
 
 async def test_a_schedule_is_stored_only_behind_the_revision_before_it(

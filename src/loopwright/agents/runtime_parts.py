@@ -33,7 +33,9 @@ CHECKED = (
     "journal", "gate", "breakers", "clock", "redactor", "user", "classifier", "profile", "settings", "executor",
 )  # fmt: skip
 """The services that are known by a method of theirs."""
-KEPT = ("approver", "lease", "user", "classifier", "on_unknown", "settings", "executor")
+KEPT = (
+    "approver", "lease", "user", "classifier", "on_unknown", "settings", "executor", "find_principal",
+)  # fmt: skip
 """The services that are kept as they are given."""
 
 

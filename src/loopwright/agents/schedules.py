@@ -21,12 +21,13 @@ from ..journals.access import list_unfinished
 from ..journals.base import Journal, NewRun, format_id_taken
 from ..journals.capabilities import ScheduleJournal
 from ..plugins import available_engines
-from ..principals import Principal
+from ..principals import FindPrincipal, Principal
 from ..schedules.base import Missed, Overlap, Schedule, ScheduleStore
 from ..schedules.cron import check_cron, find_next
-from ..schedules.plan import GRACE, Step, plan_step
+from ..schedules.plan import GRACE, plan_step
 from ..security.redaction import Redactor
 from .agent import Agent
+from .recorded_principals import find_starter
 
 TAG = "schedule"
 """The tag of the runs of a schedule, with its name."""
@@ -63,6 +64,7 @@ class Schedules:
         redactor: removes secrets from tasks.
         agents: the agents of this process by name.
         build_engine: builds an engine by its name; `None` where no schedule of an engine fires.
+        find_principal: returns who a schedule's runs are started by as they are now; `None`: as recorded.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class Schedules:
         *,
         agents: Mapping[str, Agent[Any]] = MappingProxyType({}),
         build_engine: Callable[[str], LoopEngine] | None = None,
+        find_principal: FindPrincipal | None = None,
     ) -> None:
+        self._find_principal = find_principal
         self._journal, self._clock, self._redactor = journal, clock, redactor
         self._agents, self._build_engine = agents, build_engine
         self._known: list[Schedule] = []
@@ -261,7 +265,10 @@ class Schedules:
         step = plan_step(schedule, now, is_at_work=is_at_work, grace=grace)
         if step is None:
             return []
-        due = self._build_run(step)
+        due = None
+        if step.fires_at is not None:
+            starter = await find_starter(step.schedule.principal, self._find_principal)
+            due = self._build_run(step.schedule, step.fires_at, starter)
         self._mark = None
         is_stored = await store.store(step.schedule, due)
         return [due.header.run_id] if is_stored and due is not None else []
@@ -272,16 +279,15 @@ class Schedules:
         status = statuses.get(schedule.last_run)
         return status is not None and status not in NOT_AT_WORK
 
-    def _build_run(self, step: Step) -> NewRun | None:
-        """Return the run of a step; `None` if it has none, or the run is there already."""
-        schedule = step.schedule
-        if step.fires_at is None:
-            return None
+    def _build_run(
+        self, schedule: Schedule, fires_at: float, principal: Principal | None
+    ) -> NewRun | None:
+        """Return the run of a time; `None` if it is there already."""
         engine, output = self._find_engine(schedule.agent)
-        run_id, tags = schedule.run_id(step.fires_at), {TAG: schedule.name}
+        run_id, tags = schedule.run_id(fires_at), {TAG: schedule.name}
         try:
             return engine.plan(
-                schedule.task, output=output, run_id=run_id, tags=tags, principal=_read_principal(schedule)
+                schedule.task, output=output, run_id=run_id, tags=tags, principal=principal
             )  # fmt: skip
         except ConfigError as error:
             if str(error) == format_id_taken(run_id):
@@ -357,14 +363,6 @@ def _find_schedule(store: ScheduleStore[NewRun], name: str) -> Schedule | None:
         found: Schedule | None = find(name)
         return found
     return {one.name: one for one in store.read()}.get(name)
-
-
-def _read_principal(schedule: Schedule) -> Principal | None:
-    """Return who the runs of a schedule are started by."""
-    found = schedule.principal
-    if found is None:
-        return None
-    return Principal(found["id"], found["tenant"], tuple(found["roles"]))
 
 
 def name_agent(agent: str | Agent[Any], agents: Mapping[str, Agent[Any]]) -> str:

@@ -26,6 +26,7 @@ from ...knowledge.bridge import KnowledgeBridge
 from ...labels import Classifier
 from ...limits import Limits, ProgressRules
 from ...messages import Conversation
+from ...principals import FindPrincipal
 from ...providers.base import Provider, Request, Sampling
 from ...providers.context.base import ContextPolicy
 from ...providers.context.tokens import TokenMeter
@@ -127,6 +128,8 @@ class Services:
     """What tools ask for by name."""
     settings: Settings | None = None
     """What is changed while the application runs, read by each run as it begins."""
+    find_principal: FindPrincipal | None = None
+    """Returns a recorded principal as it is now."""
     start_due: Callable[[tuple[str, ...]], None] | None = None
     """Begins runs that are due in the background."""
 

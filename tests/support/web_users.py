@@ -146,10 +146,15 @@ class WebUser:
                     return
 
     async def read_thread(self) -> list[dict[str, Any]]:
-        """Return the turns of the thread."""
-        response = await self.client.get(f"/threads/{self.name}")
-        turns: list[dict[str, Any]] = response.json()
-        return turns
+        """Return the turns of the thread, asked for again where the server was killed meanwhile."""
+        while True:
+            try:
+                response = await self.client.get(f"/threads/{self.name}")
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+                continue
+            turns: list[dict[str, Any]] = response.json()
+            return turns
 
 
 async def read_events(response: httpx.Response) -> AsyncIterator[dict[str, str]]:

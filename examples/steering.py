@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from loopwright import Entry, ReActEngine, Request, RunHandle, Runtime, tool
+from loopwright import Entry, Limits, ReActEngine, Request, RunHandle, Runtime, tool
 from loopwright.events import CommandReceived, ModelRequested, RunContinued, RunPaused
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import Line, ScriptedProvider, call
@@ -36,11 +36,19 @@ def model(request: Request) -> Line:
     )
 
 
+def is_paused(journal: SQLiteJournal) -> bool:
+    """Return whether the run has come to its pause."""
+    entries = journal.read("thermometer")
+    return any(isinstance(entry.event, RunPaused) for entry in entries)
+
+
 async def second_process(path: Path) -> None:
     """Control the run of the first process."""
     journal = SQLiteJournal(path)
     control = Runtime(ScriptedProvider([]), journal=journal).control("thermometer")
     await control.pause()
+    while not is_paused(journal):  # noqa: ASYNC110 - in another process
+        await asyncio.sleep(0.1)
     await asyncio.sleep(1)
     await control.steer("That is enough.")
     await control.unpause()
@@ -55,9 +63,9 @@ async def watch(run: RunHandle[Entry, None]) -> None:
                 print(f"received  {command}")
             case RunPaused():
                 print("paused    between two steps")
-            case RunContinued(waited=waited):
+            case RunContinued(seconds=seconds):
                 print(
-                    f"continues after {'about a second' if waited > 0.5 else 'no time'}"
+                    f"continues after {'a second or more' if seconds > 0.5 else 'no time'}"
                 )
             case ModelRequested(commands=commands) if commands:
                 print("delivered with the next model call")
@@ -70,7 +78,13 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.db"
         journal = SQLiteJournal(path)
-        runtime = Runtime(ScriptedProvider(model), tools=[measure], journal=journal)
+        runtime = Runtime(
+            ScriptedProvider(model),
+            tools=[measure],
+            journal=journal,
+            # It measures until it is told to stop, however long the other process takes to start.
+            limits=Limits(max_iterations=None, max_llm_calls=None, max_tool_calls=None),
+        )
         async with ReActEngine(runtime).start(
             "Watch the temperature.", run_id="thermometer"
         ) as run:

@@ -178,6 +178,7 @@ SHOWN = {
         "paused    between two steps",
         "received  steer",
         "received  resume",
+        "continues after a second or more",
         "delivered with the next model call",
         "completed: It is 21 °C. The operator says: That is enough.",
     ],

@@ -68,6 +68,10 @@ class ChatServer:
         return Counter(self.notes.read_text().splitlines())
 
 
+MAX_TRIES = 600
+"""How often a thread is asked for while its server is away: half a minute."""
+
+
 @dataclasses.dataclass
 class Watched:
     """What a browser has seen of a turn: the numbers of the entries, and the answer."""
@@ -147,14 +151,13 @@ class WebUser:
 
     async def read_thread(self) -> list[dict[str, Any]]:
         """Return the turns of the thread, asked for again where the server was killed meanwhile."""
-        while True:
-            try:
+        for _ in range(MAX_TRIES):
+            with contextlib.suppress(httpx.TransportError):
                 response = await self.client.get(f"/threads/{self.name}")
-            except httpx.TransportError:
-                await asyncio.sleep(0.05)
-                continue
-            turns: list[dict[str, Any]] = response.json()
-            return turns
+                turns: list[dict[str, Any]] = response.json()
+                return turns
+            await asyncio.sleep(0.05)
+        raise AssertionError("the server did not come back")
 
 
 async def read_events(response: httpx.Response) -> AsyncIterator[dict[str, str]]:

@@ -33,6 +33,26 @@ class Nap(LoopEngine):
         return "awake"
 
 
+class Watching:
+    """Allows each call, and notes for whom."""
+
+    version = "1"
+
+    def __init__(self) -> None:
+        self.seen: list[Principal | None] = []
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Allow:
+        """Allow it."""
+        self.seen.append(state.principal)
+        return Allow()
+
+
+@tool(effect="read")
+def look(what: str) -> str:
+    """Look."""
+    return what
+
+
 def application(
     journal: Journal, clock: FakeClock, engine: str | None = "react", **options: Any
 ) -> Runtime:
@@ -317,22 +337,9 @@ async def test_a_schedule_runs_for_its_principal_and_gates_see_it_each_time() ->
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
     ann = Principal("ann", "acme", ("buyer",))
-    seen: list[Principal | None] = []
-
-    class Watching:
-        version = "1"
-
-        async def evaluate(self, action: Action, state: PolicyState) -> Allow:
-            seen.append(state.principal)
-            return Allow()
-
-    @tool(effect="read")
-    def look(what: str) -> str:
-        """Look."""
-        return what
-
+    gate = Watching()
     runtime = Runtime(
-        ScriptedProvider([call("look", what="a"), "done"] * 2), journal=journal, clock=clock, gate=Watching(), tools=[look],
+        ScriptedProvider([call("look", what="a"), "done"] * 2), journal=journal, clock=clock, gate=gate, tools=[look],
     )  # fmt: skip
     added = await runtime.schedule("d", "react", "Look.", cron="0 * * * *", principal=ann)  # fmt: skip
     same = await runtime.schedule("d", "react", "Look.", cron="0 * * * *", principal=ann)  # fmt: skip
@@ -341,7 +348,7 @@ async def test_a_schedule_runs_for_its_principal_and_gates_see_it_each_time() ->
         clock.advance(HOUR)
         await runtime.drain()
 
-    assert seen == [ann, ann]
+    assert gate.seen == [ann, ann]
     assert (
         len(journal.runs(where=RunFilter(tags={"tenant": "acme", "user": "ann"}))) == 2
     )
@@ -362,23 +369,10 @@ async def test_rights_are_those_of_the_time_at_which_a_schedule_fires(
         return look_up(known)
 
     find: Any = look_up_later if is_async else look_up
-    seen: list[Principal | None] = []
-
-    class Watching:
-        version = "1"
-
-        async def evaluate(self, action: Action, state: PolicyState) -> Allow:
-            seen.append(state.principal)
-            return Allow()
-
-    @tool(effect="read")
-    def look(what: str) -> str:
-        """Look."""
-        return what
-
+    gate = Watching()
     runtime = Runtime(
         ScriptedProvider([call("look", what="a"), "done"] * 3), journal=MemoryJournal(clock=clock), clock=clock,
-        gate=Watching(), tools=[look], find_principal=find,
+        gate=gate, tools=[look], find_principal=find,
     )  # fmt: skip
     ann = Principal("ann", "acme", ("buyer", "admin"))
     await runtime.schedule("d", "react", "Look.", cron="0 * * * *", principal=ann)
@@ -387,7 +381,7 @@ async def test_rights_are_those_of_the_time_at_which_a_schedule_fires(
         clock.advance(HOUR)
         await runtime.drain()
 
-    assert [one and one.roles for one in seen] == [("buyer", "admin"), ("buyer",), ("buyer",)]  # fmt: skip
+    assert [one and one.roles for one in gate.seen] == [("buyer", "admin"), ("buyer",), ("buyer",)]  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", ["gone", "other", "no principal", "fails", "hangs"])

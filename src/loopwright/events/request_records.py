@@ -1,5 +1,6 @@
 """Events about what a model call sends, and how its messages are named; what of a reply is stored."""
 
+import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
@@ -199,17 +200,18 @@ class HeadDigests:
         """Return the beginning of the digest (hex) of the messages before a place; of the first one if none is before it."""
         count = min(place or 1, len(self._messages))
         for message in self._messages[len(self._digests) - 1 : count]:
-            digest = hashlib.sha256(self._digests[-1] + message.canonical).digest()
-            self._digests.append(digest)
+            self._digests.append(_extend_digest(self._digests[-1], message))
         return self._digests[count].hex()[:DIGEST_LENGTH]
 
 
 def digest_messages(messages: Iterable[Message]) -> str:
     """Return the digest (hex) that a conversation of these messages has."""
-    digest = b""
-    for message in messages:
-        digest = hashlib.sha256(digest + message.canonical).digest()
-    return digest.hex()
+    return functools.reduce(_extend_digest, messages, b"").hex()
+
+
+def _extend_digest(digest: bytes, message: Message) -> bytes:
+    """Return the digest of a conversation with a message more."""
+    return hashlib.sha256(digest + message.canonical).digest()
 
 
 def expand_places(codes: tuple[str, ...]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import operator
 import re
+from collections.abc import Iterable
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
@@ -26,9 +27,9 @@ _ABOUT_MODEL = compile_late(
 _get_attachments = operator.attrgetter("attachments")
 
 
-def has_attachments(conversation: Conversation) -> bool:
+def has_attachments(messages: Iterable[Message]) -> bool:
     """Whether any message has an attachment; asked before each model call, so that it costs little."""
-    return any(map(_get_attachments, conversation.messages))
+    return any(map(_get_attachments, messages))
 
 
 def describe_unseen(
@@ -39,7 +40,7 @@ def describe_unseen(
     Each such result says so. The second value is a flag for the reply that says how many there are; empty for none.
     """
     refused = _list_refused(able)
-    if not refused or not has_attachments(conversation):
+    if not refused or not has_attachments(conversation.messages):
         return conversation, ""
     count = 0
     messages: list[Message] = []

@@ -1,11 +1,14 @@
 """Attachments are found in all that is asked, and a message is looked at once."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from loopwright import Attachment, Conversation
 from loopwright._kernel.session import recent_views
 from loopwright._kernel.session.recent_views import AttachmentSearch
 from loopwright.messages import Message
+from loopwright.providers.unseen_attachments import has_attachments
 
 PICTURE = Attachment.image(b"\x89PNG", media_type="image/png")
 
@@ -15,11 +18,11 @@ def test_only_new_messages_of_a_scope_are_looked_at(
 ) -> None:
     looked: list[str] = []
 
-    def get(message: Message) -> object:
-        looked.append(message.content)
-        return message.attachments
+    def look(messages: Sequence[Message]) -> bool:
+        looked.extend(message.content for message in messages)
+        return has_attachments(messages)
 
-    monkeypatch.setattr(recent_views, "_get_attachments", get)
+    monkeypatch.setattr(recent_views, "has_attachments", look)
     search = AttachmentSearch()
     asked = Conversation().user("one").assistant("two")
 

@@ -1,6 +1,5 @@
 """The views of the last model calls of a run, so that the next one continues the one before, in a resumed run too."""
 
-import operator
 from collections.abc import Mapping
 
 from ..._internal import dataclasses
@@ -12,12 +11,11 @@ from ...messages import (
     Message,
 )
 from ...providers.context.base import View
+from ...providers.unseen_attachments import has_attachments
 from ..durability.requests import RecordedRequests
 
 MAX_KEPT = 4
 """How many views of a scope are kept: an engine may ask by turns about some conversations."""
-
-_get_attachments = operator.attrgetter("attachments")
 
 
 def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
@@ -40,7 +38,7 @@ class AttachmentSearch:
         """Return whether a message of a conversation has an attachment."""
         checked = self._without.get(path, (0, b""))
         start = checked[0] if has_grown_from(conversation, *checked) else 0
-        found = any(map(_get_attachments, conversation.messages[start:]))
+        found = has_attachments(conversation.messages[start:])
         if not found:
             self._without[path] = len(conversation), conversation.digest
         return found

@@ -22,7 +22,7 @@ def arrange_messages(conversation: Conversation, quirks: Quirks) -> Conversation
     messages = conversation.messages
     is_strict = not quirks.user_after_tool
     has_wrong_order = is_strict and _has_user_after_tool(messages)
-    if not has_wrong_order and not has_attachments(conversation):
+    if not has_wrong_order and not has_attachments(messages):
         return conversation
     moved = list(_move_attachments(messages))
     return Conversation(_bridge(moved) if is_strict else moved)

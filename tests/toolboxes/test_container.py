@@ -70,14 +70,6 @@ def sandbox(client: str) -> ContainerSandbox:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    (tmp_path / "secret").write_text("swordfish")
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
 async def run(
     program: str, work: Path, sandbox: ContainerSandbox, timeout: float = 30.0
 ) -> str:

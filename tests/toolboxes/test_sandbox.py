@@ -25,16 +25,6 @@ def sandbox() -> BubblewrapSandbox:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    """A directory for programs, beside one with a secret."""
-    (tmp_path / "secret").write_text("swordfish")
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "link").symlink_to(tmp_path / "secret")
-    return folder
-
-
 def run(arguments: list[str], work: Path, sandbox: BubblewrapSandbox | None) -> str:
     """Return what a model reads of a program that it runs."""
     program, *rest = arguments

@@ -19,7 +19,7 @@ from .base import (
     PolicyState,
     is_instant,
 )
-from .consultation import GATE_TIMEOUT, compute, consult
+from .consultation import GATE_TIMEOUT, ask_gate, compute
 
 MARGIN: Final = 0.1
 """Seconds added for each gate, so that its own deadline comes before that of all together."""
@@ -83,7 +83,8 @@ class AllOf:
         """Ask all gates."""
         votes = _Votes(action)
         for gate in self._choose_gates(action):
-            refused = votes.add(await _ask(gate, action, state))
+            ended = await ask_gate(gate, action, state, _seconds(gate))
+            refused = votes.add(ended)
             if refused is not None:
                 return refused
         return votes.decide()
@@ -166,12 +167,6 @@ class _Votes:
             rules = [rule for asked in self._questions for rule in asked.approvals]
             return Ask("; ".join(texts), tuple(dict.fromkeys(rules)))
         return Allow()
-
-
-async def _ask(gate: PolicyGate, action: Action, state: PolicyState) -> CodeOutcome:
-    if is_instant(gate):
-        return compute(gate, action, state)
-    return await consult(gate, action, state, _seconds(gate))
 
 
 def _seconds(gate: PolicyGate) -> float:

@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from ..resilience.timeouts import CodeOutcome, capture, run_with_timeout
-from .base import Action, InstantGate, PolicyGate, PolicyState
+from .base import Action, InstantGate, PolicyGate, PolicyState, is_instant
 
 GATE_TIMEOUT: Final = 1.0
 """Seconds for a decision of a gate without a `timeout`, whether it is awaited or only computes."""
@@ -41,6 +41,15 @@ async def consult(
     )
     ended = await run_with_timeout(_await(gate, own, state, timeout), timeout)
     return LATE if isinstance(ended.error, _LateDecision) else ended
+
+
+async def ask_gate(
+    gate: PolicyGate, action: Action, state: PolicyState, timeout: float | None
+) -> CodeOutcome:
+    """Return what a gate says: computed in place, or awaited for at most `timeout` seconds."""
+    if is_instant(gate):
+        return compute(gate, action, state)
+    return await consult(gate, action, state, timeout)
 
 
 class _LateDecision(Exception):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from loopwright import Attachment, Conversation
-from loopwright._kernel.session import recent_views
-from loopwright._kernel.session.recent_views import AttachmentSearch
+from loopwright._kernel.session import checked_conversations
+from loopwright._kernel.session.checked_conversations import AttachmentSearch
 from loopwright.messages import Message
 from loopwright.providers.unseen_attachments import has_attachments
 
@@ -22,7 +22,7 @@ def test_only_new_messages_of_a_scope_are_looked_at(
         looked.extend(message.content for message in messages)
         return has_attachments(messages)
 
-    monkeypatch.setattr(recent_views, "has_attachments", look)
+    monkeypatch.setattr(checked_conversations, "has_attachments", look)
     search = AttachmentSearch()
     asked = Conversation().user("one").assistant("two")
 

@@ -13,9 +13,8 @@ from ...gates.base import (
     Modify,
     PolicyGate,
     PolicyState,
-    is_instant,
 )
-from ...gates.consultation import GATE_TIMEOUT, compute, consult
+from ...gates.consultation import GATE_TIMEOUT, ask_gate
 from ...labels import CONFIDENTIAL
 from ...messages import Json, JsonObject, ToolCall
 from ...providers.provider_tools import ACTION_PREFIX
@@ -81,12 +80,9 @@ async def consult_gate(
     wait: ProviderWait | None = None
     while True:
         try:
-            if is_instant(gate):
-                ended = compute(gate, action, state)
-            else:
-                own = float(getattr(gate, "timeout", GATE_TIMEOUT))
-                timeout = shorter(own, session.remaining())
-                ended = await consult(gate, action, state, timeout)
+            own = float(getattr(gate, "timeout", GATE_TIMEOUT))
+            timeout = shorter(own, session.remaining())
+            ended = await ask_gate(gate, action, state, timeout)
             return _read_decision(ended)
         except ProviderError as error:
             name = type(gate).__name__

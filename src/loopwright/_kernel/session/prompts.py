@@ -8,7 +8,7 @@ from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
 from ..durability.history import ContinuedConversation, grow_from, list_own_messages
-from .recent_views import has_grown_from
+from .checked_conversations import CheckedConversations
 
 
 class Prompts:
@@ -18,8 +18,8 @@ class Prompts:
         self._run_id = run_id
         self._clean: dict[str, tuple[Message, ...]] = {}
         """The messages of the last question of each scope."""
-        self._checked: dict[str, tuple[int, bytes]] = {}
-        """The length and the digest of the last question of each scope in which nothing was secret."""
+        self._checked = CheckedConversations()
+        """The last question of each scope in which nothing was secret."""
         self._given: tuple[Message, ...] = ()
         self._given_ids: set[int] = set()
 
@@ -42,7 +42,7 @@ class Prompts:
         clean = _redact(redactor, own, new) if new else own
         self._clean[path] = clean
         if clean is own:
-            self._checked[path] = len(conversation), conversation.digest
+            self._checked.add(path, conversation)
             return conversation
         return grow_from(conversation, clean)
 
@@ -60,9 +60,9 @@ class Prompts:
         self, path: str, conversation: Conversation, own: tuple[Message, ...]
     ) -> int:
         """Return how many of its own messages are those of the last question of the scope, which are clean."""
-        checked = self._checked.get(path)
-        if checked is not None and has_grown_from(conversation, *checked):
-            return checked[0] - (len(conversation) - len(own))
+        checked = self._checked.count(path, conversation)
+        if checked:
+            return checked - (len(conversation) - len(own))
         known = self._clean.get(path, self._given)
         return len(known) if own[: len(known)] == known else 0
 

@@ -11,37 +11,11 @@ from ...messages import (
     Message,
 )
 from ...providers.context.base import View
-from ...providers.unseen_attachments import has_attachments
 from ..durability.requests import RecordedRequests
+from .checked_conversations import has_grown_from
 
 MAX_KEPT = 4
 """How many views of a scope are kept: an engine may ask by turns about some conversations."""
-
-
-def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
-    """Whether a conversation is known to begin with the `length` messages of the one with that digest.
-
-    Only the last conversations that it grew from are known, so `False` says nothing.
-    """
-    is_same = digest == conversation.digest
-    return is_same or (length, digest) in conversation.grown_from
-
-
-class AttachmentSearch:
-    """Looks for attachments in what is asked in each scope, of which only the new messages are looked at."""
-
-    def __init__(self) -> None:
-        self._without: dict[str, tuple[int, bytes]] = {}
-        """The length and the digest of the last conversation of each scope that had none."""
-
-    def are_any(self, path: str, conversation: Conversation) -> bool:
-        """Return whether a message of a conversation has an attachment."""
-        checked = self._without.get(path, (0, b""))
-        start = checked[0] if has_grown_from(conversation, *checked) else 0
-        found = has_attachments(conversation.messages[start:])
-        if not found:
-            self._without[path] = len(conversation), conversation.digest
-        return found
 
 
 @dataclasses.dataclass(frozen=True)

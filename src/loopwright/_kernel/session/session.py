@@ -26,12 +26,13 @@ from ...tools.base import Tool
 from ..durability.history import ContinuedConversation, make_plain, mark_given
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
+from .checked_conversations import AttachmentSearch
 from .command_intake import CommandIntake
 from .failures import Failures
 from .journal_writer import JournalWriter
 from .prompts import Prompts
 from .provenance import RunProvenance
-from .recent_views import AttachmentSearch, RecentViews
+from .recent_views import RecentViews
 from .replay_end import ReplayEnd
 from .request_log import RequestLog
 from .secrets import Secrets

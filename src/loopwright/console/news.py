@@ -1,10 +1,11 @@
-"""News of a journal: what is waiting for entries is woken when any process has written some."""
+"""News of a journal: what is waiting for entries is woken when any process has written some, this one at once."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Protocol, cast, runtime_checkable
 
+from .._kernel.control.run_feeds import FeedListener, RunFeeds
 from ..errors import JournalError
 from ..journals.access import read_news
 from ..journals.base import Journal
@@ -29,19 +30,32 @@ class NewsJournal(Protocol):
 
 
 class Subscription:
-    """Waits for news of one run, or of all."""
+    """Waits for news of one run, or of all; a run at work in this process tells of its entries as they become durable."""
 
-    def __init__(self, run_id: str | None) -> None:
+    def __init__(self, run_id: str | None, feeds: RunFeeds | None) -> None:
         self._run_id, self._changed = run_id, asyncio.Event()
         self._runs: set[str] = set()
+        self._listener: FeedListener | None = None
+        if feeds is not None and run_id is not None:
+            self._listener = FeedListener(feeds, run_id, self._changed.set)
+
+    def close(self) -> None:
+        """Be told nothing more by the run."""
+        if self._listener is not None:
+            self._listener.close()
 
     def tell(self, runs: frozenset[str] | None) -> None:
         """Wake what waits if its run is among those that changed; `None` is any."""
         if self._run_id is None:
             self._runs |= runs or set()
             self._changed.set()
-        elif runs is None or self._run_id in runs:
+        elif runs is None or (self._run_id in runs and not self._was_told):
             self._changed.set()
+
+    @property
+    def _was_told(self) -> bool:
+        """Whether the run itself tells of what is written."""
+        return self._listener is not None and self._listener.feed.is_at_work
 
     async def wait(self, seconds: float) -> set[str] | None:
         """Return the runs that changed, at most `seconds` later; `None` if there is no news by then."""
@@ -56,10 +70,15 @@ class Subscription:
 
 
 class News:
-    """Looks at a journal while a page waits for its news."""
+    """Looks at a journal while a page waits for its news.
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    Args:
+        journal: has the runs.
+        feeds: tell of the runs at work in this process, of a runtime that has them.
+    """
+
+    def __init__(self, journal: Journal, feeds: RunFeeds | None = None) -> None:
+        self._journal, self._feeds = journal, feeds
         known = cast("object", journal)
         self._source = known if isinstance(known, NewsJournal) else None
         self._subscriptions: set[Subscription] = set()
@@ -68,7 +87,7 @@ class News:
     @contextlib.asynccontextmanager
     async def subscribe(self, run_id: str | None) -> AsyncGenerator[Subscription]:
         """Wait for news of a run, `None` for all, within this context."""
-        subscription = Subscription(run_id)
+        subscription = Subscription(run_id, self._feeds)
         self._subscriptions.add(subscription)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -77,6 +96,7 @@ class News:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
+            subscription.close()
             if not self._subscriptions:
                 task.cancel()
                 self._task = None

@@ -52,6 +52,8 @@ class ConsoleService:
         self._access = AccessFile(path if isinstance(path, Path) else None, signer)
         self._path = str(path or type(journal).__name__)
         self._revealed: set[tuple[str, str]] = set()
+        self.feeds = None if runtime is None else runtime.feeds
+        """What the runs at work in this process tell, of a console with a runtime."""
 
     # --- read ---
 

@@ -22,7 +22,7 @@ class Streams:
 
     def __init__(self, service: ConsoleService) -> None:
         self._service, self._records = service, service.records
-        self._news = News(service.records.journal)
+        self._news = News(service.records.journal, service.feeds)
 
     async def follow_run(
         self, run_id: str, after: int, user: str, keep_alive: float

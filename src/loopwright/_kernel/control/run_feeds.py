@@ -26,7 +26,7 @@ class RunFeed:
 
     def __init__(self) -> None:
         self.delta_watchers: list[Callable[[Delta], None]] = []
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: list[FeedListener] = []
         self._replies: dict[str, list[Delta]] = {}
         """What was shown of the replies in progress, by their keys."""
         self._sessions = 0
@@ -63,18 +63,15 @@ class RunFeed:
         for watcher in tuple(self.delta_watchers):
             watcher(delta)
 
-    def add(self, subscription: "Subscription") -> None:
-        """Add a subscription; it begins with what was shown of the replies in progress."""
-        self.subscriptions.append(subscription)
+    def show_replies(self, subscription: "Subscription") -> None:
+        """Show a subscription the replies in progress from their beginning, if it wants them."""
         if subscription.wants_deltas:
             for shown in self._replies.values():
                 subscription.items.extend(shown)
             self.delta_watchers.append(subscription.receive)
 
-    def discard(self, subscription: "Subscription") -> None:
-        """Remove a subscription."""
-        with contextlib.suppress(ValueError):
-            self.subscriptions.remove(subscription)
+    def hide_replies(self, subscription: "Subscription") -> None:
+        """Show a subscription no more replies."""
         with contextlib.suppress(ValueError):
             self.delta_watchers.remove(subscription.receive)
 
@@ -98,24 +95,22 @@ class RunFeeds:
             return feed
 
 
-class Subscription:
-    """What one watcher was told of a run and has not taken yet; it may be in another event loop than the run."""
+class FeedListener:
+    """Calls a function, in the event loop in which this is made, whenever entries of a run at work here are durable.
 
-    def __init__(self, feeds: RunFeeds, run_id: str, *, deltas: bool) -> None:
-        self.run_id, self.wants_deltas = run_id, deltas
+    The function is called too when this process stops working on the run.
+    """
+
+    def __init__(self, feeds: RunFeeds, run_id: str, wake: Callable[[], None]) -> None:
+        self.run_id, self.wake = run_id, wake
         self.feed = feeds.open(run_id)
-        self.items: deque[News] = deque()
-        self.is_stale = True
-        """Whether the journal may have entries that were not told."""
-        self._poller, self._loop = feeds.poller, asyncio.get_running_loop()
-        self._has_news = asyncio.Event()
-        self.feed.add(self)
-        self._poller.add(self)
+        self._loop = asyncio.get_running_loop()
+        self.feed.subscriptions.append(self)
 
     def close(self) -> None:
         """Be told nothing more; from any thread."""
-        self.feed.discard(self)
-        self.call(self._poller.discard, self)
+        with contextlib.suppress(ValueError):
+            self.feed.subscriptions.remove(self)
 
     def call(self, function: Callable[..., None], *arguments: object) -> None:
         """Call a function in the event loop of the watcher."""
@@ -131,8 +126,36 @@ class Subscription:
 
     def put(self, item: News) -> None:
         """Take an item."""
+        self.wake()
+
+    def look(self) -> None:
+        """Read the journal next."""
+        self.wake()
+
+
+class Subscription(FeedListener):
+    """What one watcher was told of a run and has not taken yet; it may be in another event loop than the run."""
+
+    def __init__(self, feeds: RunFeeds, run_id: str, *, deltas: bool) -> None:
+        self.wants_deltas = deltas
+        self.items: deque[News] = deque()
+        self.is_stale = True
+        """Whether the journal may have entries that were not told."""
+        self._poller, self._has_news = feeds.poller, asyncio.Event()
+        super().__init__(feeds, run_id, self._has_news.set)
+        self.feed.show_replies(self)
+        self._poller.add(self)
+
+    def close(self) -> None:
+        """Be told nothing more; from any thread."""
+        super().close()
+        self.feed.hide_replies(self)
+        self.call(self._poller.discard, self)
+
+    def put(self, item: News) -> None:
+        """Take an item."""
         self.items.append(item)
-        self._has_news.set()
+        self.wake()
 
     def receive(self, delta: Delta) -> None:
         """Take a chunk of a reply, which is told from the event loop of the run."""
@@ -141,7 +164,7 @@ class Subscription:
     def look(self) -> None:
         """Read the journal next."""
         self.is_stale = True
-        self._has_news.set()
+        self.wake()
 
     async def listen(self) -> None:
         """Take note that another process wrote an entry; what this one writes it is told."""

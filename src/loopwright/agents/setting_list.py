@@ -1,7 +1,7 @@
 """List what may be set of the agents and engines of a runtime, with the values that the code has."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
@@ -86,7 +86,8 @@ def _list_prompts(
 
 def _is_code(value: object) -> bool:
     """Whether an option is an engine, or holds some, which the code alone chooses."""
-    parts = value if isinstance(value, tuple) else (value,)
+    is_several = isinstance(value, tuple)
+    parts = cast("tuple[object, ...]", value) if is_several else (value,)
     return any(isinstance(part, Options) or callable(part) for part in parts)
 
 

@@ -1,6 +1,5 @@
 """The commands of the console: what a person does with a run, if it can be done now."""
 
-import asyncio
 import functools
 from collections.abc import Mapping
 from typing import Any, cast
@@ -17,6 +16,7 @@ from .guard import RefusedRequest
 from .launcher import Launcher
 from .resumed_runs import ResumedRuns
 from .service import ConsoleService
+from .threads import call_in_thread
 from .users import RIGHT_OF_ACTION, ConsoleUser
 
 
@@ -39,7 +39,7 @@ class Commands:
         self, run_id: str, name: str, body: Mapping[str, Any], user: ConsoleUser
     ) -> dict[str, Any]:
         """Do something with a run; raise `ConfigError` with the reason if that cannot be done now."""
-        state = await asyncio.to_thread(self._service.find_state, run_id)
+        state = await call_in_thread(self._service.find_state, run_id)
         reasons = find_reasons(state, user)
         if name not in reasons:
             raise ConfigError(
@@ -80,7 +80,7 @@ class Commands:
         if not (isinstance(text, str) and isinstance(engine, str)):
             raise ConfigError("text, engine: must be texts")
         if engine:
-            entries = await asyncio.to_thread(self._service.records.read, run_id, 0, 1)
+            entries = await call_in_thread(self._service.records.read, run_id, 0, 1)
             return await self._launcher.begin_again(engine, entries[0], text, user)
         sender = user.sender
         made = await fork(

@@ -23,6 +23,7 @@ from ..runtime import Runtime
 from .actions import NO_RUNTIME
 from .digest import RunDigest
 from .streams import Item
+from .threads import call_in_thread
 from .users import ConsoleUser
 
 IMAGE, DOCUMENT = "image/", "application/pdf"
@@ -124,7 +125,7 @@ class Launcher:
     async def _wait_until_stored(self, run_id: str) -> str:
         """Return the id of a run once the journal has it: the page asks for it at once."""
         for _ in range(MAX_LOOKS):
-            if await asyncio.to_thread(self._is_stored, run_id):
+            if await call_in_thread(self._is_stored, run_id):
                 break
             await asyncio.sleep(LOOK)
         return run_id

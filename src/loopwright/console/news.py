@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
-from typing import Protocol, cast, runtime_checkable
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol, cast, runtime_checkable
 
-from .._kernel.control.run_feeds import FeedListener, RunFeeds
+from .._kernel.control.run_feeds import FeedWatcher, RunFeeds
 from ..errors import JournalError
 from ..journals.access import read_news
 from ..journals.base import Journal
+from .threads import call_in_thread
 
 POLL = 0.025
 """Seconds between two looks at the marks of a journal, which cost microseconds, while a page is open."""
@@ -35,27 +37,27 @@ class Subscription:
     def __init__(self, run_id: str | None, feeds: RunFeeds | None) -> None:
         self._run_id, self._changed = run_id, asyncio.Event()
         self._runs: set[str] = set()
-        self._listener: FeedListener | None = None
+        self._watcher: FeedWatcher | None = None
         if feeds is not None and run_id is not None:
-            self._listener = FeedListener(feeds, run_id, self._changed.set)
+            self._watcher = FeedWatcher(feeds, run_id, self._changed.set)
 
     def close(self) -> None:
         """Be told nothing more by the run."""
-        if self._listener is not None:
-            self._listener.close()
+        if self._watcher is not None:
+            self._watcher.close()
 
     def tell(self, runs: frozenset[str] | None) -> None:
         """Wake what waits if its run is among those that changed; `None` is any."""
         if self._run_id is None:
             self._runs |= runs or set()
             self._changed.set()
-        elif runs is None or (self._run_id in runs and not self._was_told):
+        elif runs is None or (self._run_id in runs and not self._run_reports):
             self._changed.set()
 
     @property
-    def _was_told(self) -> bool:
+    def _run_reports(self) -> bool:
         """Whether the run itself tells of what is written."""
-        return self._listener is not None and self._listener.feed.is_at_work
+        return self._watcher is not None and self._watcher.feed.is_at_work
 
     async def wait(self, seconds: float) -> set[str] | None:
         """Return the runs that changed, at most `seconds` later; `None` if there is no news by then."""
@@ -124,12 +126,19 @@ class News:
         if self._source is None:
             return number, None
         try:
-            found, runs = await read_news(self._source.news, max(number, 0))
+            found, runs = await self._ask(self._source.news, max(number, 0))
         except JournalError:  # the readers meet it themselves, and say so
             return number, None
         # Without an entry it was a renewal, or a run was deleted.
         is_known = 0 <= number <= found and bool(runs)
         return found, runs if is_known else None
+
+    async def _ask(
+        self, news: Callable[[int], Any], number: int
+    ) -> tuple[int, frozenset[str]]:
+        if inspect.iscoroutinefunction(news):
+            return await read_news(news, number)
+        return await call_in_thread(news, number)
 
     def _tell(self, runs: frozenset[str] | None) -> None:
         for subscription in tuple(self._subscriptions):

@@ -1,6 +1,5 @@
 """What the page reads: runs, entries, questions, threads, costs, settings and schedules, and what is streamed."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -12,6 +11,7 @@ from .schedules import ConsoleSchedules
 from .service import ConsoleService
 from .settings import ConsoleSettings
 from .streams import Streams
+from .threads import call_in_thread, scan_in_thread
 from .users import ConsoleUser
 from .web import Request, Response
 
@@ -49,7 +49,7 @@ class Reads:
             "attention": self._answer_with(self._service.list_attention),
             "threads": self._list_threads,
             "thread": self._show_thread,
-            "costs": self._answer_with(self._service.sum_costs),
+            "costs": self._sum_costs,
             "verify": self._verify,
             "settings": self._list_settings,
             "schedules": self._list_schedules,
@@ -116,7 +116,9 @@ class Reads:
         run_id = await self._find_run(request, user)
         text = request.query_params.get("text", "")
         kinds = frozenset(request.query_params.getlist("kind"))
-        found = await self._read(self._service.search, run_id, text, kinds, user.name)
+        found = await scan_in_thread(
+            self._service.search, run_id, text, kinds, user.name
+        )
         return send_json({"seqs": found})
 
     async def _list_questions(self, request: Request, user: ConsoleUser) -> Response:
@@ -133,7 +135,10 @@ class Reads:
 
     async def _verify(self, request: Request, user: ConsoleUser) -> Response:
         run_id = await self._find_run(request, user)
-        return send_json(await self._read(self._service.verify, run_id))
+        return send_json(await scan_in_thread(self._service.verify, run_id))
+
+    async def _sum_costs(self, request: Request, user: ConsoleUser) -> Response:
+        return send_json(await scan_in_thread(self._service.sum_costs, user))
 
     async def _list_settings(self, request: Request, user: ConsoleUser) -> Response:
         return send_json(await self._settings.list(user))
@@ -143,7 +148,7 @@ class Reads:
 
     async def _read(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Read the journal in a thread."""
-        return await asyncio.to_thread(work, *arguments)
+        return await call_in_thread(work, *arguments)
 
     # --- live ---
 

@@ -1,6 +1,5 @@
 """The schedules of a journal as the page shows and changes them."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..schedules.base import Schedule
 from ..schedules.cron import find_next
 from ..security.redaction import Redactor
 from .service import ConsoleService
+from .threads import call_in_thread
 from .users import ConsoleUser
 
 TEXTS = ("task", "cron", "zone", "missed", "overlap")
@@ -46,9 +46,7 @@ class ConsoleSchedules:
     async def list(self, user: ConsoleUser) -> dict[str, Any]:
         """Return the schedules that a user sees, each with its next time and its last run."""
         found = await self._find_all(user)
-        described = await asyncio.to_thread(
-            lambda: [self._describe(one) for one in found]
-        )
+        described = await call_in_thread(lambda: [self._describe(one) for one in found])
         agents = () if self._runtime is None else sorted(self._runtime.agents)
         return {
             "schedules": described,

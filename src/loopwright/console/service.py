@@ -1,6 +1,5 @@
 """What the console answers: values for JSON, made from the journal."""
 
-import asyncio
 import collections
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ from .actions import RunState, find_reasons
 from .digest import RunDigest
 from .records import Records
 from .rows import LOOKBACK, RowReader, build_raw
+from .threads import call_in_thread
 from .users import ConsoleUser
 
 MAX_SUMMED = 300
@@ -157,13 +157,13 @@ class ConsoleService:
 
     async def delete(self, run_id: str, user: ConsoleUser) -> list[str]:
         """Delete a run that has ended, which the access file records; return the ids that are gone."""
-        state = await asyncio.to_thread(self.find_state, run_id)
+        state = await call_in_thread(self.find_state, run_id)
         reason = self._find_reason_of_delete(state, user)
         journal: object = self._journal
         if reason or not isinstance(journal, DeletingJournal):
             raise ConfigError(f"delete: {reason}")
         at = self._clock.wall()
-        await asyncio.to_thread(self._access.add, at, user.name, run_id, "delete")
+        await call_in_thread(self._access.add, at, user.name, run_id, "delete")
         return await journal.delete(run_id, deleted_by=user.name)
 
     def find_state(self, run_id: str, digest: RunDigest | None = None) -> RunState:
@@ -201,11 +201,11 @@ class ConsoleService:
 
     async def show_entry(self, run_id: str, seq: int, user: str) -> dict[str, Any]:
         """Return all of an entry, and of a model call what was sent."""
-        entries = await asyncio.to_thread(self.records.read, run_id, max(seq - 1, 0), 1)
+        entries = await call_in_thread(self.records.read, run_id, max(seq - 1, 0), 1)
         if not entries or entries[0].seq != seq:
             raise UnknownRun(f"run {run_id!r} has no entry {seq}")
-        info = await asyncio.to_thread(self.records.find, run_id)
-        digest = await asyncio.to_thread(self.records.glance, info)
+        info = await call_in_thread(self.records.find, run_id)
+        digest = await call_in_thread(self.records.glance, info)
         if self.hides(digest, seq, run_id, user):
             raise ConfigError(
                 f"entry {seq} may hold something secret: ask for it first"
@@ -256,7 +256,7 @@ class ConsoleService:
 
     async def list_tools(self, run_id: str, user: str) -> list[dict[str, Any]]:
         """Return the tools of a run's newest model call, each with the schema of its arguments and its effect."""
-        digest = await asyncio.to_thread(self.records.digest, run_id)
+        digest = await call_in_thread(self.records.digest, run_id)
         if digest.holds_secrets and not self._sees(run_id, user):
             return []
         request = await self._show_request(run_id, digest.last_request)

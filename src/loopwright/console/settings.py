@@ -1,6 +1,5 @@
 """The settings of a runtime as the page shows and changes them."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ from ..errors import ConfigError
 from ..events.run_settings import RunSettings
 from ..messages import JsonObject
 from ..runtime import Runtime
+from .threads import call_in_thread
 from .users import ConsoleUser
 
 MAX_CHANGES = 200
@@ -48,7 +48,7 @@ class ConsoleSettings:
         """Return what may be set, with the values of now and of the code, and the newest changes."""
         editor = self._edit(user)
         now, history = await editor.read(), await editor.history()
-        known = await asyncio.to_thread(list_known, cast("Runtime", self._runtime))
+        known = await call_in_thread(list_known, cast("Runtime", self._runtime))
         names = {one.name for settings in known.values() for one in settings}
         owners = [
             {"owner": owner, "settings": [_describe(one, now) for one in settings]}
@@ -82,7 +82,7 @@ class ConsoleSettings:
             return {"version": made}
         changes = _read_changes(body)
         if body.get("check"):
-            await asyncio.to_thread(editor.check, changes)
+            await call_in_thread(editor.check, changes)
             return {"version": (await editor.read()).version}
         made = await editor.write(changes, reason=reason, expected=expected)
         return {"version": made}

@@ -1,6 +1,5 @@
 """What the console streams: the entries of a run, and which runs have changed, as it happens."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -9,6 +8,7 @@ from .digest import RunDigest
 from .news import News
 from .rows import LOOKBACK, RowReader
 from .service import ConsoleService
+from .threads import call_in_thread
 from .users import ConsoleUser
 
 Item: TypeAlias = tuple[int | None, str, Any]
@@ -33,7 +33,7 @@ class Streams:
             yield None, "open", {"after": after}
             while True:
                 try:
-                    reader, rows = await asyncio.to_thread(
+                    reader, rows = await call_in_thread(
                         self._read_on, reader, run_id, after, user
                     )
                 except UnknownRun:
@@ -82,8 +82,6 @@ class Streams:
                 if runs is None:
                     yield None, "", None
                 else:
-                    seen = await asyncio.to_thread(
-                        self._service.select_runs, runs, user
-                    )
+                    seen = await call_in_thread(self._service.select_runs, runs, user)
                     if seen or not (runs and user.tenant):
                         yield None, "changed", {"runs": seen}

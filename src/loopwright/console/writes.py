@@ -1,6 +1,5 @@
 """What a user does from the page: commands to runs, new runs, settings, schedules, and what is revealed or deleted."""
 
-import asyncio
 from collections.abc import Mapping
 
 from .commands import Commands
@@ -12,6 +11,7 @@ from .responses import send_json
 from .schedules import ConsoleSchedules
 from .service import ConsoleService
 from .settings import ConsoleSettings
+from .threads import call_in_thread
 from .users import ConsoleUser
 from .web import Request, Response
 
@@ -50,7 +50,7 @@ class Writes:
             raise RefusedRequest(
                 400, "action and run: name what to do, and the run's id"
             )
-        await asyncio.to_thread(self._service.check_run, run_id, user)
+        await call_in_thread(self._service.check_run, run_id, user)
         return send_json(await self._commands.act(run_id, name, body, user))
 
     async def _start(self, request: Request, user: ConsoleUser) -> Response:
@@ -66,7 +66,7 @@ class Writes:
     async def _reveal(self, request: Request, user: ConsoleUser) -> Response:
         require(user, "admin")
         run_id = await self._read_run(request, user)
-        await asyncio.to_thread(self._service.reveal, run_id, user.name)
+        await call_in_thread(self._service.reveal, run_id, user.name)
         return send_json({"run": run_id})
 
     async def _delete(self, request: Request, user: ConsoleUser) -> Response:
@@ -78,7 +78,7 @@ class Writes:
         run_id = (await read_body(request)).get("run")
         if not isinstance(run_id, str):
             raise RefusedRequest(400, "run: name the run's id")
-        await asyncio.to_thread(self._service.check_run, run_id, user)
+        await call_in_thread(self._service.check_run, run_id, user)
         return run_id
 
     async def _change_settings(self, request: Request, user: ConsoleUser) -> Response:

@@ -26,7 +26,7 @@ class RunFeed:
 
     def __init__(self) -> None:
         self.delta_watchers: list[Callable[[Delta], None]] = []
-        self.subscriptions: list[FeedListener] = []
+        self.subscriptions: list[FeedWatcher] = []
         self._replies: dict[str, list[Delta]] = {}
         """What was shown of the replies in progress, by their keys."""
         self._sessions = 0
@@ -95,7 +95,7 @@ class RunFeeds:
             return feed
 
 
-class FeedListener:
+class FeedWatcher:
     """Calls a function, in the event loop in which this is made, whenever entries of a run at work here are durable.
 
     The function is called too when this process stops working on the run.
@@ -133,7 +133,7 @@ class FeedListener:
         self.wake()
 
 
-class Subscription(FeedListener):
+class Subscription(FeedWatcher):
     """What one watcher was told of a run and has not taken yet; it may be in another event loop than the run."""
 
     def __init__(self, feeds: RunFeeds, run_id: str, *, deltas: bool) -> None:

@@ -17,6 +17,7 @@ from ...runtime import Runtime
 from ..guard import RefusedRequest, require
 from ..resumed_runs import ResumedRuns
 from ..service import ConsoleService
+from ..threads import call_in_thread
 from ..users import ConsoleUser, Right
 from .interrupts import find_right, name_interrupt, send_answer
 from .protocol import (
@@ -75,7 +76,7 @@ class AgUi:
 
     async def come_back(self, run_id: str, after: int, user: Sender) -> Stream:
         """Return how to watch a run from an entry on; raise `UnknownRun` for that of another user."""
-        info = await asyncio.to_thread(self._service.records.find, run_id)
+        info = await call_in_thread(self._service.records.find, run_id)
         self._check_owner(info, user)
         if after > info.head_seq:
             raise ConfigError(
@@ -85,7 +86,7 @@ class AgUi:
 
     async def stop(self, run_id: str, user: Sender) -> None:
         """End a run as aborted after its step."""
-        info = await asyncio.to_thread(self._service.records.find, run_id)
+        info = await call_in_thread(self._service.records.find, run_id)
         self._check_owner(info, user)
         await self._runtime.control(run_id).stop(by=user)
         if info.status in ("waiting", "suspended"):
@@ -105,7 +106,7 @@ class AgUi:
     async def _find_last(self, thread_id: str, user: Sender) -> RunInfo | None:
         """Return the last turn of a thread; raise `UnknownRun` for a thread of another user."""
         where = RunFilter(thread=thread_id)
-        found = await asyncio.to_thread(self._service.records.list_runs, where, 1)
+        found = await call_in_thread(self._service.records.list_runs, where, 1)
         for info in found:
             self._check_owner(info, user, f"thread {thread_id!r}")
             return info
@@ -155,7 +156,7 @@ class AgUi:
     async def _find_request(self, given: core.RunAgentInput) -> str | None:
         """Return the run that a request began before."""
         where = RunFilter(thread=given.thread_id, tags={REQUEST: given.run_id})
-        found = await asyncio.to_thread(self._service.records.list_runs, where, 1)
+        found = await call_in_thread(self._service.records.list_runs, where, 1)
         return found[0].run_id if found else None
 
     async def _answer(

@@ -17,6 +17,7 @@ from ...runtime import Runtime
 from ...tools.base import ask_user
 from ..digest import RunDigest
 from ..service import ConsoleService
+from ..threads import call_in_thread
 from .events import EventWriter
 from .messages import MessageReader
 from .protocol import core
@@ -79,7 +80,7 @@ class RunStreams:
             lambda seq: self._service.hides(digest, seq, stream.run_id, stream.user),
             self.client_tools, is_new=not stream.has_history,
         )  # fmt: skip
-        known = await asyncio.to_thread(self._read, stream, digest)
+        known = await call_in_thread(self._read, stream, digest)
         writer.skip(known[: stream.after])
         history = await self._read_history(stream, known) if stream.has_history else None  # fmt: skip
         for event in writer.begin(history):
@@ -142,12 +143,12 @@ class RunStreams:
         if not await self.read_questions(entry.run_id):
             return True
         # An answer was received and not acted on yet: its question counts as open while the run is at work.
-        info = await asyncio.to_thread(self._service.records.find, entry.run_id)
+        info = await call_in_thread(self._service.records.find, entry.run_id)
         return info.status != "waiting"
 
     async def read_questions(self, run_id: str) -> Sequence[Question]:
         """Return what a run asks, without what was answered and not received yet."""
-        return await asyncio.to_thread(self._find_questions, run_id)
+        return await call_in_thread(self._find_questions, run_id)
 
     def _find_questions(self, run_id: str) -> Sequence[Question]:
         records = self._service.records
@@ -172,7 +173,7 @@ class RunStreams:
         self, stream: Stream, known: list[Entry]
     ) -> list[core.Message]:
         """Return what was said in the thread, up to the last entry that the front end has."""
-        return await asyncio.to_thread(self._collect, stream, known)
+        return await call_in_thread(self._collect, stream, known)
 
     def _collect(self, stream: Stream, known: list[Entry]) -> list[core.Message]:
         records, messages = self._service.records, list[core.Message]()

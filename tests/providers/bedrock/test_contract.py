@@ -20,6 +20,7 @@ from loopwright.attachments import Attachment
 from loopwright.errors import ConfigError, ProviderError
 from loopwright.messages import Conversation, Message, Reasoning, ToolCall, ToolSpec
 from loopwright.providers import BedrockProvider, Provider, Request, Sampling
+from loopwright.providers.bedrock.response import MALFORMED
 from loopwright.testing import ProviderContract
 
 NO_CALL = "Answer now, without calling a tool."
@@ -391,3 +392,32 @@ def test_profile_that_is_absent_is_an_error_of_configuration(
     with pytest.raises(ConfigError, match=r"^profile: The config profile \(nobody\)"):
         BedrockProvider("amazon.nova-lite-v1:0", **options)  # type: ignore[arg-type]
     assert BedrockProvider("amazon.nova-lite-v1:0", api_key="k1234567", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("written", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1'])
+async def test_arguments_in_a_stream_that_are_not_sound_json_are_a_problem(
+    written: str,
+) -> None:
+    import httpx
+
+    place = {"contentBlockIndex": 0}
+    start = {"start": {"toolUse": {"toolUseId": "t1", "name": "look"}}, **place}
+    delta = {"delta": {"toolUse": {"input": written}}, **place}
+    body = b"".join(
+        [
+            frame("contentBlockStart", start),
+            frame("contentBlockDelta", delta),
+            frame("messageStop", {"stopReason": "tool_use"}),
+        ]
+    )
+    kind = {"content-type": "application/vnd.amazon.eventstream"}
+    transport = httpx.MockTransport(
+        lambda _: httpx.Response(200, headers=kind, content=body)
+    )
+    async with httpx.AsyncClient(transport=transport) as client:
+        provider = BedrockProvider(MODEL, region="eu-west-1", client=client)
+        deltas = [d async for d in provider.stream(Request(Conversation.of("x")))]
+
+    completion = deltas[-1].completion
+    assert completion is not None
+    assert (completion.calls, completion.problem) == ((), MALFORMED)

@@ -29,6 +29,7 @@ from ...providers.base import (
     check_size,
     stream_deltas,
 )
+from ...providers.call_names import restore_names
 from ...providers.context.tokens import BYTES_PER_TOKEN, TokenMeter
 from ...providers.final_tool import enforce_schema, find_sent
 from ...providers.recovered_calls import recover_call
@@ -149,7 +150,9 @@ class ModelCall:
             kind = type(reply).__name__
             raise TypeError(f"complete() returned {kind}, not a Completion")
         check_size(self._provider, reply)
-        return reply if reply.calls else recover_call(reply, self._request)
+        if not reply.calls:
+            return recover_call(reply, self._request)
+        return restore_names(reply, self._request.tools)
 
     async def _bounded_replies(self) -> tuple[Completion, ...]:
         """Return the replies of one attempt, within its own time and the run's."""

@@ -1,7 +1,6 @@
 """The request format of the Messages API: conversations, tools and schemas as bytes, each message encoded once."""
 
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from graphlib import TopologicalSorter
@@ -15,6 +14,7 @@ from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ..base import OutputSchema
+from ..call_names import fit_name, fit_plain_id, make_ids_unique
 from ..provider_tools import ProviderTool, bound_uses
 from ..reply_schemas import merge_branches
 
@@ -54,7 +54,6 @@ TEXT_TYPES = (
     "application/toml",
 )
 
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _REFERENCES = re.compile(rb'"\$ref":"#/\$defs/([^"]+)"')
 # The keywords that a schema for a reply may have, and that contain no schemas:
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs
@@ -108,7 +107,7 @@ def encode_turns(
     system block and the last block of all are prompt cache breakpoints; an `instruction` for this request alone follows.
     Thinking that another `source` signed is left out, and all of it with `None`.
     """
-    system, parts = _encode_parts(_make_ids_unique(messages), source)
+    system, parts = _encode_parts(make_ids_unique(messages), source)
     if cache:
         parts[-1] = mark_cached(parts[-1])
         system[-1:] = map(mark_cached, system[-1:])
@@ -163,7 +162,7 @@ def encode_blocks(message: Message, source: str | None = "") -> bytes:
 
 
 def _encode_result(message: Message) -> bytes:
-    call_id = encode_id(message.call_id)
+    call_id = fit_plain_id(message.call_id)
     if message.attachments:
         text = [_encode_text(message.content)] if message.content.strip() else []
         sent = [part for one in message.attachments for part in _encode_sent(one)]
@@ -216,8 +215,8 @@ def encode_call(call: ToolCall) -> bytes:
     return to_json(
         {
             "type": "tool_use",
-            "id": encode_id(call.id),
-            "name": call.name,
+            "id": fit_plain_id(call.id),
+            "name": fit_name(call.name),
             "input": call.arguments,
         }
     )
@@ -247,7 +246,7 @@ def build_provider_tool(tool: ProviderTool, left: int | None) -> dict[str, JsonV
 
 def encode_tool(spec: ToolSpec) -> bytes:
     """Encode the description of a tool."""
-    wire: dict[str, object] = {"name": spec.name}
+    wire: dict[str, object] = {"name": fit_name(spec.name)}
     if spec.description:
         wire["description"] = spec.description
     wire["input_schema"] = {"type": "object", **spec.schema}
@@ -291,52 +290,6 @@ def can_think(messages: Iterable[Message], source: str | None = "") -> bool:
                 return True  # the last turn is complete
             first = message
     return first is None or bool(encode_thinking(first, source))
-
-
-def encode_id(call_id: str) -> str:
-    """Return the id if the API accepts it, else an id derived from it, equal for a call and its result."""
-    if _CALL_ID.fullmatch(call_id):
-        return call_id
-    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"call_{digest[:32]}"
-
-
-def _make_ids_unique(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with another id for each call that repeats one; the API requires unique ids."""
-    ids = [call.id for message in messages for call in message.calls]
-    if len(set(ids)) == len(ids):
-        return messages
-    taken: set[str] = set()
-    renamed: list[Message] = []
-    waiting: dict[str, list[str]] = {}  # new ids of calls without a result, by old id
-    for message in messages:
-        if message.calls:
-            waiting = {}
-            message = _rename_calls(message, taken, waiting)
-        elif message.role == "tool":
-            new_id = waiting[message.call_id].pop(0)
-            message = dataclasses.replace(message, call_id=new_id)
-        renamed.append(message)
-    return renamed
-
-
-def _rename_calls(
-    message: Message, taken: set[str], waiting: dict[str, list[str]]
-) -> Message:
-    calls: list[ToolCall] = []
-    for call in message.calls:
-        new_id = _find_free_id(call.id, taken)
-        waiting.setdefault(call.id, []).append(new_id)
-        calls.append(dataclasses.replace(call, id=new_id))
-    return dataclasses.replace(message, calls=tuple(calls))
-
-
-def _find_free_id(call_id: str, taken: set[str]) -> str:
-    free, number = call_id, 2
-    while free in taken:
-        free, number = f"{call_id}_{number}", number + 1
-    taken.add(free)
-    return free
 
 
 def _encode_text(text: str) -> bytes:

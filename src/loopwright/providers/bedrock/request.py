@@ -13,6 +13,7 @@ from ...errors import ProviderError
 from ...messages import Message, ToolSpec
 from ..anthropic.request import build_closed_schema
 from ..base import OutputSchema
+from ..call_names import fit_name, fit_plain_id, make_ids_unique
 from ..reply_schemas import merge_branches
 
 FORM = "bedrock"
@@ -59,7 +60,7 @@ def encode_messages(
     encode = get_message_encoder(source)
     system: list[bytes] = []
     turns: list[tuple[str, list[bytes]]] = []
-    for message in messages:
+    for message in make_ids_unique(messages):
         if message.role == "system":
             if message.content.strip():
                 system.append(to_json({"text": message.content}))
@@ -86,7 +87,14 @@ def _list_blocks(message: Message, source: str | None) -> list[Block]:
     if message.role == "tool":
         content: list[JsonValue] = [{"text": message.content or " "}]
         content += [_build_attachment(sent) for sent in message.attachments]
-        return [{"toolResult": {"toolUseId": message.call_id, "content": content}}]
+        return [
+            {
+                "toolResult": {
+                    "toolUseId": fit_plain_id(message.call_id),
+                    "content": content,
+                }
+            }
+        ]
     if message.role == "assistant":
         return _list_reply_blocks(message, source)
     blocks = [_build_attachment(sent) for sent in message.attachments]
@@ -125,7 +133,8 @@ def _list_reply_blocks(message: Message, source: str | None) -> list[Block]:
         blocks.append({"text": message.content})
     for call in message.calls:
         arguments = dict(call.arguments)
-        use: Block = {"toolUseId": call.id, "name": call.name, "input": arguments}
+        use: Block = {"toolUseId": fit_plain_id(call.id), "name": fit_name(call.name)}
+        use["input"] = arguments
         blocks.append({"toolUse": use})
     return blocks
 
@@ -159,7 +168,7 @@ def _build_document_name(sent: Attachment) -> str:
 def encode_tool(spec: ToolSpec) -> bytes:
     """Encode the description of a tool."""
     described: Block = {
-        "name": spec.name,
+        "name": fit_name(spec.name),
         "description": spec.description or spec.name,
         "inputSchema": {"json": {"type": "object", **spec.schema}},
     }

@@ -3,9 +3,9 @@
 from typing import Self
 
 from pydantic import Field, JsonValue, ValidationError
-from pydantic_core import from_json
 
 from ...messages import Completion, Json, Reasoning, ToolCall, Usage
+from ...parsing import read_json_document
 from ..base import CallDelta, Delta
 from ..http.wire import Count, Lenient, Wire
 from ..openai.response import EMPTY
@@ -151,7 +151,7 @@ class ReplyAssembly:
                 continue
             given: Json = use.get("input")
             if index in self._inputs:
-                given = from_json(self._inputs[index] or "{}")
+                given = read_json_document(self._inputs[index] or "{}")
             if not isinstance(given, dict):
                 raise ValueError("arguments that are not an object")
             name, call_id = str(use.get("name", "")), str(use.get("toolUseId", ""))

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from ...attachments import Attachment
 from ...errors import ProviderError
 from ...messages import Message, Reasoning, ToolCall, ToolSpec
+from ..call_names import fit_name
 from ..provider_tools import ProviderTool
 
 FORM = "gemini"
@@ -49,7 +50,7 @@ def encode_contents(
     documented placeholder.
     """
     encode = get_message_encoder(source, signs=signs)
-    names = {call.id: call for message in messages for call in message.calls}
+    names: dict[str, ToolCall] = {}  # the calls of the turn, by id
     system: list[bytes] = []
     contents: list[bytes] = []
     results: list[Part] = []
@@ -62,6 +63,7 @@ def encode_contents(
             attached += _show_attachments(message, call, inside)
             continue
         contents += _take_results(results, attached)
+        names = {call.id: call for call in message.calls}
         if message.role == "system":
             system.append(to_json({"text": message.content}))
         elif message.role == "user":
@@ -85,7 +87,7 @@ def _build_result(
     message: Message, call: ToolCall | None, inside: Sequence[Attachment]
 ) -> Part:
     """Return the part of a result, with the attachments that are sent inside of it."""
-    name = call.name if call is not None else "unknown"
+    name = fit_name(call.name) if call is not None else "unknown"
     response: Part = {"name": name, "response": {"result": message.content}}
     if call is not None and _has_id(call):
         response["id"] = call.id
@@ -190,7 +192,7 @@ def _take_calls_at(place: int, calls: list[ToolCall], source: str | None) -> lis
 
 
 def _build_call(call: ToolCall, source: str | None) -> Part:
-    written: Part = {"name": call.name, "args": dict(call.arguments)}
+    written: Part = {"name": fit_name(call.name), "args": dict(call.arguments)}
     block = call.block or {}
     if _has_id(call):
         written["id"] = call.id
@@ -211,7 +213,7 @@ def encode_tool(spec: ToolSpec) -> bytes:
     """Encode the description of a tool."""
     return to_json(
         {
-            "name": spec.name,
+            "name": fit_name(spec.name),
             "description": spec.description,
             "parametersJsonSchema": spec.schema,
         }

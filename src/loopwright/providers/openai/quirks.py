@@ -34,6 +34,8 @@ class Quirks:
             assistant's "OK." comes between.
         send_reasoning: the form of reasoning to send back with the next request; with `None` that is
             `reasoning_details`, to the host and account that sent it.
+        call_ids: the ids of calls that it takes, of another model's too: "any", "short" ones of at most 40 characters
+            (OpenAI), or those of exactly "nine" letters and digits (Mistral). Another is replaced by a digest of it.
         effort: how `Sampling.effort` is sent: in the field `reasoning_effort`, in an object `reasoning`, or not at all.
         top_k: it accepts `Sampling.top_k`.
         max_samples: how many replies it gives to one request (`n`).
@@ -59,6 +61,7 @@ class Quirks:
     send_reasoning: (
         Literal["reasoning", "reasoning_content", "reasoning_details"] | None
     ) = None
+    call_ids: Literal["any", "short", "nine"] = "any"
     effort: Literal["reasoning_effort", "reasoning"] | None = "reasoning_effort"
     top_k: bool = True
     max_samples: int = 1
@@ -94,6 +97,7 @@ OPENAI = Quirks(
     schema_with_tools=True,
     stream_usage=True,
     attachments=BOTH,
+    call_ids="short",
     top_k=False,
     max_samples=128,
 )
@@ -142,6 +146,7 @@ MISTRAL = Quirks(
     json_schema=True,
     effort=None,
     user_after_tool=False,
+    call_ids="nine",
     max_samples=8,
     key_variable="MISTRAL_API_KEY",
 )

@@ -17,6 +17,7 @@ from ...errors import ProviderError
 from ...messages import Conversation, JsonObject, Message, ToolCall, ToolSpec
 from ...parsing.spotlighting import fence
 from ..base import OutputSchema
+from ..call_names import fit_name, fit_nine_id, fit_short_id
 from ..reply_schemas import merge_branches
 from .quirks import DEFAULT, Quirks
 
@@ -38,6 +39,7 @@ STRICT_KEYWORDS = frozenset(
     }
 )
 TYPE_KEYWORDS = frozenset({"type", "$ref", "anyOf"})  # strict mode requires one of them
+MAX_CALL_ID = 40  # characters
 MAX_SCHEMA_NAME = 64  # characters
 SIGNED_FORM = "reasoning_details"
 
@@ -55,12 +57,13 @@ def encode_message(
     if message.attachments:
         return _encode_with_attachments(message, quirks)
     if message.role == "tool":
-        result = {"tool_call_id": message.call_id, "content": message.content}
+        call_id = _fit_id(message.call_id, quirks)
+        result = {"tool_call_id": call_id, "content": message.content}
         return to_json({"role": "tool", **result})
     wire: dict[str, object] = {"role": message.role, "content": message.content}
     if message.calls:
         wire["content"] = message.content or None
-        wire["tool_calls"] = list(map(_build_call, message.calls))
+        wire["tool_calls"] = [_build_call(call, quirks) for call in message.calls]
     if message.reasoning and source is not None:
         wire.update(_build_reasoning(message, quirks.send_reasoning, source))
     return to_json(wire)
@@ -77,13 +80,21 @@ def get_message_encoder(
     return functools.partial(encode_message, quirks=quirks, source=source)
 
 
-def _build_call(call: ToolCall) -> dict[str, object]:
+def _build_call(call: ToolCall, quirks: Quirks) -> dict[str, object]:
     arguments = to_json(call.arguments).decode()
     return {
-        "id": call.id,
+        "id": _fit_id(call.id, quirks),
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {"name": fit_name(call.name), "arguments": arguments},
     }
+
+
+def _fit_id(call_id: str, quirks: Quirks) -> str:
+    if quirks.call_ids == "any":
+        return call_id
+    if quirks.call_ids == "nine":
+        return fit_nine_id(call_id)
+    return fit_short_id(call_id, MAX_CALL_ID)
 
 
 def _build_reasoning(
@@ -192,7 +203,7 @@ def join_system_messages(conversation: Conversation) -> Conversation:
 def encode_tool(spec: ToolSpec) -> bytes:
     """Encode the description of a tool."""
     function = {
-        "name": spec.name,
+        "name": fit_name(spec.name),
         "description": spec.description,
         "parameters": spec.schema,
     }

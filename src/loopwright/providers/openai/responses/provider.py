@@ -16,6 +16,7 @@ from ...base import (
     Request,
     Sampling,
 )
+from ...call_names import make_ids_unique
 from ...http.endpoint import Endpoint, read_key
 from ...http.response import Response
 from ...http.sse import ServerEvent
@@ -248,7 +249,7 @@ class OpenAIResponsesProvider(Endpoint):
 
     def _encode_items(self, request: Request, source: str | None) -> bytes:
         encode = get_message_encoder(source)
-        messages = request.conversation.messages
+        messages = make_ids_unique(request.conversation.messages)
         encoded = [message.encoded(encode) for message in messages]
         return b",".join(filter(None, encoded))
 

@@ -12,6 +12,7 @@ from ....attachments import Attachment
 from ....errors import ProviderError
 from ....messages import JsonObject, Message, Reasoning, ToolCall, ToolSpec
 from ...base import OutputSchema
+from ...call_names import fit_name, fit_short_id
 from ...provider_tools import ProviderTool
 from ...reply_schemas import merge_branches
 from ..request import (
@@ -27,6 +28,8 @@ FORM = "responses"
 
 # What an item of reasoning is sent back with; the API refuses its other fields, such as a status.
 REASONING_FIELDS = ("id", "type", "summary", "content", "encrypted_content")
+
+MAX_CALL_ID = 64  # characters
 
 Item = dict[str, JsonValue]
 
@@ -53,7 +56,10 @@ def encode_message(message: Message, source: str | None = None) -> bytes:
                 fence_document(one, message.call_id) for one in message.attachments
             ]
             output = [*_list_text(message.content), *map(_build_part, fenced)]
-        result = {"call_id": message.call_id, "output": output}
+        result = {
+            "call_id": fit_short_id(message.call_id, MAX_CALL_ID),
+            "output": output,
+        }
         return to_json({"type": "function_call_output", **result})
     if message.role == "assistant":
         return to_json(build_reply_items(message, source))[1:-1]
@@ -127,7 +133,8 @@ def _drop_trailing_reasoning(items: list[JsonObject]) -> list[JsonObject]:
 
 
 def _build_call(call: ToolCall, source: str | None) -> JsonObject:
-    item: Item = {"type": "function_call", "call_id": call.id, "name": call.name}
+    call_id, name = fit_short_id(call.id, MAX_CALL_ID), fit_name(call.name)
+    item: Item = {"type": "function_call", "call_id": call_id, "name": name}
     item["arguments"] = to_json(call.arguments).decode()
     if _belongs_to(call, source) and (item_id := (call.block or {}).get("id")):
         item["id"] = item_id
@@ -161,7 +168,7 @@ def _build_part(attachment: Attachment) -> Item:
 
 def encode_tool(spec: ToolSpec, *, strict: bool = True) -> bytes:
     """Encode the description of a tool, in strict mode if its schema can be expressed in it."""
-    tool: dict[str, object] = {"type": "function", "name": spec.name}
+    tool: dict[str, object] = {"type": "function", "name": fit_name(spec.name)}
     tool["description"] = spec.description
     tool["parameters"] = spec.schema
     if strict:

@@ -13,6 +13,7 @@ from ._kernel.session.service_checks import (
 )
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .agents.agent import Agent, AgentDefinition, define_agent
+from .agents.approved_turn import proceed_as_approved
 from .agents.handoff import Handoff
 from .agents.recorded_engine import build_recorded
 from .agents.registry import Agents
@@ -264,6 +265,7 @@ class Runtime(Services):
     ) -> Result[Model | None] | RunHandle[Any, Model | None]:
         """Resume a run, whose engine is rebuilt from the journal, as `LoopEngine.resume` does.
 
+        A turn of a thread uses the approvals of that, but not with `deltas`, which shows one execution.
         Raises `ConfigError` for an option that is code or a live object: then build the engine and call its `resume`.
         """
         engine = await self._rebuild_engine(run_id)
@@ -271,7 +273,11 @@ class Runtime(Services):
             output = self.agents[engine.runtime.agent_name].output
         if deltas:
             return await engine.resume(run_id, output=output, deltas=True, **options)
-        return await engine.resume(run_id, output=output, **options)
+
+        async def resume() -> Result[Model | None]:
+            return await engine.resume(run_id, output=output, **options)
+
+        return await proceed_as_approved(engine.runtime, await resume(), resume)
 
     def resume_sync(
         self,

@@ -14,6 +14,7 @@ from ._kernel.phases.output_type import describe_type
 from ._kernel.session.claim import ALONE
 from ._kernel.session.service_checks import accepted_versions
 from ._kernel.session.session import SUSPEND_REASON
+from .agents.approved_turn import proceed_as_approved
 from .engine import LoopEngine
 from .errors import (
     ConfigError,
@@ -417,7 +418,12 @@ class Worker:
         output = self._outputs.get(started.output or "")
         own = None if started.agent else self._engines.get(started.engine)
         engine = own or self._runtime
-        return await engine.resume(info.run_id, output=output, deps=deps)
+
+        async def resume() -> Result:
+            return await engine.resume(info.run_id, output=output, deps=deps)
+
+        services = self._runtime if own is None else own.runtime
+        return await proceed_as_approved(services, await resume(), resume)
 
     async def _release(self) -> None:
         for task in self._tasks.values():

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, Runtime, Suspend, tool
+from loopwright import ConfigError, ReActEngine, Runtime, Suspend, Worker, tool
 from loopwright._kernel.control.run_control import RunControl
 from loopwright._kernel.durability.fork import fork
+from loopwright._kernel.session.session import SUSPEND_REASON
 from loopwright.agents import Thread
 from loopwright.events import CommandReceived
 from loopwright.gates import ApprovalGate
@@ -42,7 +43,7 @@ def open_thread(
     """Open the thread as a process does that was just started."""
     runtime = Runtime(
         ScriptedProvider(script), tools=[send], gate=ApprovalGate(["send"]), approver=Suspend(),
-        journal=SQLiteJournal(folder / "runs.db", clock=clock), clock=clock,
+        journal=SQLiteJournal(folder / "runs.db", clock=clock), clock=clock, lease=30.0,
     )  # fmt: skip
     return runtime, runtime.agent("clerk").thread("t-1", **options)
 
@@ -335,4 +336,116 @@ async def test_an_approval_of_a_thread_needs_an_end(tmp_path: Path) -> None:
         await runtime.control(alone.run_id).approve(
             alone.pending[0].id, scope="thread", seconds=60
         )
+    await runtime.aclose()
+
+
+TWO = ApprovalRule(people=2)
+
+
+async def test_an_approval_is_sent_once_to_a_turn_that_waits_for_more_people(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock, principal=BOB, approvals=ApprovalRule())
+    runtime, thread = open_thread(tmp_path, mail("ada@x.org", "two"), clock, principal=BOB)  # fmt: skip
+    waiting = await thread.run("Once more.", approvals=TWO)
+    for _ in range(3):
+        assert (await thread.resume()).status == "waiting"
+    journal: Any = runtime.journal
+
+    assert [one.kind for one in journal.inbox(waiting.run_id)] == ["approve"]
+    assert "ann@acme approved it" in (await thread.resume()).pending[0].text
+    clock.advance(3_500)  # 100 s are left of the hour for which it holds
+    await runtime.control(waiting.run_id).approve(waiting.pending[0].id, by=BOB)
+    assert (await thread.resume()).answer == "Sent two."
+    assert len(journal.inbox(waiting.run_id)) == 2
+    await runtime.aclose()
+
+
+async def test_an_approval_is_sent_again_once_it_no_longer_counts_for_the_call(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    script = [*mail("ada@x.org", "one"), *mail("ada@x.org", "two")]
+    runtime, thread = open_thread(tmp_path, script, clock, principal=BOB)
+    first = await thread.run("Write to Ada.")
+    await runtime.control(first.run_id).approve(
+        first.pending[0].id, seconds=20_000, scope="thread", by=ANN
+    )
+    await thread.resume()
+    waiting = await thread.run("Once more.", approvals=TWO)
+    clock.advance(4_000)  # an approval of a call counts for an hour
+    await runtime.control(waiting.run_id).approve(waiting.pending[0].id, by=BOB)
+
+    assert (await thread.resume()).answer == "Sent two."
+    senders = [one.body["by"] for one in runtime.journal.inbox(waiting.run_id)]
+    assert senders == ["ann", "bob", "ann"]
+    await runtime.aclose()
+
+
+async def test_approvals_of_two_people_for_the_thread_are_those_of_two_people(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock, principal=BOB, approvals=ApprovalRule())
+    script = [*mail("ada@x.org", "two"), *mail("ada@x.org", "three")]
+    runtime, thread = open_thread(tmp_path, script, clock, principal=BOB)
+    second = await thread.run("Once more.", approvals=TWO)
+    await runtime.control(second.run_id).approve(
+        second.pending[0].id, seconds=60, scope="thread", by=BOB
+    )
+    await thread.resume()
+    third = await thread.run("And again.", approvals=TWO)
+
+    assert third.answer == "Sent three."
+    senders = [one.body["by"] for one in runtime.journal.inbox(third.run_id)]
+    assert sorted(map(str, senders)) == ["ann", "bob"]
+    await runtime.aclose()
+
+
+async def test_a_run_of_another_tenant_that_names_the_thread_approves_nothing(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    script = [*mail("ada@x.org", "one"), *mail("ada@x.org", "two")]
+    runtime, thread = open_thread(tmp_path, script, clock, principal=BOB)
+    eve = Principal("eve", "zen")
+    other = await ReActEngine(runtime).run("Write.", thread="t-1", principal=eve)
+    await runtime.control(other.run_id).approve(
+        other.pending[0].id, seconds=3_600, scope="thread", by="eve"
+    )
+    await runtime.resume(other.run_id)
+    waiting = await thread.run("Write to Ada.")
+
+    assert (waiting.status, await thread.approvals()) == ("waiting", [])
+    assert runtime.journal.inbox(waiting.run_id) == []
+    await runtime.aclose()
+
+
+@pytest.mark.parametrize("how", ["worker", "drain", "resume"])
+@pytest.mark.parametrize("holds", [True, False])
+async def test_a_turn_that_is_continued_without_its_thread_uses_the_approvals(
+    tmp_path: Path, how: str, *, holds: bool
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock)
+    runtime, thread = open_thread(tmp_path, [asyncio.CancelledError()], clock)
+    SUSPEND_REASON.set("released")
+    with pytest.raises(asyncio.CancelledError):
+        await thread.run("Once more.")
+    turn = (await thread.turns())[-1]
+    if not holds:
+        await thread.revoke((await thread.approvals())[0], by="bob")
+    await runtime.aclose()
+    runtime, thread = open_thread(tmp_path, mail("ada@x.org", "two"), clock)
+    if how == "resume":
+        result = await runtime.resume(turn.run_id)
+    else:
+        work = runtime.drain if how == "drain" else Worker(runtime).drain
+        [result] = await work()
+
+    assert (result.run_id, result.answer) == (turn.run_id, "Sent two." if holds else None)  # fmt: skip
+    assert SENT[1:] == (["ada@x.org: two"] if holds else [])
+    given = [one.body.get("granted") for one in runtime.journal.inbox(turn.run_id)]
+    assert given == ([(await thread.approvals())[0].id] if holds else [])
     await runtime.aclose()

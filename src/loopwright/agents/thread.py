@@ -22,7 +22,7 @@ from ..errors import ConfigError
 from ..events.entry import Entry
 from ..journals.listing import check_tags, check_thread
 from ..messages import Conversation, Message
-from ..principals import ApprovalRule, Principal, tag_principal
+from ..principals import TENANT_TAG, ApprovalRule, Principal, tag_principal
 from ..providers.base import Delta, Sampling
 from ..result import Result
 from .next_turn import BUSY, Busy
@@ -253,8 +253,7 @@ class Thread(Generic[Answer]):
         `control(run_id).approve(question, seconds=..., scope="thread")` gives one: calls of that tool to the same
         destinations run in the later turns without a question, under the same version of the policy.
         """
-        await self._record.find_last()
-        return await ThreadApprovals(self._agent.engine.runtime, self.id).find_held()
+        return await (await self._open_approvals()).find_held()
 
     async def revoke(
         self,
@@ -268,10 +267,17 @@ class Thread(Generic[Answer]):
         A call that has begun continues. A denial of a call of the tool, in any turn, revokes it too. Raises `ConfigError`
         for an approval that does not hold, and for the thread of another tenant.
         """
-        await self._record.find_last()
         id = approval if isinstance(approval, str) else approval.id
-        approvals = ThreadApprovals(self._agent.engine.runtime, self.id)
-        await approvals.revoke(id, reason, by)
+        await (await self._open_approvals()).revoke(id, reason, by)
+
+    async def _open_approvals(self) -> ThreadApprovals:
+        """Return the approvals of the tenant whose thread it is."""
+        services, last = self._agent.engine.runtime, await self._record.find_last()
+        tenant = "" if last is None else last.info.tags.get(TENANT_TAG, "")
+        return ThreadApprovals(
+            services.journal, services.redactor, self.id, services.clock, services.command_signer,
+            tenants=("", tenant),
+        )  # fmt: skip
 
     async def fork(
         self,

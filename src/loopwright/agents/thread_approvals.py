@@ -1,21 +1,21 @@
-"""Approvals that hold for a whole thread: who gave them, for what and until when, and the turns that they let continue."""
+"""Approvals that hold for a whole thread: who gave them, for what and until when, and how they are revoked."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from .._internal import dataclasses
 from .._kernel.control.commands import APPROVE, DENY
-from .._kernel.control.run_control import RunControl
-from .._kernel.session.services import Services
+from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..events.control import CommandReceived
 from ..events.entry import Entry, Event
 from ..events.run import Question, RunForked, RunSuspended
 from ..journals.access import list_runs, read_inbox, read_run, send_command
-from ..journals.base import RESUMABLE, Command, RunInfo
+from ..journals.base import RESUMABLE, Command, Journal, RunInfo
 from ..journals.listing import RunFilter
 from ..messages import Json, JsonObject
-from ..principals import Principal, read_principal, sign_body
-from ..result import Result
+from ..principals import TENANT_TAG, Principal, read_principal, sign_body
+from ..security.redaction import Redactor
+from ..security.signed_commands import CommandSigner
 from ..tools.base import Tool
 from ..tools.destinations import is_to_same
 
@@ -46,6 +46,11 @@ class ThreadApproval:
     policy_version: str
     same: Mapping[str, str] = dataclasses.field(repr=False)
 
+    @property
+    def run_id(self) -> str:
+        """The turn in which it was given, as a run."""
+        return self.id.rpartition("#")[0]
+
     def covers(self, question: Question, tool: Tool | None) -> bool:
         """Return whether it is about the call of a question, which is one of that tool."""
         is_same = is_to_same(tool, question.arguments, self.same)
@@ -57,22 +62,39 @@ class ThreadApprovals:
     """The approvals of one thread, read from the commands that its turns have accepted.
 
     Args:
-        services: those of the agent.
+        journal: the journal.
+        redactor: removes secrets from reasons.
         thread: the id of the thread.
+        clock: the source of time.
+        signer: signs what revokes them; `None` sends it unsigned.
+        tenants: those whose approvals are read: a run of another one that names the thread approves nothing. `None`: all.
     """
 
-    def __init__(self, services: Services, thread: str) -> None:
-        self._services, self._thread = services, thread
-        self._journal, self._clock = services.journal, services.clock
+    def __init__(
+        self,
+        journal: Journal,
+        redactor: Redactor,
+        thread: str,
+        clock: Clock | None = None,
+        signer: CommandSigner | None = None,
+        *,
+        tenants: Iterable[str] | None = None,
+    ) -> None:
+        self._journal, self._redactor, self._thread = journal, redactor, thread
+        self._clock, self._signer = clock or SystemClock(), signer
+        self._tenants = None if tenants is None else {*tenants}
 
     async def find_held(self) -> list[ThreadApproval]:
         """Return those that hold now, the newest first."""
         now, found = self._clock.wall(), list[ThreadApproval]()
         denials = list[Command]()
-        async for run_id, commands in self._read_turns():
-            wanted = [one for one in commands if _is_given(one, now)]
-            entries = await read_run(self._journal, run_id) if wanted else []
-            given = [read_approval(run_id, entries, one) for one in reversed(wanted)]
+        async for info, commands in self._read_turns():
+            is_of_tenant = self._is_of_tenant(info)
+            wanted = [one for one in commands if is_of_tenant and _is_given(one, now)]
+            entries = await read_run(self._journal, info.run_id) if wanted else []
+            given = [
+                read_approval(info.run_id, entries, one) for one in reversed(wanted)
+            ]
             found += [one for one in given if one is not None]
             denials += filter(_may_deny, commands)
         return [one for one in found if not _is_revoked(one, denials)]
@@ -89,78 +111,40 @@ class ThreadApprovals:
         # This one first: a turn that uses the approval meanwhile looks here once more.
         for one in await read_inbox(self._journal, given_in, int(number) - 1):
             if one.number == int(number):
-                await self._deny(one, id, reason, by)
+                await self.deny(one, id, reason, by)
         for info in await self._list_runs():
             if info.status in RESUMABLE:
                 for one in await read_inbox(self._journal, info.run_id):
                     if one.kind == APPROVE and one.body.get("granted") == id:
-                        await self._deny(one, id, reason, by)
-
-    async def apply(self, result: Result[object], tried: set[str]) -> bool:
-        """Approve what a turn waits for as far as approvals of the thread cover it; return whether any did.
-
-        `tried` are the ids of questions that were approved so before: an approval may be too little for one.
-        """
-        asked = [one for one in result.pending if one.about == "approval"]
-        new = [one for one in asked if one.id not in tried]
-        approvals = await self.find_held() if new else []
-        used = set[str]()
-        for question in new:
-            tools = self._find_tools(question.tool)
-            for approval in approvals:
-                if all(approval.covers(question, one) for one in tools):
-                    await self._approve(result.run_id, question, approval)
-                    tried.add(question.id)
-                    used.add(approval.id)
-                    break
-        await self._withdraw(result.run_id, used)
-        return bool(used)
-
-    def _find_tools(self, name: str) -> Sequence[Tool | None]:
-        """Return the tools of a name, of all agents: the one that asks may have been handed the run off."""
-        others = (one.engine.runtime for one in self._services.agents.values())
-        found = [one.tools.get(name) for one in (self._services, *others)]
-        return [one for one in found if one is not None] or [None]
-
-    async def _withdraw(self, run_id: str, used: Set[str]) -> None:
-        """Deny in a turn what approvals let run that were revoked while it began to use them."""
-        revoked = used - {one.id for one in await self.find_held()} if used else used
-        for one in await read_inbox(self._journal, run_id) if revoked else ():
-            id = str(one.body.get("granted", ""))
-            if one.kind == APPROVE and id in revoked:
-                await self._deny(one, id, "its approval was revoked", "")
-
-    async def _approve(
-        self, run_id: str, question: Question, approval: ThreadApproval
-    ) -> None:
-        services = self._services
-        control = RunControl(
-            services.journal, services.redactor, run_id, services.clock, services.command_signer
-        )  # fmt: skip
-        seconds = approval.until - self._clock.wall()
-        if seconds > 0:
-            await control._approve(  # pyright: ignore[reportPrivateUsage] - the same, with what it rests on
-                question.id, None, seconds, approval.by, {"granted": approval.id}
-            )
+                        await self.deny(one, id, reason, by)
 
     async def _list_runs(self) -> list[RunInfo]:
-        return await list_runs(self._journal, where=RunFilter(thread=self._thread))
+        """Return the runs of the thread, the newest first; those of no tenant may deny for each."""
+        found = await list_runs(self._journal, where=RunFilter(thread=self._thread))
+        return [one for one in found if self._is_of_tenant(one) or not _tenant_of(one)]
 
-    async def _read_turns(self) -> AsyncIterator[tuple[str, list[Command]]]:
+    def _is_of_tenant(self, info: RunInfo) -> bool:
+        return self._tenants is None or _tenant_of(info) in self._tenants
+
+    async def _read_turns(self) -> AsyncIterator[tuple[RunInfo, list[Command]]]:
         """Yield the runs of the thread with their commands, the newest first."""
         for info in await self._list_runs():
-            yield info.run_id, await read_inbox(self._journal, info.run_id)
+            yield info, await read_inbox(self._journal, info.run_id)
 
-    async def _deny(
+    async def deny(
         self, given: Command, id: str, reason: str, by: str | Principal
     ) -> None:
         """Deny, in its run, what a command approved, because of the approval of the thread with that id."""
         kept = ("key", "question", "tool", "arguments_hash", "policy_version")
         denied: dict[str, Json] = {name: given.body[name] for name in kept}
-        denied |= {"granted": id, "reason": self._services.redactor.redact_text(reason)}
-        body, signer = sign_body(denied, by), self._services.command_signer
+        denied |= {"granted": id, "reason": self._redactor.redact_text(reason)}
+        body, signer = sign_body(denied, by), self._signer
         signed = body if signer is None else signer.sign(given.run_id, DENY, body)
         await send_command(self._journal, given.run_id, DENY, signed)
+
+
+def _tenant_of(info: RunInfo) -> str:
+    return info.tags.get(TENANT_TAG, "")
 
 
 def _is_given(command: Command, now: float) -> bool:

@@ -16,7 +16,7 @@ from ..journals.access import read_run
 from ..journals.base import RunInfo
 from ..messages import Conversation
 from ..result import Result
-from .thread_approvals import ThreadApprovals
+from .approved_turn import proceed_as_approved
 from .turn_items import TurnItems
 
 GRACE = 0.5
@@ -128,11 +128,12 @@ class TurnRunner:
         self, result: Result[Any], agent: str, *, is_own: bool
     ) -> Result[Any]:
         """Continue a turn that waits for an approval which people gave for the whole thread."""
-        services, tried = self.find_agent(agent).engine.runtime, set[str]()
-        approvals = ThreadApprovals(services, self._thread)
-        while result.status == "waiting" and await approvals.apply(result, tried):
-            result = await self._resume(result.run_id, agent, is_own=is_own)
-        return result
+        services, run_id = self.find_agent(agent).engine.runtime, result.run_id
+
+        async def resume() -> Result[Any]:
+            return await self._resume(run_id, agent, is_own=is_own)
+
+        return await proceed_as_approved(services, result, resume)
 
     async def _resume(self, run_id: str, agent: str, *, is_own: bool) -> Result[Any]:
         speaker, journal = self.find_agent(agent), self._services.journal

@@ -929,6 +929,122 @@ def test_waiters_are_admitted_in_order_and_more_with_each_success(
     breaker.acquire()  # one that does not wait is no part of the queue
 
 
+def queue_up(breaker: CircuitBreaker, waiters: range) -> None:
+    for waiter in waiters:
+        with pytest.raises(CircuitOpen):
+            breaker.acquire(waiter=waiter)
+
+
+def recover(breaker: CircuitBreaker, clock: FakeClock, waiters: int) -> None:
+    """Have a breaker that opens at the first failure closed again by a probe, while others wait for it."""
+    fail(breaker)
+    queue_up(breaker, range(waiters))
+    clock.advance(30)
+    breaker.success(breaker.acquire())
+
+
+def admit_in_order(breaker: CircuitBreaker, waiters: range) -> list[BreakerPass]:
+    """Admit waiters until the first that has to go on waiting."""
+    admitted: list[BreakerPass] = []
+    for waiter in waiters:
+        try:
+            admitted.append(breaker.acquire(waiter=waiter))
+        except CircuitOpen:
+            break
+    return admitted
+
+
+@pytest.fixture
+def quick(clock: FakeClock) -> CircuitBreaker:
+    """A breaker that opens at the first failure."""
+    return CircuitBreaker("tool/x", threshold=1, clock=clock)
+
+
+def test_waiter_whose_turn_has_not_come_learns_when_to_ask_again(
+    quick: CircuitBreaker, clock: FakeClock
+) -> None:
+    recover(quick, clock, waiters=10)
+    with pytest.raises(CircuitOpen) as rejection:
+        quick.acquire(waiter=9)
+
+    assert str(rejection.value) == "tool/x works again; other calls are made first"
+    assert rejection.value.retryable is True
+    assert rejection.value.retry_after == pytest.approx(0.11)  # 0.1 s and 1 ms for each
+
+
+def test_ramp_after_a_recovery_grows_to_64_calls_and_ends_with_the_next_success(
+    quick: CircuitBreaker, clock: FakeClock
+) -> None:
+    recover(quick, clock, waiters=200)
+    verdicts(quick, "s" * 62)
+    admitted = admit_in_order(quick, range(200))
+    assert len(admitted) == 64
+    with pytest.raises(CircuitOpen):
+        quick.acquire(waiter=64)  # the next one, for which there is no place
+
+    quick.success(admitted.pop())
+    assert len(admit_in_order(quick, range(64, 200))) == 136
+
+
+def test_calls_without_a_verdict_free_their_places_on_the_ramp(
+    quick: CircuitBreaker, clock: FakeClock
+) -> None:
+    late = quick.acquire()
+    recover(quick, clock, waiters=9)
+    first, second = admit_in_order(quick, range(9))
+    quick.cancel(late)  # of before the recovery: it has no place here
+    assert admit_in_order(quick, range(2, 9)) == []
+
+    quick.cancel(first)
+    (third,) = admit_in_order(quick, range(2, 9))
+    quick.cancel(second)
+    quick.cancel(third)
+    assert len(admit_in_order(quick, range(3, 9))) == 2
+
+
+def test_waiters_are_admitted_two_at_a_time_after_a_cool_down(
+    breaker: CircuitBreaker, clock: FakeClock
+) -> None:
+    together = [breaker.acquire() for _ in range(5)]
+    breaker.cool_down(20)
+    queue_up(breaker, range(9))
+    clock.advance(20)
+    assert admit_in_order(breaker, range(9)) == []  # five are still out
+
+    for given in together:
+        breaker.cancel(given)
+    assert len(admit_in_order(breaker, range(9))) == 2
+
+
+def test_several_probes_are_given_to_the_first_waiters(
+    clock: FakeClock,
+) -> None:
+    breaker = CircuitBreaker("tool/x", threshold=1, probes=3, clock=clock)
+    fail(breaker)
+    queue_up(breaker, range(9))
+    clock.advance(30)
+    assert breaker.acquire(waiter=0).probe
+    with pytest.raises(CircuitOpen, match="other calls are made first"):
+        breaker.acquire(waiter=3)  # 1 and 2 come before
+
+    assert [breaker.acquire(waiter=waiter).probe for waiter in (2, 1)] == [True, True]
+    with pytest.raises(CircuitOpen, match=r"not called for another 60\.0 s"):
+        breaker.acquire(waiter=3)
+
+
+def test_waiter_that_gives_up_moves_the_others_up(
+    quick: CircuitBreaker, clock: FakeClock
+) -> None:
+    quick.remove_waiter("nobody waits yet")
+    recover(quick, clock, waiters=9)
+    quick.remove_waiter("one that never waited")
+    queue_up(quick, range(2, 9))
+    quick.remove_waiter(0)
+    quick.remove_waiter(1)
+
+    assert len(admit_in_order(quick, range(2, 9))) == 2
+
+
 def test_a_breaker_that_cools_down_is_not_forgotten(clock: FakeClock) -> None:
     breakers = CircuitBreakers(keep=2, clock=clock)
     breakers.get("cooling").cool_down(20)

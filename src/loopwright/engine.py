@@ -129,6 +129,7 @@ class LoopEngine(Options):
     Write `name` and `solve`; everything else (journal, resume, limits, policy, breakers) comes with the `Run`.
     `sampling` is for the calls of its own model; the settings of a run and of a single call take precedence. `hooks` are
     names of the group `loopwright.hooks`, or `{"hook": name, option: value}`, beside those of its runtime and agent.
+    `model` names one of `Runtime(providers=...)` as its own model and that of the engines in it, in place of the runtime's.
     """
 
     name: ClassVar[str] = ""
@@ -141,6 +142,7 @@ class LoopEngine(Options):
     runtime: Services = dataclasses.field(kw_only=False)
     sampling: Sampling = Sampling()
     hooks: tuple[str | dict[str, Any], ...] = ()
+    model: ProviderName = None
 
     def __post_init__(self) -> None:
         """Complete the prompts, those that were given override the engine's own; look up the names of providers."""

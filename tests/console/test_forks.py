@@ -150,6 +150,29 @@ async def test_a_started_engine_uses_the_model_that_is_chosen_for_a_part(
     assert "uses models for planner" in refused[1].json()["error"]
 
 
+@pytest.mark.parametrize("who", [{"engine": "react"}, {"agent": "shop"}], ids=str)
+async def test_a_started_run_keeps_the_model_that_is_chosen_for_it(
+    tmp_path: Path, who: dict[str, str]
+) -> None:
+    main, heavy = ScriptedProvider([]), ScriptedProvider([call("order", item="lamp")])
+    runtime = build_runtime(tmp_path, main, providers={"heavy": heavy})
+    runtime.agent("shop")
+    task = {**who, "text": "Order.", "models": {"model": "heavy"}}
+    async with connect(Console(runtime, user="Ada")) as client:
+        run = (await client.post("/api/start", json=task)).json()["run"]
+        await eventually(lambda: find_status(runtime, run) == "waiting")
+        part = {**task, "models": {"planner": "heavy"}}
+        refused = await client.post("/api/start", json=part)
+    later = ScriptedProvider(["Ordered."])
+    resuming = build_runtime(tmp_path, main, providers={"heavy": later})
+    resuming.agent("shop")
+    await resuming.control(run).deny("0#0", "No lamps.")
+    result = await resuming.resume(run)
+
+    assert (result.answer, len(later.requests), main.requests) == ("Ordered.", 1, [])
+    assert (refused.status_code, "uses models for model" in refused.text) == (409, True)
+
+
 @pytest.mark.parametrize(
     ("who", "reason"),
     [("ann", "approvals of a person, not who started the run alone"), ("bob", "")],

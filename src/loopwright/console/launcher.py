@@ -9,7 +9,7 @@ from .._kernel.control.run_watch import RunWatch
 from .._kernel.durability.history import load_messages, make_plain, open_conversation
 from ..agents import Agent
 from ..attachments import Attachment
-from ..engine import ProviderName
+from ..engine import LoopEngine, ProviderName
 from ..errors import ConfigError, LoopwrightError
 from ..events.effects import ModelReplied
 from ..events.entry import Entry
@@ -33,6 +33,8 @@ STARTER_TAG = "started-by"
 
 LOOK, MAX_LOOKS = 0.01, 1000
 """Seconds between two looks for a run that was begun, and after how many it is named though the journal has it not."""
+OWN_MODEL = "model"
+"""The option of every engine that names its own model, in the place of the runtime's."""
 ORIGIN_TAG = "begun-again-from"
 """The tag of a run that works anew on what another one began with, with the id of that one."""
 
@@ -77,8 +79,12 @@ class Launcher:
         """Begin a run of an agent or an engine; return its id."""
         runtime, task = self._runtime, _read_text(body)
         agent, engine = body.get("agent"), str(body.get("engine"))
-        models = {} if agent else _read_models(engine, body)
-        begun = self._find_agent(agent) if agent else runtime.engine(engine, **models)
+        models = _read_models("" if agent else engine, body)
+        begun: Agent[Any] | LoopEngine = (
+            _replace_model(self._find_agent(agent), models)
+            if agent
+            else runtime.engine(engine, **models)
+        )
         handle = begun.start(
             task, deltas=True, on_disconnect="continue", **_name_starter(user)
         )  # the page may show its words
@@ -183,6 +189,14 @@ async def _wait(watch: RunWatch[Any], seconds: float) -> Any:
         return None
 
 
+def _replace_model(agent: Agent[Any], models: Mapping[str, str]) -> Agent[Any]:
+    """Return an agent whose engine has another model as its own; the run records that, so that a resume keeps it."""
+    if not models:
+        return agent
+    engine = dataclasses.replace(agent.engine, **cast("dict[str, Any]", models))
+    return dataclasses.replace(agent, engine=engine)
+
+
 def _list_parts(engine: str) -> list[str]:
     """Return the options of an engine that name models: for parts of its work, such as its plan."""
     try:
@@ -190,21 +204,25 @@ def _list_parts(engine: str) -> list[str]:
     except LoopwrightError:  # a plug-in that cannot be loaded; starting it says why
         return []
     kinds = (ProviderName, "ProviderName")
-    return [field.name for field in dataclasses.fields(found) if field.type in kinds]
+    return [
+        field.name
+        for field in dataclasses.fields(found)
+        if field.type in kinds and field.name != OWN_MODEL
+    ]
 
 
 def _read_models(engine: str, body: Mapping[str, Any]) -> dict[str, str]:
-    """Return which model an engine uses for which part of its work."""
+    """Return which model an engine uses as its own, and for which part of its work; of an agent only the first is chosen."""
     given: object = body.get("models") or {}
     if not isinstance(given, dict):
         raise ConfigError(f"models: must be an object, got {given!r:.80}")
     named = cast("dict[str, Any]", given)
     models = {part: name for part, name in named.items() if name}
-    known = _list_parts(engine) if models else []
+    known = [*(_list_parts(engine) if models and engine else ()), OWN_MODEL]
     for part, name in models.items():
         if part not in known or not isinstance(name, str):
             raise ConfigError(
-                f"models: {engine} uses models for {', '.join(known) or 'nothing'}, got {part!r:.40}: {name!r:.40}"
+                f"models: {engine or 'an agent'} uses models for {', '.join(known)}, got {part!r:.40}: {name!r:.40}"
             )
     return models
 

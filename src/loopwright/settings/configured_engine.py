@@ -28,10 +28,23 @@ def read_settings(services: Any) -> RunSettings | None:
 
 
 def configure(engine: Any, settings: RunSettings | None) -> Any:
-    """Return an engine with the settings of its name, and over those the ones of its agent.
+    """Return an engine with the settings of its name, and over those the ones of its agent, on the model that it names.
 
     Raises `ConfigError` for an engine or an agent that is turned off, and for a value that the code takes no more.
     """
+    found = _change(engine, settings)
+    return found if found.model is None else _use_model(found)
+
+
+def _use_model(engine: Any) -> Any:
+    """Return an engine on the model that it names, and so the engines in it that have its services."""
+    services = engine.runtime
+    chosen = services.with_model(engine.model)
+    is_own = chosen.provider is services.provider
+    return engine if is_own else rebind(engine, chosen)
+
+
+def _change(engine: Any, settings: RunSettings | None) -> Any:
     if settings is None or not settings.values:
         return engine
     changes = _Changes(engine, settings.version)

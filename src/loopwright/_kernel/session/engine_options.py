@@ -10,7 +10,7 @@ from ...messages import Json
 from ...prompts import find_changes
 from ...providers.base import Sampling
 
-OPEN: Mapping[str, object] = {"sampling": Sampling(), "hooks": ()}
+OPEN: Mapping[str, object] = {"sampling": Sampling(), "hooks": (), "model": None}
 """The options of every engine, which are recorded where they are set."""
 
 

@@ -175,6 +175,12 @@ class Services:
         vars(other).update(hooks=(*hooks, *self.hooks))
         return other
 
+    def with_model(self, name: str) -> Self:
+        """Return the same services with a named provider as their own."""
+        other = copy.copy(self)
+        vars(other).update(provider=self.named_provider(name, "model"))
+        return other
+
     def named_provider(self, name: str, option: str = "provider") -> Provider:
         """The provider of that name; `ConfigError` naming the option if there is none."""
         if name not in self.providers:

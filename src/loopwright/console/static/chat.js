@@ -127,8 +127,11 @@ export function showStart(main, session) {
     h("div", { class: "buttons" }, h("button", { class: "primary", title: reason || null, "aria-disabled": reason ? "true" : null }, "Start")));
   const showModels = () => {
     const [kind, ...rest] = task.elements.who.value.split(" ");
-    const parts = (kind === "engine" && session.parts?.[rest.join(" ")]) || [];
-    models.replaceChildren(...parts.map((part) => buildSelect(`model-${part}`, `Model of its ${part}`, [["", "that of the runtime"], ...session.models.map((one) => [one, one])], "")));
+    const isEngine = kind === "engine";
+    const parts = (isEngine && session.parts?.[rest.join(" ")]) || [];
+    const build = (part, label, own) => buildSelect(`model-${part}`, label, [["", own], ...session.models.map((one) => [one, one])], "");
+    const first = session.models?.length ? [build("model", "Model", `that of the ${isEngine ? "runtime" : "agent"}`)] : [];
+    models.replaceChildren(...first, ...parts.map((part) => build(part, `Model of its ${part}`, "the same")));
   };
   task.elements.who.addEventListener("change", showModels);
   showModels();

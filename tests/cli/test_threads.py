@@ -1,13 +1,30 @@
 """`loopwright run --thread`: each command is a turn of one conversation."""
 
+import asyncio
+import contextlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loopwright import ReActEngine, Runtime, Suspend
+from loopwright.agents.agent import AgentDefinition, define_agent
+from loopwright.journals import SQLiteJournal
 from loopwright.security import Ed25519Signer, KeyFile, PublicKey
+from loopwright.testing import ScriptedProvider
 
+from .scripted_cli import wipe
 from .using import Invoke
 
+TALK = (
+    "--provider",
+    "scripted:talk",
+    "--tools",
+    "scripted_cli:wipe",
+    "--thread",
+    "ada",
+)
 WHAT = ("--provider", "scripted:what", "--thread", "ada/1")
 
 
@@ -41,6 +58,93 @@ def test_a_thread_whose_turn_waits_says_how_to_resume_it(invoke: Invoke) -> None
     resumed = invoke("resume", run_id, *wipe, "--yes", "-q")
     assert resumed.stdout == "I was told: wiped\n"
     assert invoke("run", "Hello?", *wipe, "--thread", "ada", "-q").exit_code == 0
+
+
+def approve_wipe(invoke: Invoke, *options: str) -> str:
+    """Approve the first turn's call for the thread, and return the turn."""
+    assert invoke("run", "wipe", *TALK, "--wait", "-q", *options).exit_code == 5
+    [waiting] = invoke("approvals", "--json").stdout.splitlines()
+    asked: dict[str, Any] = json.loads(waiting)
+    how = ("--for", "3600", "--scope", "thread", "--principal", "ann@acme:manager")
+    assert invoke("approve", asked["run_id"], asked["id"], *how).exit_code == 0
+    done = invoke("resume", asked["run_id"], *TALK[:4], "--wait", "-q")
+    assert done.stdout == "the tool said wiped; you said wipe\n"
+    return str(asked["run_id"])
+
+
+def test_an_approval_for_a_thread_is_given_listed_used_and_revoked(
+    invoke: Invoke,
+) -> None:
+    run_id = approve_wipe(invoke, "--principal", "bob@acme")
+    again = invoke("run", "wipe", *TALK, "--wait", "-q", "--principal", "bob@acme")
+    listed = invoke("approvals", "--thread", "ada")
+    [line] = invoke("approvals", "--thread", "ada", "--json").stdout.splitlines()
+    other = ("--principal", "eve@zen")
+    hidden = invoke("approvals", "--thread", "ada", *other)
+    refused = invoke("revoke", "ada", f"{run_id}#1", *other)
+    revoked = invoke("revoke", "ada", f"{run_id}#1", "--by", "Bob", "--reason", "over")
+
+    assert again.stdout == "the tool said wiped; you said wipe | wipe\n"
+    assert listed.stdout.startswith(f"{run_id}#1  by ann@acme\n  wipe({{")
+    assert f"revoke it: loopwright revoke ada '{run_id}#1'" in listed.stdout
+    told = json.loads(line)
+    assert told.pop("until") - told.pop("at") == 3600
+    assert told == {
+        "id": f"{run_id}#1", "tool": "wipe", "arguments": {"path": "/tmp/x"}, "policy_version": "default-1",
+        "by": {"id": "ann", "tenant": "acme", "roles": ["manager"]},
+    }  # fmt: skip
+    assert (hidden.stdout, refused.exit_code) == ("", 2)
+    assert "has no approval" in refused.stderr
+    assert (revoked.exit_code, invoke("approvals", "--thread", "ada").stdout) == (0, "")
+    third = invoke("run", "wipe", *TALK, "--wait", "-q", "--principal", "bob@acme")
+    assert third.exit_code == 5
+
+
+def test_a_turn_that_is_resumed_by_hand_uses_the_approvals_of_its_thread(
+    invoke: Invoke,
+) -> None:
+    approve_wipe(invoke)
+    turn, options = start_turn_and_suspend()
+    done = invoke("resume", turn, *options, "--wait", "-q")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == "the tool said wiped; you said wipe | wipe\n"
+
+
+def start_turn_and_suspend() -> tuple[str, tuple[str, ...]]:
+    """Begin a turn in a process that stops before its model has answered."""
+    journal = SQLiteJournal("loopwright.db")
+    runtime = Runtime(
+        ScriptedProvider([asyncio.CancelledError()]), tools=[wipe], journal=journal, approver=Suspend()
+    )  # fmt: skip
+    nameless = AgentDefinition("")
+    agent = define_agent(runtime, ReActEngine(runtime), nameless, {})
+
+    async def work() -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await agent.thread("ada").run("wipe")
+        turn = (await agent.thread("ada").turns())[-1]
+        await journal.close()
+        return turn.run_id
+
+    return asyncio.run(work()), TALK[:4]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--scope", "thread"), "seconds: an approval for a whole thread ends"),
+        (("--scope", "all", "--for", "9"), "Invalid value for '--scope'"),
+    ],
+)
+def test_a_scope_of_an_approval_that_cannot_be_is_refused(
+    invoke: Invoke, words: tuple[str, ...], error: str
+) -> None:
+    assert invoke("run", "wipe", *TALK, "--wait", "-q").exit_code == 5
+    asked = json.loads(invoke("approvals", "--json").stdout)
+    done = invoke("approve", asked["run_id"], asked["id"], *words)
+
+    assert (done.exit_code, error in done.stderr) == (2, True)
 
 
 def test_a_thread_takes_the_next_command_as_an_answer(invoke: Invoke) -> None:

@@ -1,6 +1,6 @@
 """The commands by which a person controls a run: approve, answer, steer, pause, stop."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -8,6 +8,7 @@ from ..labels import LABELS
 from ..principals import Principal, Sender
 from .inbox import change_run, list_questions, parse_json_object, send_command
 from .options import Journal, OwnPrincipal, Run, end
+from .thread_approvals import list_approvals, revoke_approval
 
 Key: TypeAlias = Annotated[
     str,
@@ -32,7 +33,21 @@ ApprovalSeconds: TypeAlias = Annotated[
     typer.Option(
         "--for",
         metavar="SECONDS",
-        help="Approve calls of that tool to the same destinations in this run for so long.",
+        help="Approve calls of that tool to the same destinations for so long; see --scope.",
+    ),
+]
+ApprovalScope: TypeAlias = Annotated[
+    Literal["run", "thread"],
+    typer.Option(
+        help="Where an approval for a time holds: in this run, or in the later turns of its thread too.",
+    ),
+]
+OfThread: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--thread",
+        metavar="ID",
+        help="In place of that, list what is approved for a whole thread and holds now.",
     ),
 ]
 
@@ -51,6 +66,8 @@ def approvals(
     json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each.")
     ] = False,
+    thread: OfThread = None,
+    principal: OwnPrincipal = None,
 ) -> None:
     """List the decisions that runs wait for: calls to approve, questions to the user, calls with an unknown outcome.
 
@@ -58,7 +75,49 @@ def approvals(
     Example: loopwright approvals --journal runs.db
     Exit status: 0, 1 if the journal, or a run of it, cannot be read, 2 for wrong usage or configuration.
     """
-    end(context, lambda: list_questions(journal, as_json=json))
+
+    def work() -> int:
+        if thread is not None:
+            return list_approvals(thread, journal, principal, as_json=json)
+        if principal is not None:
+            raise typer.BadParameter("--principal: belongs to --thread")
+        return list_questions(journal, as_json=json)
+
+    end(context, work)
+
+
+@commands.command()
+def revoke(
+    context: typer.Context,
+    thread: Annotated[
+        str, typer.Argument(metavar="THREAD", help="The id of the thread.")
+    ],
+    approval: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The approval; see `loopwright approvals --thread THREAD`.",
+        ),
+    ],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
+    ] = "",
+    by: By = "",
+    principal: OwnPrincipal = None,
+    journal: Journal = None,
+) -> None:
+    """Revoke an approval for a whole thread, for the turn at work too; a call that has begun continues.
+
+    \b
+    Example: loopwright revoke user-42 't:2744296fd7583b58:1#1' --reason 'she left'
+    Exit status: 0, 1 if the journal failed, 2 for an approval that does not hold.
+    """
+    end(
+        context,
+        lambda: revoke_approval(
+            thread, approval, journal, reason, _sender(by, principal)
+        ),
+    )
 
 
 @commands.command()
@@ -68,6 +127,7 @@ def approve(
     key: Key,
     arguments: OtherArguments = None,
     seconds: ApprovalSeconds = None,
+    scope: ApprovalScope = "run",
     by: By = "",
     principal: OwnPrincipal = None,
     journal: Journal = None,
@@ -87,7 +147,11 @@ def approve(
             run,
             journal,
             lambda control: control.approve(
-                key, arguments=given, seconds=seconds, by=_sender(by, principal)
+                key,
+                arguments=given,
+                seconds=seconds,
+                scope=scope,
+                by=_sender(by, principal),
             ),
         )
 

@@ -14,6 +14,7 @@ from .._kernel.control.commands import APPROVE, DENY
 from .._kernel.durability.fork import fork
 from .._kernel.session.services import Observer
 from ..agents.agent import Agent, AgentDefinition, define_agent
+from ..agents.approved_turn import proceed_as_approved
 from ..agents.turn_handle import TurnHandle
 from ..clock import SystemClock
 from ..compose.composition import Composition
@@ -291,11 +292,13 @@ def resume_run(
         )
 
         async def work() -> Result:
+            async def resume() -> Result:
+                return await resumed.resume(run_id, take_over=take_over, output=output)
+
+            services = resumed if isinstance(resumed, Runtime) else resumed.runtime
             try:
                 async with opened:
-                    return await resumed.resume(
-                        run_id, take_over=take_over, output=output
-                    )
+                    return await proceed_as_approved(services, await resume(), resume)
             except RunBusy:
                 raise _explain_busy(journal, run_id) from None
 

@@ -70,6 +70,18 @@ def test_model_that_fails_is_probed_after_one_two_and_then_every_three_seconds(
     assert len(heard) == 9
 
 
+def test_changes_of_the_breaker_are_reported_when_they_come(
+    guard: CallGuard, clock: FakeClock, heard: list[Change]
+) -> None:
+    attempt(guard, "api/m", DOWN)
+    assert heard == [("api/m", "closed", "open", "")]
+
+    clock.advance(1)
+    with guard.admit("api/m"):
+        assert heard[1:] == [("api/m", "open", "half-open", "")]
+    assert heard[2:] == [("api/m", "half-open", "closed", "")]
+
+
 def test_periods_that_the_registry_says_count_for_models_too(clock: FakeClock) -> None:
     breakers = CircuitBreakers(
         threshold=1, open_seconds=7, max_open_seconds=11, clock=clock

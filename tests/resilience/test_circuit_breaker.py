@@ -441,6 +441,7 @@ def test_each_rule_can_be_switched_off(clock: FakeClock) -> None:
     assert [b.state for b in (by_share, in_a_row, never)] == ["closed"] * 3
     fail(by_share)
     assert state_of(by_share) == "open"
+    assert str(rejected(by_share)).startswith("tool/x failed too often; ")
 
 
 # --- slow calls ---
@@ -893,9 +894,11 @@ def test_failures_that_come_back_before_the_answers_are_no_majority(
         breaker.failure(given)
     assert breaker.state == "closed"  # 10 failed of 50, and 40 may still succeed
 
-    for given in together[10:40]:
+    for given in together[10:29]:
         breaker.failure(given)
-    assert breaker.state == "open"
+    assert state_of(breaker) == "closed"  # the last 20 failed, and 21 may still succeed
+    breaker.failure(together[29])
+    assert state_of(breaker) == "open"
 
 
 def test_waiters_are_admitted_in_order_and_more_with_each_success(
@@ -1030,6 +1033,17 @@ def test_several_probes_are_given_to_the_first_waiters(
     assert [breaker.acquire(waiter=waiter).probe for waiter in (2, 1)] == [True, True]
     with pytest.raises(CircuitOpen, match=r"not called for another 60\.0 s"):
         breaker.acquire(waiter=3)
+
+
+def test_newcomer_is_admitted_where_the_ramp_has_room_for_all_who_wait(
+    quick: CircuitBreaker, clock: FakeClock
+) -> None:
+    recover(quick, clock, waiters=1)
+    quick.acquire(waiter="a newcomer")
+    with pytest.raises(CircuitOpen):
+        quick.acquire(waiter="another newcomer")  # the other place is of the waiter
+
+    quick.acquire(waiter=0)
 
 
 def test_waiter_that_gives_up_moves_the_others_up(

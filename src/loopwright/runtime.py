@@ -13,6 +13,7 @@ from ._kernel.session.service_checks import (
 )
 from ._kernel.session.services import Observer, OnUnknown, Services, User
 from .agents.agent import Agent, AgentDefinition, define_agent
+from .agents.agent_knowledge import OwnKnowledge, equip_agent
 from .agents.approved_turn import proceed_as_approved
 from .agents.handoff import Handoff
 from .agents.recorded_engine import build_recorded
@@ -32,8 +33,8 @@ from .events.followups import FOLLOW_UP
 from .events.lifecycle import read_start
 from .followups.background import Background
 from .followups.base import FollowUp
-from .followups.engine import FollowUpEngine
-from .followups.registry import FollowUps, plan_follow_ups
+from .followups.engine import build_follow_up_engine
+from .followups.registry import FollowUps
 from .gates.base import Approver, PolicyGate, Suspend
 from .handle import RunHandle
 from .hooks.plan import plan_hooks
@@ -178,6 +179,7 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] | None = ...,
         handoffs: Handoffs = ...,
         context: Context | None = ...,
+        knowledge: OwnKnowledge = ...,
         hooks: Iterable[HookName] = ...,
     ) -> Agent[None]: ...
     @overload
@@ -194,6 +196,7 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] | None = ...,
         handoffs: Handoffs = ...,
         context: Context | None = ...,
+        knowledge: OwnKnowledge = ...,
         hooks: Iterable[HookName] = ...,
     ) -> Agent[Model]: ...
     def agent(
@@ -209,6 +212,7 @@ class Runtime(Services):
         after: Iterable[FollowUp | str] | None = None,
         handoffs: Handoffs = (),
         context: Context | None = None,
+        knowledge: OwnKnowledge = "runtime",
         hooks: Iterable[HookName] = (),
     ) -> Agent[Any]:
         """Define an agent: an engine with instructions of its own, which runs are resumed by.
@@ -227,15 +231,14 @@ class Runtime(Services):
             after: the follow-ups of its runs; `None` is the runtime's.
             handoffs: the agents that it may hand a run off to, by name, which may be defined later, or as a `Handoff` each.
             context: selects what of a long conversation its model reads; `None` is the runtime's.
+            knowledge: its store of knowledge or a `KnowledgeBridge`, with the tools of that; `None` for none.
             hooks: its hooks beside those of the runtime: names, or `{"hook": name, option: value}`.
         """
         self.agents.check_name(name)
-        planned = None if after is None else plan_follow_ups(self.follow_ups, name, after, self)  # fmt: skip
-        definition = AgentDefinition(
-            name, instructions, tools, output, description, limits, planned, handoffs, context,
-            plan_hooks(hooks, load_hook),
-        )  # fmt: skip
-        return self.agents.add(define_agent(self, engine, definition, self.agents))
+        services, planned = equip_agent(self, name, knowledge, after)
+        definition = AgentDefinition(name, instructions, tools, output, description, limits, planned, handoffs, context,
+            plan_hooks(hooks, load_hook))  # fmt: skip
+        return self.agents.add(define_agent(services, engine, definition, self.agents))
 
     @overload
     async def resume(
@@ -434,13 +437,7 @@ class Runtime(Services):
         if started.agent:
             return self.agents.find(started.agent, run_id).rebuild(started)
         if started.engine == FOLLOW_UP:
-            of, work = started.options["of"], self.follow_ups.find(started.options)
-            own = (
-                self.with_tools(self.tools.with_tools(*work.tools))
-                if work.tools
-                else self
-            )
-            return FollowUpEngine(own, of=str(of), work=work)
+            return build_follow_up_engine(self, self.follow_ups, started.options)
         if started.opaque:
             raise ConfigError(
                 f"{', '.join(started.opaque)}: this option of run {run_id!r} is code or a live object, "

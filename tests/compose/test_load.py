@@ -14,6 +14,7 @@ from loopwright.engines import (
     HumanCritic,
     LlmCritic,
 )
+from loopwright.errors import KnowledgeError
 from loopwright.gates import AllOf
 from loopwright.journals import SQLiteJournal
 from loopwright.providers import FallbackProvider
@@ -236,6 +237,42 @@ after = [{ follow_up = "deliver", to = [{ url = "env:HOOK", format = "discord" }
     # A journal has the name of the variable alone, and another process rebuilds the follow-up from it.
     assert planned.options["to"][0]["url"] == "env:HOOK"  # type: ignore[index, call-overload]
     assert planned.opaque == ()
+
+
+async def test_agents_of_a_file_have_stores_of_their_own_or_none(
+    compose: Compose, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEDGER", "sqlite:ledger.db")
+    text = """\
+[runtime]
+knowledge = "sqlite:known.db"
+[agents.porter]
+[agents.billing]
+knowledge = "env:LEDGER"
+[agents.clerk]
+knowledge = { knowledge = "sqlite", path = "known.db" }
+[agents.baker]
+knowledge = "sqlite:ledger.db"
+[agents.visitor]
+knowledge = ""
+"""
+    async with compose(f"{text}{SMALL}") as found:
+        bridges = {name: agent.engine.runtime.knowledge for name, agent in found.agents.items()}  # fmt: skip
+        known = {name: one.store for name, one in bridges.items() if one is not None}
+        tools = found.agents["visitor"].engine.runtime.tools
+        await known["billing"].search("rent", scope="ada")
+
+    assert set(known) == {"porter", "billing", "clerk", "baker"}
+    assert known["billing"] is known["baker"]
+    assert known["porter"] is found.runtime.knowledge.store  # type: ignore[union-attr]
+    assert len({id(one) for one in known.values()}) == 3
+    assert (folder / "ledger.db").is_file()
+    assert "recall_knowledge" not in {tool.name for tool in tools}
+    for store in known.values():
+        with pytest.raises(KnowledgeError, match="is closed"):
+            await store.search("rent", scope="ada")
+    with pytest.raises(ConfigError, match=r"agents.a.knowledge: knowledge: there is no 'paper'"):  # fmt: skip
+        compose(f"[agents.a]\nknowledge = 'paper:x'\n{SMALL}")
 
 
 def test_critics_of_a_file_record_the_same_options_as_from_python(

@@ -49,12 +49,15 @@ def build_services(
     check_services(observers, **{name: given[name] for name in CHECKED})
     clock, journal = choose_storage(given["clock"], given["journal"])
     secrets = check_store(given["secrets"])
-    known, bridge = build_registry(given["tools"], given["profile"], given["knowledge"])
+    known, bridge, own = build_registry(
+        given["tools"], given["profile"], given["knowledge"]
+    )
     services = {name: given[name] for name in KEPT} | {
         "provider": chosen,
         "providers": named,
         "tools": known,
         "knowledge": bridge,
+        "knowledge_tools": own,
         "observers": observers,
         "clock": clock,
         "journal": journal,
@@ -78,12 +81,13 @@ def build_own_parts(
     runtime: Any, owned: Provider | None, after: object, hooks: object, **more: object
 ) -> None:
     """Give a runtime what it has besides services: the provider to close, its agents, its follow-ups, and `more`."""
-    known, background = FollowUps(), Background(runtime.resume)
+    agents = Agents()
+    known, background = FollowUps(agents), Background(runtime.resume)
     planned = plan_follow_ups(known, "", after, runtime)
     # The class is frozen, and these are not given to its constructor.
     vars(runtime).update(
         _owned_provider=owned,
-        agents=Agents(),
+        agents=agents,
         follow_ups=known,
         after=planned,
         start_due=background.start,

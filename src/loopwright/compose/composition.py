@@ -8,6 +8,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from .._kernel.session.services import Observer, User
 from ..agents.agent import Agent
+from ..agents.agent_knowledge import OwnKnowledge
 from ..clock import Clock
 from ..engine import LoopEngine
 from ..engines.assignee import check_assignees
@@ -34,6 +35,7 @@ from .file import (
 )
 from .secrets import Environment, check_secrets
 from .services import (
+    KnowledgeStores,
     Providers,
     at,
     build_follow_ups,
@@ -43,7 +45,6 @@ from .services import (
     choose_tools,
     load_object,
     open_journal,
-    open_knowledge,
     open_settings,
 )
 
@@ -168,7 +169,8 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
     environment = Environment()
     models = Providers(tables.providers, environment, services.pop("providers", {}))
     toolboxes = build_toolboxes(tables, environment)
-    stores = _open_stores(tables.runtime, services, environment)
+    known = KnowledgeStores(environment)
+    stores = _open_stores(tables.runtime, services, environment, known)
     options: dict[str, Any] = {
         **_read_options(tables, toolboxes, environment),
         **stores,
@@ -181,13 +183,13 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
         )  # fmt: skip
     kinds = EngineTables(tables)
     agents = {
-        name: _define_agent(name, table, runtime, kinds, toolboxes, tables)
+        name: _define_agent(name, table, runtime, kinds, toolboxes, tables, known)
         for name, table in tables.agents.items()
     }
     engines = {name: kinds.build(runtime, name, name) for name in kinds}
-    opened = tuple(one for one in stores.values() if one is not None)
+    journal = [one for one in (stores.get("journal"),) if one is not None]
     found = Composition(
-        runtime, agents, engines, _choose_default(tables), tables.schedules, models.opened, opened
+        runtime, agents, engines, _choose_default(tables), tables.schedules, models.opened, (*journal, *known.opened)
     )  # fmt: skip
     if found.default:
         with at("runtime.agent"):
@@ -197,10 +199,14 @@ def _compose(tables: FileTables, services: CodeServices) -> Composition:
 
 
 def _open_stores(
-    given: RuntimeTable, services: CodeServices, environment: Environment
+    given: RuntimeTable,
+    services: CodeServices,
+    environment: Environment,
+    known: KnowledgeStores,
 ) -> dict[str, Any]:
     """Return the journal of the file, unless code has one, and its knowledge."""
-    found: dict[str, Any] = {"knowledge": open_knowledge(given.knowledge, environment)}
+    knowledge = known.open(given.knowledge, "runtime.knowledge")
+    found: dict[str, Any] = {"knowledge": knowledge}
     if "journal" not in services:
         found["journal"] = open_journal(given.journal, environment)
     return found
@@ -247,11 +253,15 @@ def _define_agent(
     kinds: EngineTables,
     toolboxes: Mapping[str, list[Any]],
     tables: FileTables,
+    known: KnowledgeStores,
 ) -> Agent[Any]:
     place = f"agents.{name}"
     if name in kinds:
         raise ConfigError(f"{place}: an engine of the file has the name already; take another")  # fmt: skip
     tools, after = table.toolboxes, None
+    knowledge: OwnKnowledge = "runtime"
+    if table.knowledge is not None:
+        knowledge = known.open(table.knowledge, f"{place}.knowledge")
     if table.after is not None:
         after = build_follow_ups(table.after, f"{place}.after")
     output = load_object(table.output, f"{place}.output") if table.output else None
@@ -268,6 +278,7 @@ def _define_agent(
             after=after,
             handoffs=table.handoffs,
             context=table.context,
+            knowledge=knowledge,
             hooks=table.hooks,
         )  # fmt: skip
 

@@ -81,6 +81,8 @@ class AgentTable(Table):
     """What differs from the limits of the file."""
     handoffs: list[str] = []
     context: str | None = None
+    knowledge: str | Values | None = None
+    """Its own store; empty for none, and without it that of the runtime."""
     hooks: list[str | Values] = []
     after: list[str | Values] | None = None
     output: str = ""

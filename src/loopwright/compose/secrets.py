@@ -28,6 +28,10 @@ def check_secrets(tables: FileTables) -> None:
     recorded["runtime"] = {
         name: value for name, value in values["runtime"].items() if name not in SHARED
     }
+    recorded["agents"] = {
+        agent: {name: value for name, value in table.items() if name not in SHARED}
+        for agent, table in values["agents"].items()
+    }
     for place, name, text in _list_texts("", "", recorded):
         # A webhook records the name of a variable alone, and reads it when it is sent to.
         is_webhook = name == "url" and ".after." in place

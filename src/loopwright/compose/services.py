@@ -260,13 +260,38 @@ def _read_keys(keys: object, place: str) -> Codec:
         return AESCodec.from_file(keys)
 
 
-def open_knowledge(given: str | Values, environment: Environment) -> Knowledge | None:
-    """Return the store of knowledge of a file; `None` if it names none."""
-    place = "runtime.knowledge"
+class KnowledgeStores:
+    """Opens the stores of knowledge that a file names; a store that is named alike in several places is one.
+
+    Args:
+        environment: the variables that options name.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._opened: dict[str, Knowledge] = {}
+
+    @property
+    def opened(self) -> tuple[Knowledge, ...]:
+        """The stores, to be closed."""
+        return tuple(self._opened.values())
+
+    def open(self, given: str | Values, place: str) -> Knowledge | None:
+        """Return the store that a key of the file names; `None` if it names none."""
+        if not given:
+            return None
+        filled = self._environment.fill(given, place)
+        known = repr(filled)
+        if known not in self._opened:
+            self._opened[known] = _build_knowledge(filled, place)
+        return self._opened[known]
+
+
+def _build_knowledge(given: str | Values, place: str) -> Knowledge:
     if isinstance(given, str):
         with at(place):
-            return build_knowledge(environment.fill(given, place)) if given else None
-    name, options = take_name(environment.fill(given, place), "knowledge", place)
+            return build_knowledge(given)
+    name, options = take_name(given, "knowledge", place)
     built: Knowledge = build_plugin("knowledge", name, options, place)
     return built
 

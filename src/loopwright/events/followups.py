@@ -7,6 +7,8 @@ from ..messages import JsonObject
 
 FOLLOW_UP = "follow-up"
 """The engine of the runs that do follow-ups; no other engine or agent has this name."""
+OWN_KNOWLEDGE = "knowledge"
+"""The option of a follow-up's run that names the store of its agent, where that has one of its own."""
 MAX_ID = 128
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from .._internal.regex import compile_late
 from .._kernel.session.services import Services
 from ..errors import ConfigError
-from ..events.followups import FOLLOW_UP, PlannedFollowUp
+from ..events.followups import FOLLOW_UP, OWN_KNOWLEDGE, PlannedFollowUp
 from ..journals.base import RunInfo
 from ..journals.capabilities import FollowUpJournal
 from ..plugins import plugin, plugins
@@ -21,9 +21,14 @@ ANSWER_GIST = "answer-gist"
 
 
 class FollowUps:
-    """The follow-ups of a runtime, by the agent whose runs they follow (empty for the runtime's own) and their name."""
+    """The follow-ups of a runtime, by the agent whose runs they follow (empty for the runtime's own) and their name.
 
-    def __init__(self) -> None:
+    Args:
+        agents: the agents of the runtime by name.
+    """
+
+    def __init__(self, agents: Mapping[str, Any]) -> None:
+        self._agents = agents
         self._known: dict[tuple[str, str], FollowUp] = {}
 
     def add(
@@ -52,8 +57,30 @@ class FollowUps:
         for one in planned:
             if self._known[agent, one.name].needs_knowledge:
                 raise ConfigError(
-                    f"after: {one.name!r} needs a store, got knowledge=None; pass Runtime(knowledge=...)"
+                    f"after: {one.name!r} needs a store, got knowledge=None; pass "
+                    + (
+                        "knowledge=, or after=() for none"
+                        if agent
+                        else "Runtime(knowledge=...)"
+                    )
                 )
+
+    def inherit(self, planned: Iterable[PlannedFollowUp]) -> list[FollowUp]:
+        """Return the follow-ups that the runtime has planned for its runs."""
+        return [self._known["", one.name] for one in planned]
+
+    def find_agent(self, options: Mapping[str, Any]) -> Services | None:
+        """Return the services of the agent whose run is followed; `None` without an agent, or where it is not known.
+
+        Raises `ConfigError` for an unknown one that had knowledge of its own: another store would get what it is to know.
+        """
+        agent = self._agents.get(str(options["agent"]))
+        if agent is None and OWN_KNOWLEDGE in options:
+            raise ConfigError(
+                f"agent {options['agent']!r} has knowledge of its own, and is not defined here; define it with "
+                f"runtime.agent({options['agent']!r}, knowledge=...)"
+            )
+        return None if agent is None else agent.engine.runtime
 
     def find(self, options: Mapping[str, Any]) -> FollowUp:
         """Return the follow-up of a run by what that records: options from there, code from here.
@@ -83,6 +110,8 @@ class FollowUps:
         if not info.options:  # its journal lacks the key, as resuming it says
             return True
         options = json.loads(info.options)
+        if OWN_KNOWLEDGE in options and options["agent"] not in self._agents:
+            return False
         is_known = self._find_known(options["agent"], options["follow_up"]) is not None
         return is_known or (
             not options["opaque"] and options["follow_up"] in plugins("followups")

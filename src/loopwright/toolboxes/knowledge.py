@@ -113,15 +113,26 @@ def build_registry(
     tools: Tools,
     profile: ToolProfile | None,
     knowledge: Knowledge | KnowledgeBridge | None,
-) -> tuple[ToolRegistry, KnowledgeBridge | None]:
-    """Return the tools with those of the store of knowledge, and how runs use that."""
+) -> tuple[ToolRegistry, KnowledgeBridge | None, tuple[Tool, ...]]:
+    """Return the tools with those of the store of knowledge, how runs use that, and its tools alone."""
+    bridge, own = build_bridge(knowledge)
+    if own:
+        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
+        tools = (*given, *own)
+    registry = ToolRegistry(tools, choose=getattr(profile, "choose", None))
+    return registry, bridge, own
+
+
+def build_bridge(
+    knowledge: Knowledge | KnowledgeBridge | None,
+) -> tuple[KnowledgeBridge | None, tuple[Tool, ...]]:
+    """Return how runs use a store of knowledge, and the tools that it gives to models."""
     bridge = knowledge if isinstance(knowledge, KnowledgeBridge) else None
     if knowledge is not None and bridge is None:
         bridge = KnowledgeBridge(cast("Knowledge", knowledge))
-    if bridge is not None and bridge.tools:
-        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
-        own = knowledge_tools(
-            bridge.store, threshold=bridge.threshold, conventions=bridge.conventions
-        )
-        tools = (*given, *own)
-    return ToolRegistry(tools, choose=getattr(profile, "choose", None)), bridge
+    if bridge is None or not bridge.tools:
+        return bridge, ()
+    tools = knowledge_tools(
+        bridge.store, threshold=bridge.threshold, conventions=bridge.conventions
+    )
+    return bridge, tuple(tools)

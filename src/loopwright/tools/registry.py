@@ -3,7 +3,7 @@
 import asyncio
 import difflib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
 from .._internal.log import logger
@@ -80,6 +80,11 @@ class ToolRegistry:
         """Return a registry with more tools."""
         given = (*self._given, *self.provider_tools, *added)
         return ToolRegistry(given, choose=self._choose)
+
+    def without_tools(self, removed: Collection[Tool]) -> "ToolRegistry":
+        """Return a registry without some of the tools that it was given."""
+        kept = [each for each in self._given if not any(each is one for one in removed)]
+        return ToolRegistry((*kept, *self.provider_tools), choose=self._choose)
 
     def _add(self, new: Tool) -> None:
         if new.name in self._tools:

@@ -4,10 +4,11 @@ from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal.version import __version__
 from ...events.entry import Entry, chain_event
-from ...events.followups import FOLLOW_UP, PlannedFollowUp, follow_up_id
+from ...events.followups import FOLLOW_UP, OWN_KNOWLEDGE, PlannedFollowUp, follow_up_id
 from ...events.run import REVISION, RunStarted, RunSuspended
 from ...journals.base import Claim, NewRun, RunHeader
 from ...journals.recorded_messages import delimiter_of
+from ...knowledge.bridge import name_store
 from ...messages import Conversation, Json
 from ..durability.history import offer_conversation, split_history
 from ..session.session import Session
@@ -42,6 +43,10 @@ def _build_run(
         "of": session.run_id, "follow_up": planned.name, "options": dict(planned.options), "opaque": list(planned.opaque),
         "agent": services.agent_name,
     }  # fmt: skip
+    if (
+        services.has_own_knowledge
+    ):  # then it cannot be done by a process without the agent
+        options[OWN_KNOWLEDGE] = name_store(services.knowledge)
     started = RunStarted(
         FOLLOW_UP, options, (), messages, to_jsonable_python(services.limits), version=__version__, created=now,
         boundary=delimiter_of(run_id, now), label=session.sensitivity.label, app_version=services.app_version,

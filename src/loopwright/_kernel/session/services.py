@@ -38,6 +38,7 @@ from ...security.redaction import Redactor
 from ...security.secret_store import NO_SECRETS, SecretStore
 from ...security.signed_commands import CommandSigner
 from ...settings.base import Settings
+from ...tools.base import Tool
 from ...tools.executor import ToolExecutor
 from ...tools.recovery import RecoveryStrategy
 from ...tools.registry import ToolRegistry
@@ -104,6 +105,10 @@ class Services:
     feeds: RunFeeds = dataclasses.field(init=False)
     app_version: str = ""
     knowledge: KnowledgeBridge | None = None
+    knowledge_tools: tuple[Tool, ...] = ()
+    """The tools of that store, which are among `tools` unless an agent has tools of its own."""
+    has_own_knowledge: bool = False
+    """Whether the store, or that there is none, is the agent's and not the runtime's."""
     hooks: tuple[PlannedHook, ...] = ()
     """The hooks of the runs of these services, but for those of an engine itself."""
     load_hook: Callable[[str], Any] | None = None
@@ -154,6 +159,16 @@ class Services:
             setups={},
             redactor=self.redactor.with_new_secrets(tools.secrets),
         )
+        return other
+
+    def with_knowledge(
+        self, bridge: KnowledgeBridge | None, tools: tuple[Tool, ...]
+    ) -> Self:
+        """Return the same services with another store of knowledge, or none, and its tools for those of the one before."""
+        kept = self.tools.without_tools(self.knowledge_tools)
+        other = self.with_tools(kept.with_tools(*tools))
+        vars(other).update(knowledge=bridge, knowledge_tools=tools)
+        vars(other).update(has_own_knowledge=True)
         return other
 
     def with_agent(

@@ -60,9 +60,10 @@ class Console:
         token: what a page has to send where `user` is a name; by default 256 random bits, new each time.
         signer: signs the commands, and the lines of the access file, of a console without a runtime; a runtime has its
             own.
-        roles: what the roles of your application's principals may do: "view", "operate", "approve" or "admin", or several of
-            them, such as `{"manager": ("operate", "approve")}`. Each of them lets a principal view too, "admin" has all,
-            and they are roles of their own.
+        roles: what the roles of your application's principals may do: "view", "operate", "approve", "admin" or "chat", or
+            several of them, such as `{"manager": ("operate", "approve")}`. "chat" lets a principal have threads of its own
+            through AG-UI, and nothing else. Each of the others lets it view too, "admin" has all, and they are roles of
+            their own.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Console:
             Route("/", send_page),
             Route("/static/{name}", send_file),
             *(
-                Route(path, self._answer(_for_viewers(do)), methods=[method])
+                Route(path, self._answer(_for_own_threads(do)), methods=[method])
                 for path, (do, method) in front_ends.items()
             ),
             *(
@@ -152,6 +153,16 @@ def _for_viewers(handler: Handler) -> Handler:
     return answer
 
 
+def _for_own_threads(handler: Handler) -> Handler:
+    """Return a handler that refuses principals without any role of the console; it shows a user's own threads alone."""
+
+    async def answer(request: Request, user: ConsoleUser) -> Response:
+        require(user, "view" if "view" in user.rights else "chat")
+        return await handler(request, user)
+
+    return answer
+
+
 class _AgUiRoutes:
     """What front ends of AG-UI ask; `user` is who does: each has its own threads, and does what its roles let it do."""
 
@@ -171,7 +182,7 @@ class _AgUiRoutes:
         return self._send(await self._service.come_back(run_id, after, user.sender))
 
     async def stop(self, request: Request, user: ConsoleUser) -> Response:
-        require(user, "operate")
+        require(user, "chat")
         run_id = request.path_params["run"]
         await self._service.stop(run_id, user.sender)
         return send_json({"run": run_id})

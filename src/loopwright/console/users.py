@@ -7,7 +7,7 @@ from .._internal import dataclasses
 from ..errors import ConfigError
 from ..principals import ApprovalRule, Principal, Sender, check_roles
 
-Right: TypeAlias = Literal["view", "operate", "approve", "admin"]
+Right: TypeAlias = Literal["view", "operate", "approve", "admin", "chat"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
 RIGHT_OF_ACTION: Mapping[str, Right] = {
     "approve": "approve",
@@ -17,6 +17,8 @@ RIGHT_OF_ACTION: Mapping[str, Right] = {
     "delete": "admin",
 }
 """What an action needs, where that is not the right to operate."""
+OWN = frozenset[Right](("chat",))
+"""What reaches one's own runs alone, so that it does not let a principal view those of others."""
 
 
 def check_mapping(roles: object) -> Mapping[str, frozenset[Right]]:
@@ -64,8 +66,9 @@ class ConsoleUser:
         found = frozenset[Right]().union(*(roles.get(one, ()) for one in sender.roles))
         if "admin" in found:
             return cls(sender)
-        viewing: frozenset[Right] = frozenset(("view",)) if found else found
-        return cls(sender, found | viewing)
+        viewing: frozenset[Right] = frozenset(("view",) if found - OWN else ())
+        chatting = OWN if "operate" in found else frozenset[Right]()
+        return cls(sender, found | viewing | chatting)
 
     @property
     def name(self) -> str:

@@ -348,6 +348,54 @@ async def test_a_front_end_does_what_the_roles_of_its_user_let_it(
     assert (kept, spoken(done)) == ("waiting", "Gone.")
 
 
+async def test_a_customer_who_may_chat_has_threads_of_its_own_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    script = call("ask_user", question="Which?"), call("delete", name="a"), "Hello Bob."
+    runtime = build_runtime(tmp_path, *script)
+    roles = {"ann": ("customer",), "bob": ("operate",)}
+
+    def find_user(request: Any) -> Principal:
+        name = request.headers["x-user"]
+        return Principal(name, "acme", roles[name])
+
+    console = Console(runtime, user=find_user, roles={"customer": "chat"})
+    with serving(console.app) as address:
+        async with connect(address, **{"X-User": "ann"}) as ann:
+            front = FrontEnd(ann)
+            asked = await front.say("Tidy up.")
+            waiting = await front.answer(asked, "a")
+            decided = [await front.answer(waiting, one) for one in (True, False, None)]
+            kept = runtime.journal.runs()[0].status
+            async with connect(address, **{"X-User": "bob"}) as bob:
+                theirs = FrontEnd(bob, "t2")
+                await theirs.say("I am Bob.")
+            others = [
+                (await FrontEnd(ann, "t2").say("And I?"))[0]["type"],
+                (await ann.get(f"/ag-ui/{theirs.run}/events")).status_code,
+                (await ann.post(f"/ag-ui/{theirs.run}/stop")).status_code,
+            ]
+            ann.headers["x-loopwright-console"] = "1"
+            routes = [one for one in console_routes(console) if "/api/" in one[1]]
+            page = [await ann.request(method, path, json={}) for method, path in routes]
+            watched = await ann.get(f"/ag-ui/{front.run}/events")
+            stopped = await ann.post(f"/ag-ui/{front.run}/stop")
+
+    assert asked[-1]["outcome"]["interrupts"][0]["reason"] == "question"
+    assert waiting[-1]["outcome"]["interrupts"][0]["reason"] == "approval"
+    assert [one[0]["type"] for one in decided] == [403, 403, 403]
+    assert (kept, others) == ("waiting", [404, 404, 404])
+    assert len(page) > 20
+    assert {one.status_code for one in page} == {403}
+    assert (watched.status_code, stopped.status_code) == (200, 200)
+
+
+def console_routes(console: Console) -> list[tuple[str, str]]:
+    """The method and path of each route of a console."""
+    routes: Any = console._routes()
+    return [(method, one.path) for one in routes for method in one.methods - {"HEAD"}]
+
+
 @pytest.mark.parametrize(
     ("change", "status", "error"),
     [

@@ -73,11 +73,11 @@ def _build_schema(question: Question) -> dict[str, Any]:
 
 
 def find_right(question: Question, given: core.ResumeEntry) -> Right:
-    """Return the right that an answer needs: that of what it does, as on the page."""
+    """Return the right that an answer of one's own run needs: to decide is the same as on the page."""
     if question.about == "approval":
         return "approve"
     is_outcome = question.about != "question" and given.status != "cancelled"
-    return "approve" if is_outcome else "operate"
+    return "approve" if is_outcome else "chat"
 
 
 async def send_answer(

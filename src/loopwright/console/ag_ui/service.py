@@ -31,7 +31,7 @@ from .protocol import (
 )
 from .streams import RunStreams, Stream
 
-OPERATE: frozenset[Right] = frozenset(("operate",))
+CHAT: frozenset[Right] = frozenset(("chat",))
 REQUEST = "ag_ui_run"
 """The tag of a turn with the `runId` of the request that began it."""
 
@@ -69,7 +69,7 @@ class AgUi:
             last = await self._find_last(given.thread_id, user)
             if given.resume:
                 return await self._answer(given, last, given.resume, asking)
-            require(asking, "operate")
+            require(asking, "chat")
             if results := find_results(given):
                 return await self._take_results(given, last, results, user)
             return await self._begin(given, last, self._find_agent(agent, last), user)
@@ -174,7 +174,7 @@ class AgUi:
         given_to = [(asked[one.interrupt_id], one) for one in answers if one.interrupt_id in asked]  # fmt: skip
         # All are checked before the first is sent: a refused request has done nothing.
         needed: set[Right] = {find_right(*pair) for pair in given_to}
-        for right in needed or OPERATE:
+        for right in needed or CHAT:
             require(asking, right)
         control = self._runtime.control(info.run_id)
         for question, answer in given_to:

@@ -159,7 +159,10 @@ async def test_a_function_writes_the_instructions_from_what_the_run_is(
     ("written", "problem"),
     [
         (3, "ConfigError: instructions of 'helper': must return a text, got 3"),
-        (OSError("no file"), "EngineError: instructions of 'helper': no file"),
+        (
+            OSError("no file"),
+            "EngineError: instructions of 'helper': the function raised OSError: no file",
+        ),
     ],
 )
 async def test_a_function_that_writes_no_instructions_fails_the_run(

@@ -112,7 +112,8 @@ async def test_thread_id_of_any_printable_text_is_its_own_thread(
     [
         ("", "id: must be a text"),
         (None, "id: must be a text"),
-        (7, "at most 256 printable characters"),
+        (7, "id: must be a text, got 7"),
+        (" ", "id: must be a text"),
         ("a\nb", "at most 256 printable characters"),
         ("x" * 257, "at most 256 printable characters"),
         ("sk-proj-" + "a1B2" * 12, "id: holds a secret"),

@@ -83,8 +83,9 @@ class Thread(Generic[Answer]):
         **options: Unpack[TurnOptions],
     ) -> None:
         services = agent.engine.runtime
-        if not check_thread(id):
-            raise ConfigError(f"id: must be a text, got {id!r}; name the thread")
+        if not is_filled_text(id):
+            raise ConfigError(f"id: must be a text, got {id!r:.80}; name the thread")
+        check_thread(id)
         if services.redactor.redact_text(id) != id:
             raise ConfigError("id: holds a secret; name the thread in another way")
         self.id, self._agent = id, agent

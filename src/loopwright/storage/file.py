@@ -222,7 +222,7 @@ class SQLiteFile:
             return 0
         if application != self._format.application_id:
             raise self.kind.error(
-                f"{self._name()} is another program's database: choose another path"
+                f"{self._name()} is the database of another program or store: choose another path"
             )
         if version > self._format.version:
             raise self.kind.error(

@@ -242,7 +242,9 @@ async def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
 
-    with pytest.raises(KnowledgeError, match="another program's database"):
+    with pytest.raises(
+        KnowledgeError, match="is the database of another program or store"
+    ):
         await SQLiteKnowledge(path).search("x", scope="acme")
     (tmp_path / "text").write_text("no database at all, but long enough to be one" * 99)
     with pytest.raises(KnowledgeError, match="not a database"):

@@ -74,7 +74,8 @@ async def _read_text(cycle: Cycle) -> str:
         raise out_of_time()
     if ended.error is not None:
         raise EngineError(
-            f"instructions of {cycle.services.agent_name!r}: {format_error(ended.error)}"
+            f"instructions of {cycle.services.agent_name!r}: the function raised "
+            f"{type(ended.error).__name__}: {format_error(ended.error)}"
         ) from ended.error
     if not isinstance(ended.value, str):
         raise ConfigError(

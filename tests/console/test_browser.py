@@ -34,7 +34,9 @@ from loopwright import (
     tool,
 )
 from loopwright.console import Console
+from loopwright.events import ModelRequested
 from loopwright.journals import SQLiteJournal
+from loopwright.providers.context import ContextView, View
 from loopwright.settings import SQLiteSettings
 from loopwright.testing import ScriptedProvider, call
 from xss_payloads import build_payloads
@@ -759,6 +761,53 @@ def test_memory_shows_as_a_difference_and_a_run_is_forked_with_other_words(
     assert "by a tool" in critique
     assert violations == []
     assert parts > 1
+
+
+class NewestTurn:
+    """A context policy that sends the task and the newest turn."""
+
+    async def view(self, at: ContextView) -> View:
+        length = len(at.conversation)
+        spans = ((0, 1), (length - 2, length)) if length > 3 else ((0, length),)
+        return View(length, spans)
+
+
+def test_a_prompt_says_what_was_left_out_and_a_resumed_run_what_is_different(
+    chromium: Any, axe: str, tmp_path: Path
+) -> None:
+    script = [*(call("look_up", topic=f"lamp {n}") for n in range(3)), call("delete", path="a")]  # fmt: skip
+    before = build_runtime(tmp_path / "runs.db", script, context=NewestTurn())
+    complete(ReActEngine(before).run("Order.", run_id="order"))
+    other = ScriptedProvider(["Kept."], model="another")
+    after = Runtime(other, tools=[delete, look_up], journal=before.journal, context=NewestTurn())  # fmt: skip
+    [question] = before.journal.read("order")[-1].event.pending  # type: ignore[union-attr]
+    complete(after.control("order").deny(question.id, "Keep it."))
+    complete(ReActEngine(after).resume("order"))
+    asked = [e for e in before.journal.read("order") if isinstance(e.event, ModelRequested)]  # fmt: skip
+    with serving(open_console(before.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page, notes = visitor.page, list[str]()
+        visitor.go("#/run/order", ".row .label")
+        for entry, place in ((asked[0], "0"), (asked[3], "1e6")):
+            page.evaluate(f"document.querySelector('.space').parentElement.scrollTop = {place}")  # fmt: skip
+            page.click(f".row[data-seq='{entry.seq}']")
+            title = f"document.querySelector('.panel h2')?.textContent === 'Entry {entry.seq}'"  # fmt: skip
+            wait_for(page, f"{title} && document.querySelector('.panel .message')")
+            notes.append("".join(page.locator(".left-out").all_inner_texts()))
+            messages = page.locator(".panel .message").all_inner_texts()
+        violations = find_violations(page, axe)
+        page.click("#tab-facts")
+        drift = page.inner_text(".card-DriftNoticed")
+        violations += find_violations(page, axe)
+        visitor.close()
+
+    left_out = "4 messages left out; of 7 messages, 1, 6 to 7 were sent."
+    assert notes == ["", f"Context policy: {left_out}"]
+    assert ["notes about lamp" in one for one in messages].count(True) == 1, messages
+    assert "notes about lamp 2" in "".join(messages)
+    assert "Drift: " in drift
+    assert "another" in drift
+    assert violations == []
 
 
 def test_a_setting_and_a_schedule_are_changed_in_the_page(

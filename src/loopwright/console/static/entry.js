@@ -12,7 +12,7 @@ export function pretty(value) {
 function describeTrimmed(record) {
   const [leftOut, masked, view] = [record?.left_out || 0, record?.masked || 0, record?.view];
   if (!leftOut && !masked) return null;
-  const spans = (view?.spans || []).map(([first, behind]) => `${first + 1} to ${behind}`).join(", ");
+  const spans = (view?.spans || []).map(([first, behind]) => (behind === first + 1 ? `${behind}` : `${first + 1} to ${behind}`)).join(", ");
   const parts = [leftOut && `${leftOut} messages left out`, masked && `${masked} results masked`].filter(Boolean).join(", ");
   return h("p", { class: "note left-out" }, `Context policy: ${parts}${spans ? `; of ${view.length} messages, ${spans} were sent` : ""}.`);
 }

@@ -24,6 +24,8 @@ import loopwright
 from loopwright.events import EVENT_TYPES, Status, StopReason
 from pages import FENCE, PAGES, ROOT, Block, blocks, named, text_of
 
+MAX_COLUMNS = 86  # of a line of code on the site
+PLAIN = ("", "text", "console")  # fences of output
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
@@ -151,6 +153,18 @@ def test_code_that_is_not_run_says_why(page: Path) -> None:
         for mark in marks
         if not re.fullmatch(r"no-run .*\b(network|key)\b.*", mark)
     ] == []
+
+
+def test_code_in_pages_fits_their_column() -> None:
+    """Output stands as it is printed, in comments and in fences of consoles and plain text."""
+    wide: list[str] = []
+    for page in PAGES:
+        fences = [one for one in FENCE.finditer(text_of(page)) if one[1] not in PLAIN]
+        lines = [line for fence in fences for line in fence[3].splitlines()]
+        code = [line for line in lines if not line.lstrip().startswith("#")]
+        wide += [f"{page.name}: {line}" for line in code if len(line) > MAX_COLUMNS]
+
+    assert wide == []
 
 
 # --- the names and links ---

@@ -7,7 +7,7 @@ from .._kernel.session.services import Services
 from ..errors import ConfigError, Denied
 from ..events.run_settings import RunSettings
 from ..gates.base import Action, Allow, Ask, Deny, PolicyState
-from ..gates.consultation import GATE_TIMEOUT, ask_gate
+from ..gates.consultation import ask_gate
 from ..messages import Json, JsonObject
 from ..principals import Principal
 from ..settings.base import SettingChange, Settings, list_values
@@ -114,8 +114,7 @@ class SettingsEditor:
         wall = self._runtime.clock.wall()
         state = PolicyState("", "", "settings", 0, 0, 0, at=wall, author="operator", principal=self._by)  # fmt: skip
         gate = self._runtime.gate
-        timeout = getattr(gate, "timeout", GATE_TIMEOUT)
-        ended = await ask_gate(gate, action, state, timeout)
+        ended = await ask_gate(gate, action, state)
         match ended.value:
             case Allow() if ended.error is None and not ended.timed_out:
                 return

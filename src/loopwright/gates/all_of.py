@@ -83,8 +83,7 @@ class AllOf:
         """Ask all gates."""
         votes = _Votes(action)
         for gate in self._choose_gates(action):
-            ended = await ask_gate(gate, action, state, _seconds(gate))
-            refused = votes.add(ended)
+            refused = votes.add(await ask_gate(gate, action, state))
             if refused is not None:
                 return refused
         return votes.decide()

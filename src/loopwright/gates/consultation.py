@@ -5,9 +5,10 @@ import copy
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
-from ..resilience.timeouts import CodeOutcome, capture, run_with_timeout
+from ..resilience.timeouts import CodeOutcome, capture, run_with_timeout, shorter
 from .base import Action, InstantGate, PolicyGate, PolicyState, is_instant
 
 GATE_TIMEOUT: Final = 1.0
@@ -43,13 +44,21 @@ async def consult(
     return LATE if isinstance(ended.error, _LateDecision) else ended
 
 
+def _no_bound() -> None:
+    return None
+
+
 async def ask_gate(
-    gate: PolicyGate, action: Action, state: PolicyState, timeout: float | None
+    gate: PolicyGate,
+    action: Action,
+    state: PolicyState,
+    remaining: Callable[[], float | None] = _no_bound,
 ) -> CodeOutcome:
-    """Return what a gate says: computed in place, or awaited for at most `timeout` seconds."""
+    """Return what a gate says: computed in place, or awaited within its `timeout` and what `remaining` returns."""
     if is_instant(gate):
         return compute(gate, action, state)
-    return await consult(gate, action, state, timeout)
+    own = float(getattr(gate, "timeout", GATE_TIMEOUT))
+    return await consult(gate, action, state, shorter(own, remaining()))
 
 
 class _LateDecision(Exception):

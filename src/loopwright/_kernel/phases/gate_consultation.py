@@ -14,11 +14,11 @@ from ...gates.base import (
     PolicyGate,
     PolicyState,
 )
-from ...gates.consultation import GATE_TIMEOUT, ask_gate
+from ...gates.consultation import ask_gate
 from ...labels import CONFIDENTIAL
 from ...messages import Json, JsonObject, ToolCall
 from ...providers.provider_tools import ACTION_PREFIX
-from ...resilience.timeouts import CodeOutcome, shorter
+from ...resilience.timeouts import CodeOutcome
 from ..session.services import Services
 from ..session.session import Session
 from .approvals import Guard, normalize_change
@@ -80,9 +80,7 @@ async def consult_gate(
     wait: ProviderWait | None = None
     while True:
         try:
-            own = float(getattr(gate, "timeout", GATE_TIMEOUT))
-            timeout = shorter(own, session.remaining())
-            ended = await ask_gate(gate, action, state, timeout)
+            ended = await ask_gate(gate, action, state, session.remaining)
             return _read_decision(ended)
         except ProviderError as error:
             name = type(gate).__name__

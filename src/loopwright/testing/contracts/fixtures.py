@@ -1,5 +1,6 @@
 """A place where an engine is tried: tools that note where they ran, a model that notes what it was asked."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, get_args
 
@@ -18,7 +19,7 @@ from ...events.run import RunFinished, Status, StopReason
 from ...gates.base import PolicyGate
 from ...journals.base import Journal
 from ...limits import Limits
-from ...messages import Usage
+from ...messages import Effect, Usage
 from ...providers.base import Provider, Request
 from ...result import Result
 from ...runtime import Runtime
@@ -32,6 +33,24 @@ Factory: TypeAlias = Callable[[Runtime], LoopEngine]
 
 RUN = "the-run"
 TASK = "What colour is the sky over the town where the painter of the Night Watch was born?"
+
+EFFECTS: dict[str, Effect] = {
+    "look": "read",
+    "put": "idempotent",
+    "fail": "read",
+    "crash": "read",
+    "wipe": "destructive",
+}
+"""The tools of each bench."""
+_TOOLS: dict[str, Tool] = {}
+
+
+def make_tool(function: Callable[..., Any]) -> Tool:
+    """Make a tool of a bench's own function; all benches share its schema, which takes most of the time of one."""
+    name = function.__name__
+    if name not in _TOOLS:
+        _TOOLS[name] = tool(effect=EFFECTS[name])(function)
+    return dataclasses.replace(_TOOLS[name], function=function)
 
 
 class Bench:
@@ -87,37 +106,32 @@ class Bench:
         )
 
     def _tools(self) -> list[Tool]:
-        @tool(effect="read")
         async def look(ctx: ToolContext[None], what: str) -> str:
             """Look something up."""
             self._note(ctx)
             return f"{what} is blue"
 
-        @tool(effect="idempotent")
         async def put(ctx: ToolContext[None], what: str) -> str:
             """Put something somewhere."""
             self._note(ctx)
             return f"{what} is there"
 
-        @tool(effect="read")
         async def fail(ctx: ToolContext[None]) -> str:
             """Fail."""
             self.ran.append(ctx.key)
             raise ToolError(f"it does not work {ERROR}")
 
-        @tool(effect="read")
         async def crash(ctx: ToolContext[None]) -> str:
             """Crash."""
             self.ran.append(ctx.key)
             raise RuntimeError(f"a bug {ERROR}")
 
-        @tool(effect="destructive")
         async def wipe(ctx: ToolContext[None]) -> str:
             """Wipe everything."""
             self.ran.append(ctx.key)
             return f"wiped {ERROR}"
 
-        return [look, put, fail, crash, wipe]
+        return [make_tool(one) for one in (look, put, fail, crash, wipe)]
 
     def _note(self, ctx: ToolContext[None]) -> None:
         self.ran.append(ctx.key)

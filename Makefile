@@ -7,9 +7,9 @@ BENCH_DIR ?= ../shared/bench
 # How many simulated worlds, or which: a number, or FIRST-LAST.
 SEEDS ?= 10000
 FIGURES := $(CURDIR)/build/faults.txt
-# Where tests marked `faults` are.
-FAULTS := tests/faults tests/engines tests/journals tests/observers tests/toolboxes tests/cli tests/test_worker.py \
-	tests/followups tests/knowledge tests/providers/context tests/_kernel/phases/test_quarantine.py
+# Where tests marked `faults` are: those with the mark, and the contracts whose runs are killed.
+FAULTS = tests/faults $(sort $(shell grep -rlE 'mark\.faults|\b(EngineContract|DurableJournalContract)\b' tests \
+	--include='test_*.py' --exclude-dir=faults --exclude-dir=benchmarks --exclude-dir=third_party))
 SIZE :=
 # Processes that run the tests: one more than there are cores, since many tests wait for other processes and for clocks.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -74,7 +74,7 @@ faketime:
 		|| echo "faketime could not be installed: its tests are skipped"; \
 	fi
 
-faults: $(VENV)/.installed-dev faketime  ## kills, damaged files, full disks, hostile peers; figures in build/faults.txt
+faults: $(VENV)/.installed-dev faketime  ## kills, processes, damaged files, full disks, hostile texts and peers, load; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
 	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m faults $(FAULTS) $(ARGS); \
 	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status

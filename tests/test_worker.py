@@ -751,6 +751,7 @@ async def test_a_worker_sees_renewals_and_claims_no_run_that_is_at_work() -> Non
     await claim_nothing(MemoryJournal(clock=clock), 4.0, 20.0, clock)
 
 
+@pytest.mark.faults
 async def test_a_worker_sees_renewals_in_a_file(tmp_path: Path) -> None:
     journal = SQLiteJournal(tmp_path / "runs.db")
     await claim_nothing(journal, 2.0, 2.8, SystemClock())
@@ -1290,6 +1291,7 @@ def test_runs_of_a_killed_process_resume_in_the_workers(tmp_path: Path):
     check(tmp_path, names)
 
 
+@pytest.mark.faults
 def test_a_zombie_is_fenced_off_and_stops_when_it_wakes(tmp_path: Path):
     names = ["one", "two"]
     with process("begin", tmp_path, *names, lease=0.6) as zombie:

@@ -242,6 +242,7 @@ class Chatter:
             await journal.close()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("part", range(sized(1, 20)))
 async def test_messages_in_any_order_are_answered_once_or_refused(
     tmp_path: Path, part: int

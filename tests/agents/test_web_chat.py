@@ -21,6 +21,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ChatServer]:
         yield serving
 
 
+@pytest.mark.faults
 async def test_users_whose_connections_break_get_their_own_answers_once(
     server: ChatServer,
 ) -> None:

@@ -18,6 +18,10 @@ from loopwright._internal.version import __version__
 
 from .using import AtTerminal, Invoke, Process, Start
 
+pytestmark = (
+    pytest.mark.faults
+)  # each starts processes, which are killed, cut off or left without a reader
+
 CAPITAL = ("--provider", "scripted:capital", "--tools", "scripted_cli:capital")
 SLOW = ("--provider", "scripted:slow", "--tools", "scripted_cli:slow")
 CHATTY = (

@@ -106,6 +106,7 @@ def test_json_is_the_whole_result_of_each_run(start: Start, log: Log) -> None:
     assert (told["run_id"], told["answer"]) == ("r1", "done")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_worker_and_releases_its_runs(
     start: Start, invoke: Invoke, log: Log, folder: Path, number: signal.Signals

@@ -1,7 +1,10 @@
 """The tree shows the architecture: few packages, few loose modules, and a noun for each."""
 
 import re
+import subprocess
 from pathlib import Path
+
+from loopwright import testing
 
 PACKAGE = Path(__file__).parents[2] / "src" / "loopwright"
 PACKAGES = {
@@ -96,3 +99,25 @@ def test_tests_stand_where_what_they_test_stands() -> None:
         for folder in sorted(folders)
         if folder.parts[0] not in ours and not (PACKAGE / folder).is_dir()
     ] == []
+
+
+def test_make_faults_runs_each_file_of_which_make_test_leaves_out_a_test() -> None:
+    root = PACKAGE.parents[1]
+    elsewhere = {"benchmarks", "faults", "support", "third_party"}
+    killed = {
+        name
+        for name in testing.__all__
+        if any("killed_at_any_barrier" in one for one in dir(getattr(testing, name)))
+    }
+    mark = re.compile(rf"\bmark\.faults\b|\({'|'.join(killed)}\):")
+    leaving_out = {
+        path.relative_to(root).as_posix()
+        for path in (root / "tests").rglob("test_*.py")
+        if path.relative_to(root).parts[1] not in elsewhere
+        and mark.search(path.read_text(encoding="utf-8"))
+    }
+    show = ["make", "-s", "--eval", "show-faults:;@echo $(FAULTS)", "show-faults"]
+    shown = subprocess.run(show, cwd=root, capture_output=True, text=True, check=True)
+
+    assert {"EngineContract", "DurableJournalContract"} <= killed
+    assert leaving_out - set(shown.stdout.split()) == set()

@@ -344,6 +344,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_read_in_linear_time(name: str) -> None:
     text = "x" + HOSTILE[name] * (262_144 // len(HOSTILE[name])) + "x"

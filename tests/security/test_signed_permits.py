@@ -418,6 +418,7 @@ for token in sys.stdin.read().split():
 """
 
 
+@pytest.mark.faults
 def test_of_four_processes_one_gets_it(tmp_path: Path) -> None:
     tokens = [sign() for _ in range(25)]
     command = [

@@ -573,6 +573,7 @@ def test_an_answer_that_tells_fenced_texts_gets_one_fence() -> None:
 # --- at no great cost ---
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "piece",
     ["```*", "~~~*", "```***", "```join(", "``` ", "join(", "- ", "1. ", "* [ ] ", "*`*`", "> ", "<", "{\"", "[",

@@ -673,6 +673,7 @@ def attempt(act: Callable[[], str]) -> str:
 SWAPS = 3_000
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("what", ["a folder", "a file"])
 @pytest.mark.usefixtures("restless")
 def test_swapping_it_for_a_link_opens_no_way_out(

@@ -356,6 +356,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_page_takes_linear_time_and_does_not_grow_much(name: str) -> None:
     html = HOSTILE[name]

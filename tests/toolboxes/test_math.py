@@ -246,6 +246,7 @@ def taken(expression: str) -> float:
     return quickest(work, QUICK)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "expression", HOSTILE, ids=[ascii(expression)[:24] for expression in HOSTILE]
 )
@@ -290,6 +291,7 @@ expressions = st.recursive(
 )
 
 
+@pytest.mark.faults
 @settings(max_examples=200)
 @given(expressions)
 def test_whatever_is_calculated_is_over_at_once(expression: str) -> None:

@@ -77,6 +77,7 @@ SHARED: Any = {
 BIG: Any = {"B": {"const": [[n] for n in range(5_000)]}}
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("part", "definitions", "value"),
     [

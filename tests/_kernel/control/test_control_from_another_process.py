@@ -16,6 +16,8 @@ from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
 from waiting import eventually
 
+pytestmark = pytest.mark.faults  # each command is a process of its own
+
 
 async def typed(*words: str, journal: Path) -> tuple[int, str]:
     """Type a command of the command line; its exit status, and all that it says."""

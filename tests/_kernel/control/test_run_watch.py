@@ -615,6 +615,7 @@ class Watcher:
         return False
 
 
+@pytest.mark.faults
 async def test_a_watcher_that_is_cut_off_1_000_times_misses_nothing(
     tmp_path: Path,
 ) -> None:

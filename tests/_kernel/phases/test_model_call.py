@@ -95,6 +95,7 @@ async def test_what_cannot_succeed_is_not_tried_again(error: Exception) -> None:
 LARGE = "x" * 2_000_001
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("deltas", [False, True])
 @pytest.mark.parametrize(
     "line",
@@ -352,6 +353,7 @@ async def test_cancelling_during_a_pause_ends_it_at_once() -> None:
 # --- how often, over all runs ---
 
 
+@pytest.mark.faults
 async def test_an_outage_is_not_multiplied_by_retries() -> None:
     clock = FakeClock()
     provider = ScriptedProvider(lambda request: down(after=0))

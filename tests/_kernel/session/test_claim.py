@@ -109,6 +109,7 @@ def stopped(opened: Callable[[], Journal], left: str, host: Host, at: int) -> bo
         loop.close()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("left", ["waiting", "dead"])
 @pytest.mark.parametrize("host", [resumed, served])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -370,6 +370,7 @@ def hostile_texts() -> tuple[str, ...]:
     return ("a" * 256_000, "a" * 255_999 + "!", "a\n" * 128_000, *random_ones)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "test",
     [

@@ -139,6 +139,7 @@ async def test_no_acknowledged_entry_is_lost_when_the_process_is_killed_at_any_m
     assert kept > 20
 
 
+@pytest.mark.faults
 async def test_two_processes_and_this_one_write_different_runs_into_one_file(
     path: Path,
 ) -> None:
@@ -965,6 +966,7 @@ async def test_what_a_newer_version_says_of_a_run_is_not_held_against_it(
     assert journal.verify("r1", claim.head_hash).ok
 
 
+@pytest.mark.faults
 async def test_a_run_that_is_written_just_now_verifies(journal: SQLiteJournal) -> None:
     claim = journal.create(header())
     await write(journal, claim, b"{}")

@@ -210,6 +210,7 @@ async def test_what_is_new_is_told_after_the_newest_entries_were_deleted(
     assert journal.news(0)[1] == journal.inbox_news(0)[1] == frozenset()
 
 
+@pytest.mark.faults
 async def test_50_live_runs_go_on_while_others_are_deleted_and_copied(
     journal: SQLiteJournal, tmp_path: Path
 ) -> None:

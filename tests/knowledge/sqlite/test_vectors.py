@@ -119,6 +119,7 @@ async def test_how_sure_an_item_is_and_what_is_unrelated_count_in_its_score() ->
     )
 
 
+@pytest.mark.faults
 async def test_a_larger_scope_than_is_compared_exactly_finds_its_nearest() -> None:
     embedder, source = WordEmbedder(), random.Random(3)
     store = MemoryKnowledge(embedder=embedder)
@@ -151,6 +152,7 @@ async def test_a_search_sees_what_comes_is_superseded_and_goes() -> None:
     assert await found(store, "doctor", scope="acme/x") == []
 
 
+@pytest.mark.faults
 async def test_more_gone_items_than_are_compared_hide_none_that_holds(
     tmp_path: Path,
 ) -> None:
@@ -214,6 +216,7 @@ async def test_a_vector_that_is_forgotten_is_in_no_byte_of_the_files(
     assert counts == [100, 100, 100]
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(sized(120, 7200))
 async def test_random_histories_leave_no_text_and_no_vector(tmp_path: Path) -> None:
     count, embedder = 0, WordEmbedder(24)

@@ -682,6 +682,7 @@ def test_any_text_is_a_checked_plan_or_a_reason(text: str) -> None:
         )
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "piece",
     ["1. ", "(", "1. search(", "['", '["\\"', "$1 ", "${", "#E1 = a[", "\\\"", "- ", "**", "```\n", '{"steps": [', "[[",

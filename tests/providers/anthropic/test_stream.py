@@ -336,6 +336,7 @@ async def test_streamed_arguments_are_read_strictly(
 # How it breaks off
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", [*WHOLE, "refusal"])
 async def test_a_stream_cut_at_any_byte_is_an_error_worth_another_try_or_whole(
     name: str,

@@ -50,6 +50,7 @@ class CountingModel:
         self.calls[begin] += event in ("call", "c_call")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("context", ["masking", "window"])
 async def test_functions_called_in_a_step_do_not_grow_with_the_run(context: str) -> None:  # fmt: skip
     model = CountingModel(1_500)

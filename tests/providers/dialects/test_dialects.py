@@ -598,6 +598,7 @@ def bench() -> Any:
 BENCH = bench()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("shape", BENCH.SHAPES)
 @pytest.mark.parametrize(
     "dialect",

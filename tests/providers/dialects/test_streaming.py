@@ -598,6 +598,7 @@ def feed(dialect: Dialect, choice: ToolChoice, text: str) -> None:
         list(watch.feed(letter))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("dialect", "choice"),

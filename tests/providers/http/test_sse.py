@@ -149,6 +149,7 @@ def test_an_event_of_many_lines_may_be_no_longer_than_a_line(
             events(b"data:abcd\n", b"data:ab\n", last)
 
 
+@pytest.mark.faults
 def test_short_lines_of_one_event_take_hardly_more_memory_than_their_data() -> None:
     reader, lines = EventReader(), b"data:abc\n" * 1_000
     tracemalloc.start()
@@ -162,6 +163,7 @@ def test_short_lines_of_one_event_take_hardly_more_memory_than_their_data() -> N
     assert held < 2 * len("abc\n") * 200_000
 
 
+@pytest.mark.faults
 def test_a_megabyte_in_single_bytes_takes_one_pass() -> None:
     """Joining all earlier bytes at every byte would copy 500 GB here."""
     reader = EventReader()

@@ -748,6 +748,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", HOSTILE)
 def test_time_is_linear_in_hostile_text(name: str) -> None:
     text = HOSTILE[name]

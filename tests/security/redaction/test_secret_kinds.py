@@ -109,6 +109,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
 def test_a_hostile_text_takes_time_that_is_linear_in_its_length(number: int) -> None:
     text = HOSTILE[number]

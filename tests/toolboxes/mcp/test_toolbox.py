@@ -205,6 +205,7 @@ async def test_a_list_that_changes_is_read_again_and_a_tool_that_changed_is_refu
             await before["demo_put"].function(CONTEXT, place="here")
 
 
+@pytest.mark.faults
 async def test_a_server_killed_between_two_calls_is_started_again(
     tmp_path: Path,
 ) -> None:

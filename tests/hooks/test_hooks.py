@@ -33,7 +33,7 @@ from loopwright.gates import InstantGate
 from loopwright.hooks import Abort, Before, Hook, ModelQuestion, Moment
 from loopwright.messages import Reasoning
 from loopwright.providers import Delta
-from loopwright.security import Redactor
+from loopwright.security import PatternClassifier, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 
 LOOK = call("look", what="sky")
@@ -526,6 +526,54 @@ def answer(request: Request) -> Any:
         return '{"text": "short"}'
     asked = sum(bool(one.calls) for one in request.conversation)
     return call("look", what=f"sky {asked}") if asked < 2 else "Blue."
+
+
+async def test_what_a_hook_changed_counts_if_its_process_died_before_the_call() -> None:
+    def change(at: Moment, asked: ModelQuestion) -> Before:
+        return Before(("Be brief.",), "small", (), Sampling(temperature=0.5))
+
+    def make(journal: MemoryJournal) -> tuple[Runtime, ScriptedProvider]:
+        small = ScriptedProvider(["Blue."], model="small")
+        hooks = [Doing("alter", before_model=change), Doing("look", before_model=see)]
+        runtime = build(hooks=hooks, providers={"small": small}, journal=journal)
+        return runtime, small
+
+    seen: list[ModelQuestion] = []
+
+    def see(at: Moment, asked: ModelQuestion) -> None:
+        seen.append(asked)
+
+    whole, small = make(MemoryJournal())
+    await run(whole)
+    entries = whole.journal.read("r")
+    cut = next(n for n, one in enumerate(entries, 1) if isinstance(one.event, HookRan))
+    again, other = make(crashed(entries, cut))
+    result = await again.resume("r")
+
+    assert (result.answer, seen) == ("Blue.", [seen[0], seen[0]])
+    assert seen[0].provider == "small"
+    assert other.requests == small.requests
+    assert "Be brief." in other.requests[0].conversation.messages[-1].content
+    assert (other.requests[0].tools, other.requests[0].sampling.temperature) == ((), 0.5)  # fmt: skip
+
+
+async def test_what_a_hook_tells_the_model_raises_the_label_of_the_run() -> None:
+    def tell(at: Moment, asked: ModelQuestion) -> Before | None:
+        about = "Their address is ada.lovelace@example.org."
+        return Before((about,)) if at.iteration == 1 else None
+
+    labels: list[str] = []
+
+    class Watching(InstantGate):
+        def decide(self, action: Any, state: Any) -> Any:
+            labels.append(state.label)
+            return Allow()
+
+    hooks, classifier = [Doing(before_model=tell)], PatternClassifier()
+    runtime = build(LOOK, "Blue.", hooks=hooks, gate=Watching(), classifier=classifier)
+    await run(runtime)
+
+    assert labels == ["sensitive"]
 
 
 async def test_a_run_cut_after_any_entry_ends_as_it_would_and_calls_no_hook_twice() -> (

@@ -14,9 +14,9 @@ from .run import ErrorRecord
 class HookRan(DescribedEvent, heading="hook"):
     """A hook changed something, failed, ended the run, or took over 5 ms; one that did nothing leaves no entry.
 
-    `changed` is what it changed: the `text`, or of a model call its `provider`, `tools` and `sampling`, and how many
-    `messages` it added. `state` is what the hook keeps from now on in this scope. `ended` says that the run ended by it.
-    `label` is that of the text, and `seconds` is how long it took.
+    `changed` is what it changed: the `text`, or of a model call its `provider`, `tools` and `sampling`, and the `messages`
+    that it added (journals of before have only their number). `state` is what the hook keeps from now on in this scope.
+    `ended` says that the run ended by it. `label` is that of the texts, and `seconds` is how long it took.
     """
 
     hook: Annotated[str, public("loopwright.hook")]
@@ -34,6 +34,14 @@ class HookRan(DescribedEvent, heading="hook"):
         changed = self.changed if isinstance(self.changed, dict) else {}
         text = changed.get("text")
         return text if isinstance(text, str) else None
+
+    @property
+    def texts(self) -> list[str]:
+        """Return all texts that a model reads as the hook left or wrote them."""
+        changed = self.changed if isinstance(self.changed, dict) else {}
+        written = changed.get("messages")
+        messages = written if isinstance(written, list) else []
+        return [str(one) for one in (self.text, *messages) if one is not None]
 
     def build_ending(self) -> LoopwrightError:
         """Return the error with which the run ended by it."""

@@ -39,6 +39,11 @@ class TextReader:
             self._check(text)
         return {"text": text}, text
 
+    def recall(self, changed: Json, value: str) -> str:
+        """Return the text as a recorded change left it."""
+        text = changed.get("text") if isinstance(changed, dict) else None
+        return text if isinstance(text, str) else value
+
 
 class BeforeReader:
     """Reads what hooks return before a model call, one after the other.
@@ -66,18 +71,32 @@ class BeforeReader:
         """Return the change and the model call with it; raise for one that cannot be."""
         if not isinstance(returned, Before):
             raise TypeError(f"must return Before(...) or None, got {returned!r:.80}")
-        texts = [self._clean(text) for text in _list_texts(returned)]
-        change = self._read(returned)
-        self.asked = _change(self.asked, returned, texts)
+        given = _list_texts(returned)
+        # No more of a text is read by the model.
+        texts = [self._clean(text)[:MAX_MESSAGES] for text in given]
+        change = self._read(returned, texts)
+        return change, self._take(returned, texts, change)
+
+    def recall(self, changed: Json, value: ModelQuestion) -> ModelQuestion:
+        """Return the model call with a recorded change; that of a hook that changed nothing is as it was."""
+        if not isinstance(changed, dict):
+            return value
+        written = changed.get("messages")
+        # Runs of before have their number alone.
+        texts = [str(text) for text in written] if isinstance(written, list) else []
+        return self._take(read_change(changed), texts, changed)
+
+    def _take(self, before: Before, texts: list[str], change: Json) -> ModelQuestion:
+        self.asked = _change(self.asked, before, texts)
         self.texts += texts
         self.changes.append(change)
-        return change, self.asked
+        return self.asked
 
-    def _read(self, before: Before) -> dict[str, Json]:
+    def _read(self, before: Before, texts: list[str]) -> dict[str, Json]:
         """Return a change as it is recorded; raise for a provider or tools that are not there."""
         change: dict[str, Json] = {}
-        if before.messages:
-            change["messages"] = len(before.messages)
+        if texts:
+            change["messages"] = [*texts]
         if before.provider is not None:
             if before.provider not in self._providers:
                 raise ValueError(

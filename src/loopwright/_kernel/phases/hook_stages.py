@@ -3,7 +3,7 @@
 import copy
 import functools
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -43,8 +43,18 @@ M = TypeVar("M", bound=BaseModel)
 WITHOUT = About()
 PermitAt = Callable[[str, str, dict[str, Json]], Awaitable[bool]]
 """Returns whether the gates allow something at a key; nothing is recorded."""
-Take = Callable[[Any], tuple[Json, Any]]
-"""Reads what a hook returned: what is recorded of the change, and what the next hook is given; raises `ValueError`."""
+
+
+class Take(Protocol):
+    """Reads what hooks return at a stage."""
+
+    def __call__(self, returned: Any, /) -> tuple[Json, Any]:
+        """Return what is recorded of a change, and what the next hook is given; raise `ValueError`."""
+        ...
+
+    def recall(self, changed: Json, value: Any, /) -> Any:
+        """Return what the next hook is given after a change that is recorded."""
+        ...
 
 
 class HookStages:
@@ -145,7 +155,9 @@ class HookStages:
             if hook is None:
                 return value
             if hook.name in known:
-                value = self.replay([known[hook.name]], value)
+                record = known[hook.name]
+                self._repeat(record)
+                value = take.recall(record.changed, value)
                 continue
             work = _Work(hook, stage, calls.moment, value, take, calls.began)
             value = await self._finish(work, returned, failure)
@@ -198,8 +210,8 @@ class HookStages:
             hook.name, work.stage, changed, error, round(seconds, 6),
             session.secrets.redactor.redact_value(state), ended,
         )  # fmt: skip
-        if record.text is not None:
-            label = session.sensitivity.classify(record.text)
+        if record.texts:
+            label = session.sensitivity.classify("\n".join(record.texts))
             record = dataclasses.replace(record, label=label)
         session.writer.record_after_replay(work.moment.place.key, record)
         return record

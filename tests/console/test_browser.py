@@ -310,6 +310,45 @@ def test_a_call_is_approved_with_other_arguments_or_denied_with_a_reason(
     assert (denied.kind, denied.body["reason"]) == ("deny", "it is needed")
 
 
+def test_a_call_is_approved_for_its_thread_and_that_is_revoked(
+    chromium: Any, axe: str, tmp_path: Path
+) -> None:
+    asked = call("delete", path="old.txt")
+    runtime = build_runtime(tmp_path / "runs.db", [asked, "Tidy.", asked, "Again."])
+    thread = runtime.agent("clerk").thread("desk")
+    waiting = complete(thread.run("Tidy up."))
+    with serving(open_console(runtime.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        visitor.go(f"#/run/{waiting.run_id}", ".asks button")
+        page.click(".asks button")
+        page.click("dialog summary >> nth=1")
+        page.check("#grant")
+        page.select_option("#scope", "thread")
+        page.click("dialog .held summary")
+        page.wait_for_selector("dialog .held .empty")
+        assert find_violations(page, axe) == []
+        page.click("#approve")
+        page.wait_for_selector("dialog", state="detached")
+        complete(thread.resume())
+        again = complete(thread.run("Once more."))
+        visitor.go("#/thread/desk", "#held")
+        page.click("#held")
+        page.wait_for_selector("dialog [data-approval] .danger")
+        assert "old.txt" in page.inner_text("dialog .approvals")
+        assert find_violations(page, axe) == []
+        page.click("dialog [data-approval] .danger")
+        page.wait_for_selector("dialog .approvals .empty")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
+        visitor.close()
+
+    assert again.answer == "Again."
+    assert complete(thread.approvals()) == []
+    command = runtime.journal.inbox(waiting.run_id)[0]
+    assert (command.body["scope"], command.body["seconds"]) == ("thread", 600)
+
+
 def test_a_control_that_cannot_act_is_greyed_out_and_says_why(
     chromium: Any, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """What a person may do with a run from the console, why not, and how it is done."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from .._internal import dataclasses
 from .._kernel.control.run_control import RunControl
@@ -137,6 +137,13 @@ def _read_seconds(body: Body) -> float | None:
     return seconds
 
 
+def _read_scope(body: Body) -> Literal["run", "thread"]:
+    scope = body.get("scope", "run")
+    if scope not in ("run", "thread"):
+        raise ConfigError(f"scope: must be run or thread, got {scope!r:.80}")
+    return cast("Literal['run', 'thread']", scope)
+
+
 def _read_resolution(body: Body) -> Resolution:
     verdicts: dict[str, Callable[[], Resolution]] = {
         "done": lambda: CallCompleted(_read_text(body, "result")),
@@ -163,6 +170,7 @@ def _approve(control: RunControl, body: Body, by: Sender) -> Awaitable[None]:
         _read_question(body),
         arguments=body.get("arguments"),
         seconds=_read_seconds(body),
+        scope=_read_scope(body),
         by=by,
     )
 

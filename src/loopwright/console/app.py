@@ -36,6 +36,7 @@ from .responses import (
 from .schedules import ConsoleSchedules
 from .service import ConsoleService
 from .settings import ConsoleSettings
+from .thread_approvals import ConsoleApprovals
 from .users import ConsoleUser, check_mapping
 from .web import ASGIApp, Request, Response, Route, Starlette
 from .writes import Writes
@@ -86,7 +87,12 @@ class Console:
         signer = signer if runtime is None else runtime.command_signer
         self._user, self._roles = user, check_mapping(roles)
         service, launcher = ConsoleService(journal, runtime, signer), Launcher(runtime)
-        parts = launcher, ConsoleSettings(runtime), ConsoleSchedules(service, runtime)
+        approvals = ConsoleApprovals(service, runtime, signer)
+        settings, schedules = (
+            ConsoleSettings(runtime),
+            ConsoleSchedules(service, runtime),
+        )
+        parts = launcher, settings, schedules, approvals
         self._reads = Reads(service, *parts)
         self._writes = Writes(
             service, Commands(service, runtime, signer, launcher), *parts

@@ -11,6 +11,7 @@ from .schedules import ConsoleSchedules
 from .service import ConsoleService
 from .settings import ConsoleSettings
 from .streams import Streams
+from .thread_approvals import ConsoleApprovals
 from .threads import call_in_thread, scan_in_thread
 from .users import ConsoleUser
 from .web import Request, Response
@@ -29,8 +30,9 @@ class Reads:
         launcher: Launcher,
         settings: ConsoleSettings,
         schedules: ConsoleSchedules,
+        approvals: ConsoleApprovals,
     ) -> None:
-        self._service, self._launcher = service, launcher
+        self._service, self._launcher, self._approvals = service, launcher, approvals
         self._settings, self._schedules = settings, schedules
         self._streams = Streams(service)
 
@@ -48,6 +50,7 @@ class Reads:
             "questions": self._list_questions,
             "attention": self._answer_with(self._service.list_attention),
             "threads": self._list_threads,
+            "approvals": self._list_approvals,
             "thread": self._show_thread,
             "costs": self._sum_costs,
             "verify": self._verify,
@@ -128,6 +131,10 @@ class Reads:
     async def _list_threads(self, request: Request, user: ConsoleUser) -> Response:
         found = await self._read(self._service.list_threads, user)
         return send_json({"threads": found})
+
+    async def _list_approvals(self, request: Request, user: ConsoleUser) -> Response:
+        name = request.query_params.get("thread", "")
+        return send_json({"approvals": await self._approvals.show(name, user)})
 
     async def _show_thread(self, request: Request, user: ConsoleUser) -> Response:
         name = request.query_params.get("thread", "")

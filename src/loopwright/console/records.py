@@ -190,18 +190,19 @@ class Records:
             found += [
                 {
                     "run_id": info.run_id,
-                    **self.describe_question(info.run_id, one, is_hidden=secret),
+                    **self.describe_question(info, one, is_hidden=secret),
                 }
                 for one in asked
             ]
         return found
 
     def describe_question(
-        self, run_id: str, question: Question, *, is_hidden: bool
+        self, info: RunInfo, question: Question, *, is_hidden: bool
     ) -> dict[str, Any]:
-        """Return a question as the page shows it, with all of the arguments."""
+        """Return a question as the page shows it, with all of the arguments and the thread of the run."""
         shown: dict[str, Any] = to_jsonable_python(question)
-        shown["proposed"] = self.find_proposed(run_id, question)
+        shown["proposed"] = self.find_proposed(info.run_id, question)
+        shown["thread"] = info.thread
         if is_hidden:
             shown |= dict.fromkeys(("text", "problem"), "")
             shown |= {"arguments": {}, "proposed": None, "choices": (), "schema": {}}

@@ -125,7 +125,7 @@ class ConsoleService:
         info = self.records.find(run_id)
         digest = self.records.glance(info)
         state = self.find_state(run_id, digest)
-        is_hidden = digest.holds_secrets and not self._sees(run_id, user.name)
+        is_hidden = digest.holds_secrets and not self.sees(run_id, user.name)
         reading = READING if digest.unread else ""
         reasons = find_reasons(state, user)
         described = digest.to_json()
@@ -136,7 +136,7 @@ class ConsoleService:
             **described,
             "hidden": is_hidden,
             "questions": [
-                self.records.describe_question(run_id, one, is_hidden=is_hidden)
+                self.records.describe_question(info, one, is_hidden=is_hidden)
                 for one in state.questions
             ],
             "unreceived": []
@@ -257,7 +257,7 @@ class ConsoleService:
     async def list_tools(self, run_id: str, user: str) -> list[dict[str, Any]]:
         """Return the tools of a run's newest model call, each with the schema of its arguments and its effect."""
         digest = await call_in_thread(self.records.digest, run_id)
-        if digest.holds_secrets and not self._sees(run_id, user):
+        if digest.holds_secrets and not self.sees(run_id, user):
             return []
         request = await self._show_request(run_id, digest.last_request)
         offered = {one["name"]: one for one in request.get("tools", ())}
@@ -302,7 +302,7 @@ class ConsoleService:
             self.records.read(run_id, digest.seq - 1),
         )
         turn = {"run_id": run_id, "status": info.status, "at": info.created, "agent": info.agent}  # fmt: skip
-        if digest.holds_secrets and not self._sees(run_id, user):
+        if digest.holds_secrets and not self.sees(run_id, user):
             return {**turn, "hidden": True, "asked": [], "answer": ""}
         started = first[0].event if first else None
         messages = started.messages if isinstance(started, RunStarted) else ()
@@ -355,11 +355,12 @@ class ConsoleService:
 
     # --- what is hidden ---
 
-    def _sees(self, run_id: str, user: str) -> bool:
+    def sees(self, run_id: str, user: str) -> bool:
+        """Whether a user had what is hidden of a run revealed."""
         return (run_id, user) in self._revealed
 
     def hides(self, digest: RunDigest, seq: int, run_id: str, user: str) -> bool:
-        return digest.is_secret(seq) and not self._sees(run_id, user)
+        return digest.is_secret(seq) and not self.sees(run_id, user)
 
     def reveal(self, run_id: str, user: str) -> None:
         """Show a user what is hidden of a run, which is recorded first."""

@@ -11,6 +11,7 @@ from .responses import send_json
 from .schedules import ConsoleSchedules
 from .service import ConsoleService
 from .settings import ConsoleSettings
+from .thread_approvals import ConsoleApprovals
 from .threads import call_in_thread
 from .users import ConsoleUser
 from .web import Request, Response
@@ -26,7 +27,9 @@ class Writes:
         launcher: Launcher,
         settings: ConsoleSettings,
         schedules: ConsoleSchedules,
+        approvals: ConsoleApprovals,
     ) -> None:
+        self._approvals = approvals
         self._service, self._commands, self._launcher = service, commands, launcher
         self._settings, self._schedules = settings, schedules
 
@@ -35,6 +38,7 @@ class Writes:
         """Return what answers, by the last part of the path."""
         return {
             "control": self._control,
+            "revoke": self._revoke,
             "reveal": self._reveal,
             "delete": self._delete,
             "start": self._start,
@@ -62,6 +66,10 @@ class Writes:
         require(user, "operate")
         body = await read_body(request)
         return send_json({"run": await self._launcher.send(body, user)})
+
+    async def _revoke(self, request: Request, user: ConsoleUser) -> Response:
+        await self._approvals.revoke(await read_body(request), user)
+        return send_json({})
 
     async def _reveal(self, request: Request, user: ConsoleUser) -> Response:
         require(user, "admin")

@@ -1,9 +1,9 @@
 // The modal in which a person decides: the exact arguments, the policy's reason, how long the question is open.
 
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { act } from "./controls.js";
 import { pretty } from "./entry.js";
-import { formatAge, h, say } from "./dom.js";
+import { formatAge, formatTime, h, say } from "./dom.js";
 
 let open = null;
 
@@ -22,6 +22,52 @@ function listChanges(before, after) {
     .map((name) => h("li", {}, h("b", {}, name), ": ", h("del", {}, name in before ? JSON.stringify(before[name]) : "nothing"), " → ", h("ins", {}, name in after ? JSON.stringify(after[name]) : "nothing")));
 }
 
+// What is approved for a whole thread and holds now, each with a button that revokes it.
+export function buildApprovals(thread) {
+  const list = h("ul", { class: "approvals" }, h("li", {}, "Reading …"));
+  const revoke = (one) => async (event) => {
+    event.target.disabled = true;
+    try {
+      await post("revoke", { thread, approval: one.id });
+      say("revoke: sent");
+    } catch (error) {
+      say(error.message);
+    }
+    await load();
+  };
+  const build = (one) => h("li", { "data-approval": one.id },
+    h("p", {}, h("b", {}, one.tool), ` by ${one.by || "no name"}, until ${formatTime(one.until)}, `, h("a", { href: `#/run/${encodeURIComponent(one.run_id)}` }, "given here")),
+    one.hidden ? h("p", { class: "sub" }, "Its arguments may hold something secret.") : buildArguments(one.arguments),
+    one.problem ? h("p", { class: "sub" }, one.problem) : h("button", { type: "button", class: "danger", "aria-label": `Revoke the approval of ${one.tool} by ${one.by || "no name"}`, onclick: revoke(one) }, "Revoke"));
+  const load = async () => {
+    try {
+      const { approvals } = await get("approvals", { thread });
+      list.replaceChildren(...(approvals.length ? approvals.map(build) : [h("li", { class: "empty" }, "Nothing is approved for the thread.")]));
+    } catch (error) {
+      list.replaceChildren(h("li", { class: "problem" }, error.message));
+    }
+  };
+  load();
+  return list;
+}
+
+export function openApprovals(thread) {
+  const before = document.activeElement;
+  const dialog = h("dialog", { class: "decision", "aria-labelledby": "approvals-title" },
+    h("h2", { id: "approvals-title", tabindex: "-1" }, "Approved for the thread"),
+    h("p", { class: "sub" }, "Calls of these tools to the same destinations run without a question."),
+    buildApprovals(thread),
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")));
+  dialog.addEventListener("click", (event) => { if (event.target.closest("a")) dialog.close(); });
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    before?.focus();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  dialog.querySelector("h2").focus();
+}
+
 class Decision {
   constructor(question, count, next) {
     this.question = question;
@@ -35,6 +81,8 @@ class Decision {
     this.reason = h("input", { id: "reason" });
     this.seconds = h("input", { id: "seconds", type: "number", min: "1", value: "600" });
     this.isGrant = h("input", { id: "grant", type: "checkbox" });
+    this.scope = h("select", { id: "scope", "aria-label": "Where it holds" }, h("option", { value: "run" }, "in this run"),
+      !!question.thread && h("option", { value: "thread" }, "in this run and the later turns of its thread"));
     this.text = h("textarea", { id: "answer", rows: 3 });
     const parts = { approval: () => this.buildApproval(), question: () => this.buildAnswer() };
     this.dialog = h("dialog", { class: "decision", "aria-labelledby": "decision-title", "data-question": question.id },
@@ -65,11 +113,19 @@ class Decision {
         h("button", { type: "button", onclick: () => this.dialog.close() }, "Decide later")),
       h("details", {}, h("summary", {}, "Approve with other arguments"),
         h("label", { for: "edited" }, "Arguments as JSON; they are checked and gated again"), this.editor, this.changes),
-      h("details", {}, h("summary", {}, "Approve calls of this tool to the same destinations in this run"),
-        h("p", {}, this.isGrant, h("label", { for: "grant" }, " approve them for "), this.seconds, h("label", { for: "seconds" }, " seconds"))),
+      h("details", {}, h("summary", {}, "Approve calls of this tool to the same destinations"),
+        h("p", {}, this.isGrant, h("label", { for: "grant" }, " approve them for "), this.seconds, h("label", { for: "seconds" }, " seconds")),
+        this.scope),
+      !!this.question.thread && this.buildHeld(),
       h("div", { class: "deny" }, h("label", { for: "reason" }, "Reason to deny; the model reads it"), this.reason,
         h("button", { type: "button", class: "danger", id: "deny", onclick: () => this.send("deny", { reason: this.reason.value }) }, "Deny")),
       this.problem];
+  }
+
+  buildHeld() {
+    const held = h("details", { class: "held" }, h("summary", {}, "What is approved for the thread"));
+    held.addEventListener("toggle", () => { if (held.open && held.children.length === 1) held.append(buildApprovals(this.question.thread)); });
+    return held;
   }
 
   buildAnswer() {
@@ -109,7 +165,7 @@ class Decision {
     } catch (error) {
       return this.fail(`The arguments are not JSON: ${error.message}`);
     }
-    if (this.isGrant.checked) body.seconds = Number(this.seconds.value);
+    if (this.isGrant.checked) Object.assign(body, { seconds: Number(this.seconds.value), scope: this.scope.value });
     return this.send("approve", body);
   }
 

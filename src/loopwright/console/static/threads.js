@@ -1,6 +1,7 @@
 // Conversations: a thread's runs as turns.
 
 import { get } from "./api.js";
+import { openApprovals } from "./approvals.js";
 import { buildChat } from "./chat.js";
 import { badge, formatTime, h, throttle } from "./dom.js";
 
@@ -40,7 +41,8 @@ export function showThread(main, name, session) {
     list.replaceChildren(...(turns.length ? turns.flatMap(buildTurn) : [h("li", { class: "empty" }, "Nothing was said yet.")]));
     chat.show(turns);
   };
-  main.replaceChildren(h("h1", {}, name), h("p", { class: "sub" }, h("a", { href: "#/threads" }, "All threads")), list);
+  main.replaceChildren(h("h1", {}, name), h("p", { class: "sub" }, h("a", { href: "#/threads" }, "All threads")),
+    h("div", { class: "buttons" }, h("button", { type: "button", id: "held", onclick: () => openApprovals(name) }, "What is approved")), list);
   const chat = buildChat(list, name, session, throttle(load, 50));
   main.append(chat.form);
   const close = watch(load);

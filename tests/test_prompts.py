@@ -286,5 +286,5 @@ def test_a_placeholder_with_a_label_is_a_line_only_where_there_is_a_value() -> N
     assert template.fill(notes="a: b", known="none", plan="p", task="{x}") == "Notes: a: b\nDo {x}."  # fmt: skip
     assert template.fill(notes=" ", known="it", plan="", task="") == "What is known: it\nDo ."  # fmt: skip
     for wrong in ("{notes:>10}", "{notes: }", "{notes!r}", "{notes:a-b}"):
-        with pytest.raises(ConfigError, match="a label in words"):
+        with pytest.raises(ConfigError, match="a name with a label"):
             Template(wrong)

@@ -251,7 +251,7 @@ async def test_provider_that_cannot_run_one_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="cannot run 'web_search' by itself"):
         await ReActEngine(runtime).run("x")
     with pytest.raises(
-        ConfigError, match=r"ProviderTool\('web_search'\) is there twice"
+        ConfigError, match=r"ProviderTool\('web_search'\) is given twice"
     ):
         Runtime(script("done"), tools=[SEARCH, ProviderTool("web_search", max_uses=2)])
 

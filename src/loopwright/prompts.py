@@ -87,13 +87,13 @@ def _split_segments(text: str) -> Iterator[tuple[str, str, str]]:
             label = form or ""
             if not is_plain or conversion or not _is_label(label):
                 raise ConfigError(
-                    f"placeholder {{{name}}}: only a plain name, or one with a label in words, can stand in braces; "
-                    "write {{ for a brace"
+                    f"placeholder {{{name}}}: braces may hold only a name, or a name with a label; "
+                    "write {{ for a literal brace"
                 )
             yield literal, name or "", label
     except ValueError as error:
         raise ConfigError(
-            f"a prompt has a single brace ({error}): write {{{{ or }}}} for a brace"
+            f"a prompt has a single brace ({error}): write {{{{ or }}}} for a literal brace"
         ) from None
 
 

@@ -494,7 +494,7 @@ async def test_the_answer_is_of_the_output_that_both_have_or_the_caller_wants() 
     [
         ("fraud", "handoffs: must be a list of agents, got 'fraud'"),
         ([7], "handoffs: needs names of agents, or Handoff(name, ...), got 7"),
-        (["a", "a"], "handoffs: 'a' is there twice; leave one out"),
+        (["a", "a"], "handoffs: 'a' is given twice; remove one"),
         (["triage"], "handoffs: 'triage' cannot hand a run off to itself; leave it out"),
     ],
 )  # fmt: skip

@@ -77,7 +77,7 @@ async def test_nested_engines_in_steps_are_rebuilt_from_the_journal() -> None:
     ("steps", "problem"),
     [
         ((), "steps"),
-        (("Write {topic}",), "steps.1: a prompt has {input} and may have {task}, got {topic}; write {{ for a brace"),
+        (("Write {topic}",), "steps.1: a prompt has {input} and may have {task}, got {topic}; write {{ for a literal brace"),
         (("A {input}", "{task}"), "steps.2: a prompt has {input}"),
         (("A {input",), "single brace"),
         ((7,), "steps"),

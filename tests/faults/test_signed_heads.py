@@ -407,12 +407,12 @@ def test_a_key_file_is_read_as_it_was_written_and_a_bad_one_is_refused(
 
     forged = dataclasses.replace(keys.keys[1], public_key=third.public_key)
     bad: list[tuple[list[PublicKey], str]] = [
-        ([], "there is none"),
+        ([], "must not be empty"),
         (
             [PublicKey("a", "AAAA")],
             "'a': must be an Ed25519 key of 32 bytes.*got 3 bytes",
         ),
-        ([*KEYS.keys, *KEYS.keys], "'key-1' is there twice"),
+        ([*KEYS.keys, *KEYS.keys], "'key-1' is given twice"),
         (
             [*KEYS.keys, PublicKey("key-3", third.public_key)],
             "'key-3' is not signed by an earlier key",

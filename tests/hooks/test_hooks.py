@@ -701,7 +701,7 @@ async def test_watchers_see_a_reply_once_hooks_have_spoken() -> None:
         ([Doing], "has none of the methods"),
         (["never-heard-of"], "hooks: there is no 'never-heard-of'"),
         ([{"name": "x"}], 'hooks: needs {"hook": name, ...options}'),
-        ([Doing("a", after_tool=print), Doing("a", after_tool=print)], "hooks: 'a' is there twice"),
+        ([Doing("a", after_tool=print), Doing("a", after_tool=print)], "hooks: 'a' is given twice"),
         ([Doing("a", after_tool=print, timeout=0)], "hooks: 'a' needs a timeout above 0, got 0"),
     ],
 )  # fmt: skip

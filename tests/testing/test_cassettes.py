@@ -741,7 +741,7 @@ async def test_the_environment_says_how_to_record_unless_the_test_does(
 
 def test_a_cassette_without_file_and_provider_says_so(tmp_path: Path) -> None:
     with (
-        pytest.raises(ConfigError, match="nothing to replay, and no provider"),
+        pytest.raises(ConfigError, match="does not exist, and there is no provider"),
         cassette(tmp_path / "c"),
     ):
         pass

@@ -135,7 +135,7 @@ async def test_runs_are_selected_by_status_and_a_missing_engine_is_reported() ->
     assert changed.outcome == "diverged"
     [missing] = await replay_check(journal, [], status="waiting")
     assert (missing.outcome, missing.ok) == ("unchecked", False)
-    assert "is of engine 'doing'; pass one" in missing.problem
+    assert "was made by engine 'doing', which is missing; pass it" in missing.problem
     assert ACTED == []
 
 

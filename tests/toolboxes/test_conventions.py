@@ -80,4 +80,4 @@ async def test_a_model_recalls_the_rules_for_a_directory(root: Path) -> None:
 
     assert "Version every route." in results[0]
     assert results[0].index("Version") < results[0].index("Write tests.")
-    assert "goes up" in results[1]
+    assert "leaves the folder" in results[1]

@@ -111,7 +111,7 @@ def test_a_long_file_is_read_in_parts(root: Path) -> None:
     assert read("long.txt", offset=6) == "line 7\n[lines 7 to 7 of 7]"
     assert (
         refusal(lambda: read("long.txt", offset=7))
-        == "The file has 7 lines: offset 7 is behind its end."
+        == "The file has 7 lines: offset 7 is past its end."
     )
 
 
@@ -409,8 +409,8 @@ def test_two_edits_at_the_same_time_are_both_made(root: Path) -> None:
 # --- no way out ---
 
 OUT = [
-    ("../secret.txt", "goes up by '..'"),
-    ("notes/../../secret.txt", "goes up by '..'"),
+    ("../secret.txt", "leaves the folder by '..'"),
+    ("notes/../../secret.txt", "leaves the folder by '..'"),
     ("/etc/passwd", "is an absolute path"),
     ("//etc/passwd", "is an absolute path"),
     ("~/secret.txt", "does not exist"),
@@ -514,7 +514,7 @@ def test_neither_a_listing_nor_a_search_goes_over_a_link_or_shows_what_is_hidden
         "links are not followed"
     )
     assert refusal(lambda: tools["list_files"](glob="../*")).startswith(
-        "'../*' goes up"
+        "'../*' leaves the folder"
     )
     assert refusal(lambda: tools["list_files"](glob=".*")).endswith(
         "cannot be used here"
@@ -762,4 +762,4 @@ async def test_a_model_reads_and_writes_files(root: Path) -> None:
         "buy bread\nrest\n",
     )
     assert "plan.txt" in told[0]
-    assert "goes up by '..'" in told[1]
+    assert "leaves the folder by '..'" in told[1]

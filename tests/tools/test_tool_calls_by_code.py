@@ -18,7 +18,7 @@ from loopwright.journals import MemoryJournal
 from loopwright.testing import ScriptedProvider
 
 RAN: list[str] = []
-DOOR = r"tool 'look': an engine may not call it around gate and journal; use `await run\.act"
+DOOR = r"tool 'look': an engine may not call it directly, past gate and journal; use `await run\.act"
 
 
 @tool(effect="read")

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Factory:
-    """The default in the signature of a field whose default is made for each object."""
+    """Stands in a signature for the default of a field that has a default factory."""
 
     def __repr__(self) -> str:
         return "<factory>"

@@ -56,7 +56,7 @@ def build_handoff_tools(
         )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"handoffs: {twice!r} is there twice; leave one out")
+        raise ConfigError(f"handoffs: {twice!r} is given twice; remove one")
     return tuple(_build_tool(one, agents) for one in handoffs)
 
 

@@ -300,7 +300,9 @@ class Schedules:
         if agent is not None:
             return agent.engine, agent.output
         if self._build_engine is None:
-            raise ConfigError(f"agent: {name!r} is not in this process")
+            raise ConfigError(
+                f"agent: {name!r} is not defined in this process; define it with Runtime.agent"
+            )
         return self._build_engine(name), None
 
     async def _change_known(

@@ -66,14 +66,14 @@ OwnPrincipal: TypeAlias = Annotated[
     typer.Option(
         "--principal",
         metavar="WHO",
-        help="Who does it, as ID, ID@TENANT or ID@TENANT:ROLE,ROLE: policies and approvals know it.",
+        help="The principal, as ID, ID@TENANT or ID@TENANT:ROLE,ROLE, which policies and approvals see.",
     ),
 ]
 Config: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="A file with providers, tools, gates and agents (agents.toml), in the place of the options that name them.",
+        help="A file with providers, tools, gates and agents (agents.toml), in place of the options that name them.",
     ),
 ]
 NewRunId: TypeAlias = Annotated[

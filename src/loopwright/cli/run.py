@@ -117,7 +117,7 @@ class Interaction:
 
 
 class WatchedRun:
-    """One run in progress: show its events by its watcher, suspend it when the reader is gone."""
+    """A run in progress, whose events its watcher shows; it is suspended when the reader is gone."""
 
     def __init__(
         self, watcher: Watcher, approver: Approver | Suspend, run_id: str

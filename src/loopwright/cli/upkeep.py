@@ -25,7 +25,10 @@ Thread: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="Only the runs of a conversation.")
 ]
 By: TypeAlias = Annotated[
-    str, typer.Option("--by", metavar="NAME", help="Who deletes, for the tombstone.")
+    str,
+    typer.Option(
+        "--by", metavar="NAME", help="Your name, for the record of the deletion."
+    ),
 ]
 AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -1,4 +1,4 @@
-"""The engines and pipelines of a file: tables `{engine = name, option = value}`, nested as deep as they are written."""
+"""The engines and pipelines of a file: tables `{engine = name, option = value}`, which may be nested."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

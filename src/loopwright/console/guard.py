@@ -135,7 +135,7 @@ def _find_name(host: str) -> str:
 
 
 def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
-    """Refuse what another site's page sends."""
+    """Refuse requests that a page of another site sends."""
     origin = headers.get(b"origin")
     if origin is not None:
         sender = origin.decode("latin-1").partition("://")[2]

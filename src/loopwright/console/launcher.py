@@ -100,7 +100,9 @@ class Launcher:
         """
         started = first.event
         if not isinstance(started, RunStarted) or started.label == "secret":
-            raise ConfigError("engine: what the run began with is secret or not there")
+            raise ConfigError(
+                "engine: the conversation that the run began with is secret or missing"
+            )
         given = open_conversation(self._runtime.journal, started)
         await load_messages(given)
         added = (Message("user", text),) if text else ()

@@ -45,7 +45,7 @@ class ConsoleSettings:
         return SettingsEditor(cast("Runtime", self._runtime), user.admin)
 
     async def list(self, user: ConsoleUser) -> dict[str, Any]:
-        """Return what may be set, with the values of now and of the code, and the newest changes."""
+        """Return the settings with their current values and those of the code, and the newest changes."""
         editor = self._edit(user)
         now, history = await editor.read(), await editor.history()
         known = await call_in_thread(list_known, cast("Runtime", self._runtime))

@@ -97,5 +97,5 @@ def _check_prompt(number: int, step: str) -> None:
     if "input" not in names or not names <= PLACEHOLDERS:
         found = ", ".join(f"{{{name}}}" for name in sorted(names)) or "none"
         raise ConfigError(
-            f"steps.{number}: a prompt has {{input}} and may have {{task}}, got {found}; write {{{{ for a brace"
+            f"steps.{number}: a prompt has {{input}} and may have {{task}}, got {found}; write {{{{ for a literal brace"
         )

@@ -199,7 +199,7 @@ class MapWork:
 
 @dataclasses.dataclass(frozen=True)
 class ReduceWork:
-    """The work of putting some results together."""
+    """One reduce step, which combines some partial results."""
 
     engine: MapReduceEngine
     results: Sequence[str]

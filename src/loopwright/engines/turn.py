@@ -57,7 +57,7 @@ class GoalDrifted:
 
 @dataclasses.dataclass(frozen=True)
 class AnswerDemanded:
-    """Fact: the rounds are used up but for one, in which there are no tools."""
+    """Fact: only one round is left; it offers no tools, so that the model answers."""
 
     rounds: int
 

@@ -124,7 +124,7 @@ class EffectKey:
         return is_inside(self.path, path)
 
     def is_at_or_after(self, other: "EffectKey") -> bool:
-        """Whether it is `other` or a later effect of that scope, or inside of one."""
+        """Whether the key is `other`, a later effect of the same scope, or inside one of these."""
         depth = len(_position(other.path))
         return (
             self.is_inside(other.path) and _position(self.effect)[depth] >= other.number

@@ -184,7 +184,7 @@ RequestEvent: TypeAlias = RequestChanged | ContentStored
 
 
 def digest_behind(messages: Sequence[Message]) -> str:
-    """Return the digest (hex) of messages behind the system message in front; empty if there is none."""
+    """Return the digest (hex) of the messages after the leading system message; empty without one."""
     has_system = bool(messages) and messages[0].role == "system"
     return digest_messages(messages[1:]) if has_system else ""
 

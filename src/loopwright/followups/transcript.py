@@ -62,7 +62,7 @@ def drop_quotations(text: str) -> str:
 
 
 def _find_mark(line: str) -> str:
-    """Return what begins or ends a quotation at a line; empty for an ordinary line."""
+    """Return the mark with which a line begins or ends a quotation; empty for an ordinary line."""
     bare = line.strip()
     return next((mark for mark in ("```", FENCE) if bare.startswith(mark)), "")
 

@@ -106,7 +106,7 @@ class ArgumentProvenance:
 
 
 def best_of(kinds: Iterable[Provenance]) -> Provenance:
-    """Return the most trusted of some kinds; "derived" of none."""
+    """Return the most trusted of some kinds of provenance; "derived" if there is none."""
     return BEST_FIRST[min(map(BEST_FIRST.index, kinds), default=-1)]
 
 

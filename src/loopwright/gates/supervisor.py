@@ -83,7 +83,7 @@ class _DecisionCache:
         return None
 
     def keep(self, key: Key, decision: Decision) -> Decision:
-        """Remember a decision; return the one that counts, which is an earlier one that did not allow."""
+        """Remember a decision; return the one that counts: an earlier refusal or question, if there is one."""
         known = self.get(key)
         if known is not None and not isinstance(known, Allow):
             return known

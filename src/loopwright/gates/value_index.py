@@ -85,12 +85,12 @@ class DeclaredResults(Protocol):
 
     @property
     def directory(self) -> bool:
-        """Whether all that stands in them may be a destination."""
+        """Whether every value in the results may be used as a destination."""
         ...
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The fields of them that may be one."""
+        """The fields of the results whose values may be used as destinations."""
         ...
 
 

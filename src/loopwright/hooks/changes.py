@@ -113,7 +113,7 @@ class BeforeReader:
         return change
 
     def cut(self) -> list[str]:
-        """Return the texts of all hooks, which together are not too long."""
+        """Return the texts of all hooks, cut to the length that they may have together."""
         room, kept = MAX_MESSAGES, list[str]()
         for text in self.texts:
             shown = text.encode()[:room].decode(errors="ignore")

@@ -23,7 +23,7 @@ def plan_hooks(
     names = [one.name for one in planned]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"hooks: {twice!r} is there twice; leave one out")
+        raise ConfigError(f"hooks: {twice!r} is given twice; remove one")
     return tuple(sorted(planned, key=lambda one: (one.priority, one.name)))
 
 

@@ -1,4 +1,4 @@
-"""Hook: send an answer back that says what its model is about to do, and does not do it."""
+"""Hook: send back an answer that only announces what the model is about to do."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What runs are listed by: a filter of their tags, thread, status and time."""
+"""The filter by which runs are listed: tags, thread, status and time."""
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping

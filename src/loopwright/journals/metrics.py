@@ -69,7 +69,7 @@ class RunStatistics(Protocol):
         ...
 
     def read_events(self, where: RunFilter | None) -> Iterable[StoredEvent]:
-        """Return their entries of the kinds in `COUNTED`, those of a run as they were written."""
+        """Return the entries of the kinds in `COUNTED`, for each run in the order of writing."""
         ...
 
 
@@ -85,7 +85,7 @@ class JournalStatistics:
             yield CountedRun(one.run_id, one.engine, one.status, one.created, one.wake_at)  # fmt: skip
 
     def read_events(self, where: RunFilter | None) -> Iterator[StoredEvent]:
-        """Return their entries of the kinds in `COUNTED`, those of a run as they were written."""
+        """Return the entries of the kinds in `COUNTED`, for each run in the order of writing."""
         for info in list_page(self._journal, where):
             entries = () if info.damage else self._journal.read(info.run_id)
             for entry in entries:

@@ -162,14 +162,14 @@ class KeyFile:
         self.keys: tuple[PublicKey, ...] = tuple(keys)
         self._by_id: dict[str, PublicKey] = {}
         if not self.keys:
-            raise ConfigError("keys: there is none; name at least one public key")
+            raise ConfigError("keys: must not be empty; give at least one public key")
         for key in self.keys:
             self._add(key)
 
     def _add(self, key: PublicKey) -> None:
         where = f"keys: {key.key_id!r}"
         if key.key_id in self._by_id:
-            raise ConfigError(f"{where} is there twice; give the second another name")
+            raise ConfigError(f"{where} is given twice; give the second another name")
         _read_key(where, key.public_key)
         if self._by_id:
             voucher = self._by_id.get(key.signed_by)

@@ -258,7 +258,7 @@ def _resolve_provider(
 ) -> Provider:
     if provider is None:
         raise ConfigError(
-            f"cassette {os.fspath(path)}: there is nothing to replay, and no provider to record"
+            f"cassette {os.fspath(path)}: the file does not exist, and there is no provider to record; pass one"
         )
     if isinstance(provider, str):
         return build_provider(provider)

@@ -31,7 +31,7 @@ FindEngine = Callable[[str, RunStarted], LoopEngine]
 
 @dataclasses.dataclass(frozen=True)
 class ReplayReport:
-    """Whether today's code continues one run.
+    """Whether the current code can continue a run.
 
     `outcome` is "replayed", "diverged" at `key`, "skipped" for a run that ended aborted, which is not replayed, or
     "unchecked" where its engine or its output class is missing; `problem` says why in words.
@@ -73,7 +73,7 @@ async def replay_check(
     def find(run_id: str, started: RunStarted) -> LoopEngine:
         if started.engine not in known:
             raise ConfigError(
-                f"engines: run {run_id!r} is of engine {started.engine!r}; pass one"
+                f"engines: run {run_id!r} was made by engine {started.engine!r}, which is missing; pass it"
             )
         return known[started.engine]
 

@@ -219,7 +219,7 @@ def _find_client(client: str) -> str:
 
 
 def _list_user(user: str, client: str) -> Iterator[str]:
-    """Yield the options for the user in the container, whose files in the directory are to be those of this process."""
+    """Yield the options that make files which the container writes belong to this process."""
     if user or not hasattr(os, "getuid"):
         yield from ("--user", user) if user else ()
         return

@@ -79,7 +79,7 @@ def _build_reader(files: SandboxRoot, max_bytes: int) -> Tool:
             return "\n".join(lines) or "[the file is empty]"
         if not shown:
             raise ToolError(
-                f"The file has {len(lines)} lines: offset {offset} is behind its end."
+                f"The file has {len(lines)} lines: offset {offset} is past its end."
             )
         more = f"; continue with offset={end}" if end < len(lines) else ""
         note = f"[lines {offset + 1} to {offset + len(shown)} of {len(lines)}{more}]"

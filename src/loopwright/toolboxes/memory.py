@@ -143,7 +143,7 @@ class _Notes:
         return "replaced"
 
     def _insert(self, path: str, line: int | None, text: str) -> str:
-        """Insert a text behind a line."""
+        """Insert a text after a line."""
         name = _below(path)
         lines = self._read(name).splitlines(keepends=True)
         at = len(lines) if line is None else line

@@ -73,7 +73,7 @@ class SandboxRoot:
         names = tuple(name for name in path.split("/") if name not in ("", "."))
         if ".." in names:
             raise ToolError(
-                f"{_shown(path)} goes up by '..': name the file from the root folder on, like 'a/b.txt'"
+                f"{_shown(path)} leaves the folder by '..'; give the path from the root folder, like 'a/b.txt'"
             )
         if not all(map(self._is_visible, names)):
             raise ToolError(

@@ -68,7 +68,9 @@ async def look_up(host: str, port: int) -> list[str]:
     not in one for which the event loop, other code and the end of the program wait.
     """
     if _LOOK_UPS.abandoned >= MAX_HANGING:
-        raise OSError(f"{MAX_HANGING} look-ups still wait for their name servers")
+        raise OSError(
+            f"{MAX_HANGING} look-ups of host names are still waiting for an answer"
+        )
     try:
         found = await _LOOK_UPS.run(
             lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -372,7 +374,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Decompressor:
-    """Decompresses gzip and deflate in chunks of at most 64 kB, so that a bomb is noticed early."""
+    """Decompresses gzip and deflate in chunks of at most 64 kB, so that a decompression bomb is found early."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(wbits=47)  # detects which of the two it is

@@ -263,7 +263,7 @@ class Tool:
         """
         if is_engine_code():
             raise PhaseError(
-                f"tool {self.name!r}: an engine may not call it around gate and journal; "
+                f"tool {self.name!r}: an engine may not call it directly, past gate and journal; "
                 "use `await run.act(await run.gate(run.propose(ToolCall(...))))`"
             )
         return self.function(*args, **kwargs)

@@ -196,7 +196,7 @@ def _check_kinds(tools: Iterable[ProviderTool]) -> None:
     for each in tools:
         if each.kind in kinds:
             raise ConfigError(
-                f"tools: ProviderTool({each.kind!r}) is there twice; leave one out"
+                f"tools: ProviderTool({each.kind!r}) is given twice; remove one"
             )
         kinds.add(each.kind)
 

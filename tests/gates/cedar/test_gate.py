@@ -445,7 +445,7 @@ def test_no_policies_at_all_are_a_mistake(
     ("tools", "problem"),
     [
         ([print], "tools: .* is not a Tool; make one of a function with @tool"),
-        ([search, search], "tools: 'search' is there twice"),
+        ([search, search], "tools: 'search' is given twice"),
         (
             [tool(name="call")(search.function)],
             "tools: 'call' is an action of the gate itself",

@@ -295,7 +295,7 @@ PDF = Attachment.document(b"%PDF-1.7\n", name="report.pdf")
         (
             PDF,
             DEFAULT,
-            "the document report.pdf: this endpoint takes no documents by its quirks",
+            "the document report.pdf: this endpoint takes no documents, as its quirks say",
         ),
         (
             Attachment.image(PIXEL),
@@ -315,7 +315,7 @@ PDF = Attachment.document(b"%PDF-1.7\n", name="report.pdf")
         (
             Attachment.image("https://x.org/a.png"),
             OLLAMA,
-            "the image https://x.org/a.png: .* fetches none by URL",
+            "the image https://x.org/a.png: .* does not fetch images by URL",
         ),
         (
             Attachment.document(b"\xff\xfe", media_type="text/plain", name="n"),

@@ -103,7 +103,7 @@ class Effects:
         """Note that the outcome of a call is recorded now; its substitutes count as used."""
 
     def readers(self) -> Readers:
-        """Return what reads each type of event."""
+        """Return the function that reads each type of event."""
         return {
             **dict.fromkeys(INTENTS, self._read_intent),
             **dict.fromkeys(OUTCOMES, self._read_outcome),

@@ -196,7 +196,7 @@ class Inference:
         return await recall(self._session, knowledge, verb, purpose, asked)
 
     async def _load(self, conversation: Conversation) -> None:
-        """Read the messages of the runs that are continued; nothing live is done without them."""
+        """Read the messages of the runs that this one continues; a live call needs them."""
         if not isinstance(conversation, ContinuedConversation):
             return
         if conversation.is_loaded:

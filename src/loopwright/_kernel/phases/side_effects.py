@@ -141,7 +141,7 @@ async def effect(
     into: type[T],
     read: ReadLabel,
 ) -> T:
-    """Do something of the engine's own once: gated like a read, recorded, and replayed.
+    """Run an operation of the engine once: gated like a read, recorded and replayed.
 
     `read` is the least sensitivity of its value, and whether that is from outside.
     """

@@ -261,7 +261,7 @@ class ToolCalls:
                 self.session.completed[other] = seq, observation, tool
 
     def not_run(self, permit: Permit, error: Exception) -> ToolOutcome:
-        """A call that was not made since its permit does not hold."""
+        """Return the outcome of a call that was not made, since its permit does not hold."""
         self.session.permits.discard(permit)
         text = f"{permit.call.name} was not run, propose it again if it is still wanted: {error}"
         return ToolOutcome(

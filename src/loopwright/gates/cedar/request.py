@@ -167,7 +167,7 @@ def _check_name(name: str, taken: Collection[str]) -> None:
         )
     if name in taken:
         raise ConfigError(
-            f"tools: {name!r} is there twice; leave it out, or give it another name"
+            f"tools: {name!r} is given twice; remove one, or give it another name"
         )
 
 

@@ -1,4 +1,4 @@
-"""The hosts that a text would send something to, read so that every client reads the same ones."""
+"""The hosts to which a text would send something, as far as all clients read the same ones."""
 
 import ipaddress
 import re

@@ -170,7 +170,7 @@ def _read_listed_arguments(body: str, tool: Signature) -> JsonObject:
 
 
 def _list_places(tool: Signature, count: int) -> list[str]:
-    """Return the parameters that values without names are given to, in order."""
+    """Return the parameters to which positional values are assigned, in order."""
     required = get_required(tool)
     if count == 1 and len(required) == 1:
         return required

@@ -99,9 +99,7 @@ def _read_bullets(lines: Sequence[_Line], first: int) -> list[Draft]:
 def _match_items(
     lines: Sequence[_Line], match: Callable[[_Line], re.Match[str] | None]
 ) -> Iterator[tuple[_Line, re.Match[str] | None]]:
-    """Iterate over lines with the match of an item of the outer list, which is indented as its
-    first item or less.
-    """
+    """Yield each line with its match as an item of the outer list: indented no more than its first item."""
     outer: int | None = None
     for line in lines:
         item = match(line)

@@ -350,7 +350,7 @@ class AnthropicProvider(Endpoint):
             return None, ""
         if not self._quirks.json_schema:
             raise ProviderError(
-                f"{self._model} takes no JSON schema by its quirks: ask it for text"
+                f"{self._model} takes no JSON schema, as its quirks say; ask it for text"
             )
         format_ = build_format(request.schema)
         if format_ is not None:

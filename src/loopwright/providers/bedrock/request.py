@@ -145,7 +145,7 @@ def _build_attachment(sent: Attachment) -> Block:
     label = sent.name or sent.url or f"of type {sent.media_type}"
     if sent.url:
         raise ProviderError(
-            f"attachment {label}: Bedrock fetches none by URL: send its content"
+            f"attachment {label}: Bedrock does not fetch attachments by URL; send the content"
         )
     if known is None:
         raise ProviderError(

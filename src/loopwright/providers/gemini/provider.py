@@ -346,7 +346,7 @@ class GeminiProvider(Endpoint):
             return {"thinkingBudget": BUDGETS[str(effort)]}
         if effort == "none":
             raise ProviderError(
-                f"Sampling.effort: {self._model} always thinks; 'minimal' is the least"
+                f"Sampling.effort: {self._model} cannot turn thinking off, got 'none'; use 'minimal' or more"
             )
         return {"thinkingLevel": str(effort)}
 

@@ -343,7 +343,7 @@ class HTTPTransport:
         return ProviderError(text, status=status)
 
     async def _send(self, body: bytes, headers: Mapping[str, str]) -> StreamingResponse:
-        """Send a request by the client that was given, through the proxy, or by a connection of its own."""
+        """Send a request by the injected client, through the proxy, or over one of the own connections."""
         if self._client is not None:
             return await self._exchange_by_client(self._client, body, headers)
         connections = await self._find_connections()

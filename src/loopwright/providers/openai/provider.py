@@ -324,7 +324,7 @@ class OpenAIProvider(Endpoint):
         if request.schema is not None:
             if not self._quirks.json_schema:
                 raise ProviderError(
-                    f"{self._model} takes no JSON schema by its quirks: ask it for text"
+                    f"{self._model} takes no JSON schema, as its quirks say; ask it for text"
                 )
             quirks = self._quirks
             schema = encode_schema(
@@ -337,7 +337,7 @@ class OpenAIProvider(Endpoint):
         quirks = self._quirks
         if not quirks.native_tools:
             raise ProviderError(
-                f"{self._model} takes no tools by its quirks: wrap the provider in TextTools"
+                f"{self._model} takes no tools, as its quirks say; wrap the provider in TextTools"
             )
         is_answer = request.tool_choice == "none"
         if is_answer and not quirks.tool_choice_none:

@@ -140,7 +140,7 @@ def _build_part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
     if attachment.kind not in quirks.attachments:
         takes = " and ".join(sorted(quirks.attachments)) or "none"
         raise ProviderError(
-            f"the {attachment.kind} {label(attachment)}: this endpoint takes no {attachment.kind}s by its quirks "
+            f"the {attachment.kind} {label(attachment)}: this endpoint takes no {attachment.kind}s, as its quirks say "
             f"(attachments it takes: {takes}): send it as text, or pass quirks=Quirks(attachments=...)"
         )
     if attachment.kind == "image":
@@ -156,7 +156,7 @@ def _build_part(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
 def _build_image(attachment: Attachment, quirks: Quirks) -> dict[str, object]:
     if attachment.url and not quirks.fetches_images:
         raise ProviderError(
-            f"the image {label(attachment)}: this endpoint fetches none by URL: send its content"
+            f"the image {label(attachment)}: this endpoint does not fetch images by URL; send the content"
         )
     return {"type": "image_url", "image_url": {"url": attachment.data_url}}
 

@@ -43,7 +43,7 @@ def _split(start: int, end: int) -> Iterator[range]:
 
 
 def _live_chunk(seeds: range) -> tuple[SimulationReport, list[str]]:
-    """Live some worlds; return what they were, and the failures."""
+    """Simulate some worlds; return them and their failures."""
     report, failures = SimulationReport(), list[str]()
     for seed in seeds:
         try:

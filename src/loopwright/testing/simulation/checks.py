@@ -92,7 +92,7 @@ def _check_outcomes(entries: list[Entry]) -> Iterator[str]:
 
 
 def _check_cuts(entries: list[Entry]) -> Iterator[str]:
-    """Say what began in a branch that was over: its time was, it was given, or left."""
+    """Report effects that began in a branch that had timed out, been delivered or been left."""
     over: dict[str, str] = {}
     seen: set[str] = set()
     for entry in entries:

@@ -66,7 +66,7 @@ def _name_root(run: Run) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a drawn program is: its scope, what decides about it, how deep it is, and a name that no other has."""
+    """A place in a random program: its scope, its source of choices, its depth and a unique name."""
 
     engine: DrawnEngine
     run: Run

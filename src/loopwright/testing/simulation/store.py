@@ -181,7 +181,7 @@ class SimulatedJournal:
     # --- faults ---
 
     async def _travel(self) -> None:
-        """Let an operation, or its answer, take its time; the process may die meanwhile."""
+        """Delay an operation, or its answer; the process may die in the meantime."""
         self._may_die(self._random)
         await asyncio.sleep(self._random.uniform(0.0, self.faults.latency))
 

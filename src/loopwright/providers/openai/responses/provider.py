@@ -272,7 +272,7 @@ class OpenAIResponsesProvider(Endpoint):
         if request.schema is not None:
             if not quirks.json_schema:
                 raise ProviderError(
-                    f"{self._model} takes no JSON schema by its quirks: ask it for text"
+                    f"{self._model} takes no JSON schema, as its quirks say; ask it for text"
                 )
             options["text"] = {"format": build_text_format(request.schema)}
         return options

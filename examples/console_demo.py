@@ -1,4 +1,4 @@
-"""The console: agents that plan, search a tree, ask for an approval and can be steered, with the page on them.
+"""The console: agents that plan, search a tree, ask for an approval, fail and can be steered, with the page on them.
 
 `make console-demo` (or `python examples/console_demo.py --page`) opens the page; there you approve the order and steer the
 thermometer, and Ctrl-C ends it. The page is served by another process, which has nothing but the journal's file. Without
@@ -16,6 +16,7 @@ from loopwright import (
     Limits,
     PlanExecuteEngine,
     Price,
+    ProviderError,
     ReActEngine,
     Request,
     Result,
@@ -58,6 +59,8 @@ def model(request: Request) -> Line:
     messages = list(request.conversation)
     text = "\n".join(message.content for message in messages)
     guidance = [one.content for one in messages if one.origin == "operator"]
+    if "supplier" in text:
+        return ProviderError("the key was refused (401)")
     if "temperature" in text:
         if not guidance:
             return call("look_up", topic="weather")
@@ -89,7 +92,7 @@ def build_runtime(path: Path) -> Runtime:
 
 
 async def start_runs(runtime: Runtime) -> list[Result]:
-    """Run three engines at the same time, until each has ended or waits."""
+    """Run four engines at the same time, until each has ended or waits."""
     works: list[Awaitable[Result]] = [
         PlanExecuteEngine(runtime).run("Order lamps for the office.", run_id="lamps"),
         ReActEngine(runtime).run(
@@ -98,6 +101,7 @@ async def start_runs(runtime: Runtime) -> list[Result]:
         TreeOfThoughtsEngine(runtime, n_branches=3, max_depth=2).run(
             "Find a slogan for a shop of lamps.", run_id="slogan"
         ),
+        ReActEngine(runtime).run("Write to the supplier.", run_id="letter"),
     ]
     return await asyncio.gather(*works)
 

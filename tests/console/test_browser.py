@@ -25,6 +25,7 @@ from loopwright import (
     Journal,
     Limits,
     PlanExecuteEngine,
+    ProviderError,
     ReActEngine,
     Run,
     Runtime,
@@ -846,6 +847,41 @@ def test_a_prompt_says_what_was_left_out_and_a_resumed_run_what_is_different(
     assert "notes about lamp 2" in "".join(messages)
     assert "Drift: " in drift
     assert "another" in drift
+    assert violations == []
+
+
+def test_a_newcomer_finds_what_failed_what_waits_and_what_a_model_saw(
+    chromium: Any, axe: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.db"
+    failing = build_runtime(path, [ProviderError("the key was refused (401)")])
+    complete(ReActEngine(failing).run("Write a letter.", run_id="letter"))
+    noting = build_runtime(path, [*(call("look_up", topic=f"lamp {n}") for n in range(12)), "Noted."])  # fmt: skip
+    complete(ReActEngine(noting).run("Note lamps.", run_id="notes"))
+    waiting = suspend_run(path)
+    with serving(open_console(waiting.journal).app) as address:
+        visitor = Visitor(chromium, address)
+        page = visitor.page
+        page.wait_for_selector(".run a")
+        listed = [page.inner_text(f"a[href='#/run/{one}']") for one in ("letter", "tidy")]  # fmt: skip
+        violations = find_violations(page, axe)
+        page.click("a[href='#/run/notes']")
+        page.wait_for_selector(".row .label")
+        page.fill("input[aria-label='Search entries']", "turn 12")
+        wait_for(page, "document.querySelectorAll('.row').length === 2")
+        labels = page.locator(".row .label").all_inner_texts()
+        page.click(".row >> nth=1")
+        page.wait_for_selector(".panel .message")
+        messages = page.locator(".panel .message").all_inner_texts()
+        violations += find_violations(page, axe)
+        visitor.close()
+
+    assert "the key was refused (401)" in listed[0]
+    assert "waits for approval of delete" in listed[1]
+    assert labels == ["prompt", "model"]
+    assert "Note lamps." in messages[0]
+    assert ("calls look_up" in messages[-2], "lamp 10" in messages[-2]) == (True, True)
+    assert "notes about lamp 10" in messages[-1]
     assert violations == []
 
 

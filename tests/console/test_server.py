@@ -177,7 +177,11 @@ async def test_a_model_call_is_shown_with_the_prompt_as_it_was_sent(
 
     with client_of(Console(runtime.journal, user="Ada")) as client:
         entry = client.get(f"/api/entry?run=tidy&seq={asked.seq}").json()
+        reply = client.get(f"/api/entry?run=tidy&seq={asked.seq + 1}").json()
+        [listed] = client.get("/api/runs").json()["runs"]
 
+    assert (reply["kind"], reply["request"]) == ("model_replied", entry["request"])
+    assert [(one["about"], one["tool"]) for one in listed["asks"]] == [("approval", "delete")]  # fmt: skip
     assert entry["hash"] == asked.hash
     assert entry["request"]["messages"][-1]["content"] == "Tidy up."
     assert "delete" in [spec["name"] for spec in entry["request"]["tools"]]
@@ -602,6 +606,18 @@ async def until_ended(runtime: Runtime, run_id: str) -> None:
 
 
 # --- what is hidden ---
+
+
+async def test_the_list_does_not_say_what_a_run_asks_that_read_something_secret(
+    tmp_path: Path,
+) -> None:
+    script = call("read_key"), call("delete", path="hunter2")
+    runtime = build_runtime(tmp_path / "runs.db", *script)
+    await ReActEngine(runtime).run("Tidy up.", run_id="key")
+    with client_of(Console(runtime.journal, user="Ada")) as client:
+        [listed] = client.get("/api/runs").json()["runs"]
+
+    assert (listed["status"], listed["asks"]) == ("waiting", [])
 
 
 async def test_what_is_secret_is_hidden_until_asked_for_which_is_recorded(

@@ -267,6 +267,7 @@ SHOWN = {
         "lamps: waiting (approval)",
         "thermometer: completed (answered)",
         "slogan: completed (answered)",
+        "letter: failed (provider_error)",
         "lamps: completed: Twelve lamps are ordered for 428 EUR.",
     ],
     "worker_after_kill.py": [

@@ -29,6 +29,7 @@ from ..events.run import (
     RunResumed,
     RunRetried,
     RunStarted,
+    RunSuspended,
 )
 from ..labels import is_at_least
 from ..messages import Usage
@@ -37,6 +38,8 @@ from ..principals import TENANT_TAG, ApprovalRule, Principal
 MAX_KEPT = 500
 """Facts, children and visited states that are kept of a run; the timeline has all."""
 MAX_TEXT = 2000
+MAX_ASKS = 5
+"""Questions of a run that its line in the list names."""
 COUNTED = {
     "attempt_failed": "retries",
     "recovery_triggered": "recoveries",
@@ -89,6 +92,8 @@ class RunDigest:
     owner: str = ""
     is_paused: bool = False
     has_asked: bool = False
+    asks: list[dict[str, str]] = dataclasses.field(default_factory=list[dict[str, str]])
+    """What a run that stopped waits for, in short."""
     ending: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     answer: str = ""
     counts: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
@@ -214,8 +219,15 @@ def _start(digest: RunDigest, entry: Entry, event: RunStarted) -> None:
     digest.task = asked[-1][:MAX_TEXT] if asked else ""
 
 
+def _suspend(digest: RunDigest, entry: Entry, event: RunSuspended) -> None:
+    digest.asks = [
+        {"about": one.about, "tool": one.tool, "text": one.text[:200]}
+        for one in event.pending[:MAX_ASKS]
+    ]
+
+
 def _resume(digest: RunDigest, entry: Entry, event: RunResumed) -> None:
-    digest.owner = event.owner
+    digest.owner, digest.asks = event.owner, []
 
 
 def _fork(digest: RunDigest, entry: Entry, event: RunForked) -> None:
@@ -323,6 +335,7 @@ def _end(digest: RunDigest, entry: Entry, event: RunFinished) -> None:
 _Fold = Callable[[RunDigest, Entry, Any], None]
 _FOLDS: Mapping[str, _Fold] = {
     "run_started": _start,
+    "run_suspended": _suspend,
     "run_resumed": _resume,
     "run_forked": _fork,
     "run_retried": _retry,

@@ -162,13 +162,14 @@ class Records:
             digest = self.glance(info)
         except JournalError as error:
             return {**described, "damage": info.damage or str(error)}
-        total = digest.total
+        total, asks = digest.total, [] if digest.holds_secrets else digest.asks
         cost = total.cost if total.is_priced else None
         return {
             **described,
             "unread": digest.unread,
             "task": "" if digest.holds_secrets else digest.task[:300],
             "paused": digest.is_paused,
+            "asks": asks,
             "stop_reason": digest.ending.get("stop_reason", ""),
             "error": digest.ending.get("error"),
             "last": digest.last,

@@ -7,13 +7,17 @@ from pydantic_core import from_json, to_jsonable_python
 
 from ..errors import CodecError, JournalError
 from ..events.effect_key import EffectKey
+from ..events.effects import ModelRequested
 from ..events.entry import Entry
 from ..events.timeline import Line, Timeline
+from ..messages import Message
 
 MAX_LINE = 4000
 """The maximum number of characters of one line of a row; the raw entry has all."""
 LOOKBACK = 100
 """Entries before the first of a page that are read, so that its lines can refer to them."""
+LABELS = {ModelRequested.kind: "prompt"}
+"""What entries without a line of their own are called."""
 MAX_KNOWN = 2000
 """Entries after which a timeline forgets what its lines may refer to."""
 
@@ -66,14 +70,32 @@ def build_raw(entry: Entry) -> dict[str, Any]:
     return {**shown, "body": to_jsonable_python(body)}
 
 
+def build_message(message: Message) -> dict[str, Any]:
+    """Return a message of a prompt: its text, a model's thinking and calls, and what is attached, without its bytes."""
+    return {
+        "role": message.role,
+        "content": message.content,
+        "origin": message.origin,
+        "calls": [
+            {"name": one.name, "arguments": to_jsonable_python(one.arguments)}
+            for one in message.calls
+        ],
+        "thinking": "\n".join(one.text for one in message.reasoning if one.text),
+        "attachments": [
+            " ".join(filter(None, [one.kind, one.media_type, one.name]))
+            for one in message.attachments
+        ],
+    }
+
+
 def _find_lines(timeline: Timeline, entry: Entry) -> list[Line]:
     try:
         lines = timeline.lines(entry)
         # An intent has no line of its own in a terminal, where its outcome follows.
-        name, text = entry.kind.replace("_", " "), entry.event.summary()
+        name, text = LABELS.get(entry.kind, entry.kind), entry.event.summary()
     except JournalError as error:  # of a newer version, or damaged
         return [Line(entry.seq, "", "unreadable", str(error))]
-    return lines or [Line(entry.seq, entry.key, name, text)]
+    return lines or [Line(entry.seq, entry.key, name.replace("_", " "), text)]
 
 
 def _find_level(entry: Entry) -> str:

@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 from .._internal.version import __version__
 from ..clock import SystemClock
 from ..errors import ConfigError, JournalError, LoopwrightError, UnknownRun
-from ..events.effects import ModelRequested
+from ..events.effects import ModelFailed, ModelReplied, ModelRequested
 from ..events.lifecycle import restore_answer
 from ..events.run import Question, RunFinished, RunStarted
 from ..journals.base import Journal, RunInfo
@@ -24,7 +24,7 @@ from .access import AccessFile
 from .actions import RunState, find_reasons
 from .digest import RunDigest
 from .records import Records
-from .rows import LOOKBACK, RowReader, build_raw
+from .rows import LOOKBACK, RowReader, build_message, build_raw
 from .threads import call_in_thread
 from .users import ConsoleUser
 
@@ -32,6 +32,8 @@ MAX_SUMMED = 300
 """Runs whose costs are summed, the newest."""
 READING = "its entries are still being read"
 """Why there are no controls of a long run that the page shows for the first time."""
+OF_MODELS = (ModelRequested.kind, ModelReplied.kind, ModelFailed.kind)
+"""The entries of a model call, with which what was sent is shown."""
 CONTENT = ("task", "answer", "plans", "steps", "levels", "visits", "facts", "children")
 """What of a run's state was written by models, tools or people."""
 
@@ -211,7 +213,7 @@ class ConsoleService:
                 f"entry {seq} may hold something secret: ask for it first"
             )
         shown = build_raw(entries[0])
-        if entries[0].kind == ModelRequested.kind:
+        if entries[0].kind in OF_MODELS:
             shown["request"] = await self._show_request(run_id, entries[0].key)
         return shown
 
@@ -225,10 +227,7 @@ class ConsoleService:
         except LoopwrightError as error:
             return {"error": str(error)}
         return {
-            "messages": [
-                {"role": one.role, "content": one.content, "origin": one.origin}
-                for one in request.conversation
-            ],
+            "messages": [build_message(one) for one in request.conversation],
             "tools": [
                 to_jsonable_python(tool, fallback=repr) for tool in request.tools
             ],

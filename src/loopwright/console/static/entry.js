@@ -17,12 +17,21 @@ function describeTrimmed(record) {
   return h("p", { class: "note left-out" }, `Context policy: ${parts}${spans ? `; of ${view.length} messages, ${spans} were sent` : ""}.`);
 }
 
+// A message as the model read it: its thinking, its text, the calls in it, and what is attached.
+function buildMessage({ role, origin, content, calls = [], thinking, attachments = [] }) {
+  return h("div", { class: "message" }, h("b", {}, origin === role ? role : `${role} (${origin})`),
+    thinking && h("details", {}, h("summary", {}, "Thinking"), h("pre", {}, thinking)),
+    content && h("pre", {}, content),
+    ...calls.map((one) => h("pre", { class: "called" }, `calls ${one.name}(${pretty(one.arguments)})`)),
+    ...attachments.map((one) => h("p", { class: "sub" }, `attached: ${one}`)));
+}
+
 function buildMessages(request, record) {
   if (!request) return null;
   if (request.error) return h("p", { class: "sub" }, `What was sent cannot be shown: ${request.error}`);
   return h("details", { open: true }, h("summary", {}, `Prompt as sent: ${request.messages.length} messages, ${request.tools.length} tools`),
     describeTrimmed(record), request.redacted && h("p", { class: "sub" }, "A secret that was sent is left out."),
-    ...request.messages.map((one) => h("div", { class: "message" }, h("b", {}, `${one.role} (${one.origin})`), h("pre", {}, one.content))),
+    ...request.messages.map(buildMessage),
     h("details", {}, h("summary", {}, "Tools and settings"), h("pre", {}, pretty({ tools: request.tools, sampling: request.sampling }))));
 }
 

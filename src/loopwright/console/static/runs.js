@@ -12,6 +12,13 @@ const ATTENTION = [
   ["escalations", "escalations", "Failed calls that a person was asked about"],
 ];
 
+// What a run that stopped waits for, so that the list says it.
+function describeAsked({ about, tool, text }) {
+  if (about === "approval") return `waits for approval of ${tool}: ${text}`;
+  if (about === "question") return `asks: ${text}`;
+  return `waits for what became of ${tool}: ${text}`;
+}
+
 function buildRow(run) {
   const id = encodeURIComponent(run.run_id);
   const details = [run.agent || run.engine, run.thread && `thread ${run.thread}`, ...Object.entries(run.tags).map(([name, value]) => `${name}=${value}`)];
@@ -23,7 +30,8 @@ function buildRow(run) {
       h("span", { class: "run-text" },
         h("span", { class: "task" }, run.task || run.run_id),
         h("span", { class: "sub" }, [run.run_id, ...details, ...counts].filter(Boolean).join(" · ")),
-        why && h("span", { class: "why" }, why)),
+        why && h("span", { class: "why" }, why),
+        ...(run.status === "waiting" ? run.asks || [] : []).map((one) => h("span", { class: "asked" }, describeAsked(one)))),
       h("span", { class: "run-numbers" },
         h("span", {}, `${formatAge(Date.now() / 1000 - run.created)} ago`, h("span", { class: "unit age" }, ` ${formatNumber(run.entries)} entries`)),
         h("span", {}, run.unread ? "…" : formatNumber(run.tokens), h("span", { class: "unit" }, " tokens")),

@@ -326,6 +326,32 @@ async def test_an_approval_of_two_people_ends_with_the_older_one() -> None:
     assert (await resume(journal, clock=clock)).answer == "Done."
 
 
+class AskingThree(InstantGate):
+    """Wants three people for each call."""
+
+    version = "asking-three-1"
+
+    def decide(self, action: Action, state: PolicyState) -> Decision:
+        return Ask("Pay?", (ApprovalRule(people=3),))
+
+
+async def test_rules_of_gate_and_run_are_both_named_and_both_wanted() -> None:
+    journal, gate = MemoryJournal(), AskingThree()
+    rule = ApprovalRule(role="manager")
+    question = await ask(journal, rule, gate=gate)
+    wanted = "needs 3 people and a person with the role 'manager'"
+    first = await resume(journal, gate=gate)
+    assert first.pending[0].text == f"Pay? ({wanted}; no one yet approved it)"
+
+    await approve(journal, question, BOB)
+    await approve(journal, question, CYD)
+    second = await resume(journal, gate=gate)
+    assert (second.status, RAN) == ("waiting", [])
+    assert second.pending[0].text.endswith("; cyd@acme, bob@acme approved it)")
+    await approve(journal, question, Principal("kit", "acme"))
+    assert ((await resume(journal, gate=gate)).answer, RAN) == ("Done.", ["paid 9"])
+
+
 async def test_no_approval_of_all_calls_stands_for_two_people() -> None:
     journal = MemoryJournal()
     question = await ask(journal, ApprovalRule(people=2))
@@ -337,10 +363,15 @@ async def test_a_callback_cannot_show_who_approved() -> None:
     async def yes(action: Action, question: str) -> bool:
         return True
 
-    engine = ReActEngine(runtime(call("pay", euros=9), "No.", approver=yes))
+    engine = ReActEngine(
+        runtime(call("pay", euros=9), "No.", approver=yes, gate=AskingThree())
+    )
     result = await engine.run("Pay.", approvals=ApprovalRule(role="manager"))
     assert (result.answer, RAN) == ("No.", [])
-    assert "a callback cannot show" in result.conversation.messages[-2].content
+    assert result.conversation.messages[-2].content == (
+        "it needs the approval of 3 people and a person with the role 'manager', which a callback cannot show: "
+        "wait for decisions with Runtime(approver=Suspend())"
+    )
 
 
 async def test_gates_that_ask_together_want_all_their_approvals() -> None:

@@ -197,8 +197,10 @@ class Forbidding(InstantGate):
 
     def __init__(self, name: str) -> None:
         self.version, self.name = name, name
+        self.seen: list[tuple[Action, str]] = []
 
     def decide(self, action: Action, state: PolicyState) -> Any:
+        self.seen.append((action, state.key))
         return Deny("not that one") if action.tool == self.name else Allow()
 
 
@@ -238,8 +240,13 @@ async def test_model_selection_enforces_suggests_or_defers_and_records_it(
 
 
 async def test_model_selection_never_chooses_a_model_that_policy_forbids() -> None:
-    runtime, models = with_models(gate=Forbidding("model:light"))
+    gate = Forbidding("model:light")
+    runtime, models = with_models(gate=gate)
     result = await run(runtime, "What is the capital of Norway?")
+    (action, key), *others = gate.seen
+    assert (action.tool, action.call_id, action.effect, action.source, key, others) == (
+        "model:light", "model:light", "read", "engine", "0", [],
+    )  # fmt: skip
 
     assert (result.answer, used(models)) == ("Blue.", ["medium"])
     assert ran(runtime)[0].state == {"mode": "defer", "confidence": 0.95, "provider": "light"}  # fmt: skip

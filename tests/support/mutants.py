@@ -67,6 +67,7 @@ class Mutants:
     report: TextIO
     failure: str = ""
     missed: list[str] = field(default_factory=list)
+    sound: set[str] = field(default_factory=set)
     outcomes: dict[str, Counter[str]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
@@ -132,6 +133,10 @@ class Mutants:
         function = mangled_name_from_mutant_name(name)
         tests = self.select(path, function)
         status, by = self.fork(name, tests) if tests else ("no tests", "")
+        if by and not self.is_sound(by, tests):
+            del self.seconds[by]
+            self.try_change(path, name)
+            return
         if by:
             self.noticed[function][by] += 1
             self.noticed[path][by] += 1
@@ -141,6 +146,15 @@ class Mutants:
         row = {"change": name, "status": status, "by": by, "tests": len(tests)}
         self.report.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.report.flush()
+
+    def is_sound(self, by: str, tests: list[str]) -> bool:
+        """Whether a test that failed passes without the change, a second time in this process and behind these tests."""
+        if by not in self.sound:
+            status, _ = self.fork("", tests[: tests.index(by) + 1])
+            if status != "survived":
+                return False
+            self.sound.add(by)
+        return True
 
     def select(self, path: str, function: str) -> list[str]:
         """Return the tests that reach a function, the most promising first, as far as the budget goes."""

@@ -43,7 +43,9 @@ from loopwright.events import (
     ModelRequested,
     ToolFinished,
     ToolStarted,
+    encode_event,
 )
+from loopwright.events.entry import chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from sample_tools import RAN
 
@@ -732,6 +734,54 @@ async def test_a_decision_without_intent_holds_under_the_same_policy_version_onl
         for e in other.journal.read("r")
         if isinstance(e.event, GateDecided)
     ] == ["allow", "deny"]
+
+
+def rewrite_last(entries: list[Entry], **changes: Any) -> list[Entry]:
+    """Return a journal whose last entry has other fields, as another version wrote it."""
+    *before, last = entries
+    body = encode_event(dataclasses.replace(last.event, **changes))  # type: ignore[type-var]
+    changed = dataclasses.replace(last, body=body)
+    return [
+        *before,
+        dataclasses.replace(changed, hash=chain_hash(before[-1].hash, changed)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"),
+    [
+        ({}, True),
+        ({"effect": ""}, True),  # early versions did not say it
+        ({"effect": "write"}, False),
+        ({"until": 1_700_000_000.0}, False),
+        ({"until": 1_700_000_000.1}, True),
+    ],
+)
+async def test_a_decision_counts_for_the_effect_and_as_long_as_it_says(
+    changes: dict[str, Any], counted: bool
+) -> None:
+    script = [call("look", what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    cut = rewrite_last(entries[: cut_after(entries, "gate_decided")], **changes)
+    again = runtime(tell(script), journal=crashed(cut, len(cut)), clock=FakeClock())
+    assert (await again.resume("r")).answer == "done"
+
+    assert kinds(again, "r").count("gate_decided") == (1 if counted else 2)
+
+
+async def test_a_decision_about_another_tool_is_divergence() -> None:
+    script = [call("look", what="x"), "done"]
+    _, entries = await recorded(tell(script))
+    cut = rewrite_last(entries[: cut_after(entries, "gate_decided")], tool="put")
+    with pytest.raises(ReplayDivergence) as raised:
+        await runtime(tell(script), journal=crashed(cut, len(cut))).resume("r")
+
+    error = raised.value
+    assert (error.key, error.expected, error.found) == (
+        "0#0",
+        "a decision about put",
+        "look with other arguments",
+    )
 
 
 async def test_a_recorded_allow_with_its_intent_is_replayed_under_any_policy() -> None:

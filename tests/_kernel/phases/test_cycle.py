@@ -88,6 +88,81 @@ async def test_a_permit_that_is_a_minute_old_still_holds() -> None:
     assert (await through(body, clock=clock)).answer == "paid"
 
 
+@tool(effect="write")
+async def pay_out(amount: int) -> str:
+    """Pay another account."""
+    RAN.append({"out": amount})
+    return "paid out"
+
+
+OTHER_CALL = ToolCall("pay_out", {"amount": 1}, "c")
+LARGER_CALL = ToolCall("pay", {"amount": 1_000_000}, "c")
+WRONG_NAME = "the permit of pay is not for pay_out: gate a new proposal"
+CHANGED = (
+    "the arguments of pay were changed after the gate: let a gate return Modify instead"
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("call", OTHER_CALL, WRONG_NAME),
+        ("unredacted", OTHER_CALL, WRONG_NAME),
+        ("tool", pay_out, WRONG_NAME),
+        ("tool_name", "other", "the permit of other is not for pay: gate a new proposal"),
+        ("call", LARGER_CALL, CHANGED),
+        ("unredacted", LARGER_CALL, CHANGED),
+        ("expires", -1.0, "the permit of pay has expired: act right after the gate"),
+    ],
+)  # fmt: skip
+async def test_permit_that_differs_from_what_was_decided_runs_nothing(
+    field: str, value: object, message: str
+) -> None:
+    async def body(run: Run) -> str:
+        cleared = await run.gate(await run.reason(run.conversation))
+        vars(cleared.permits[0])[field] = value
+        await run.act(cleared)
+        return "never"
+
+    clock = FakeClock(wall=1_700_000_000.0)
+    assert str(await raised_by(body, clock=clock)) == message
+    assert RAN == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("policy_version", "old", "the policy changed since pay was allowed: gate a new proposal"),
+        ("approved_until", 1_700_000_000.0, "the approval of pay has expired"),
+        ("approved_until", 0.5, "the approval of pay has expired"),
+    ],
+)  # fmt: skip
+async def test_permit_whose_policy_or_approval_is_over_makes_no_call(
+    field: str, value: object, reason: str
+) -> None:
+    async def body(run: Run) -> str:
+        cleared = await run.gate(await run.reason(run.conversation))
+        vars(cleared.permits[0])[field] = value
+        return (await run.act(cleared))[0].content
+
+    result = await through(body, clock=FakeClock(wall=1_700_000_000.0))
+    assert result.answer == (
+        f"pay was not run, propose it again if it is still wanted: {reason}"
+    )
+    assert RAN == []
+
+
+async def test_a_permit_of_just_a_minute_still_holds() -> None:
+    clock = FakeClock()
+
+    async def body(run: Run) -> str:
+        cleared = await run.gate(await run.reason(run.conversation))
+        clock.advance(60)
+        return (await run.act(cleared))[0].content
+
+    assert (await through(body, clock=clock)).answer == "paid"
+
+
 async def test_arguments_altered_after_the_gate_are_refused() -> None:
     async def body(run: Run) -> str:
         cleared = await run.gate(await run.reason(run.conversation))

@@ -929,6 +929,31 @@ async def test_guidance_that_the_first_thread_read_during_its_turn_is_no_mail() 
     assert sum("Only big ones." in text for text in last) == 1
 
 
+async def test_guidance_that_is_a_part_of_what_was_read_in_the_turn_is_mail() -> None:
+    begun, calls = asyncio.Queue[None](), asyncio.Queue[None]()
+
+    class Held(ScriptedProvider):
+        async def complete(self, request: Request) -> Completion:
+            if len(self.requests) < 2:
+                begun.put_nowait(None)
+                await calls.get()
+            return await super().complete(request)
+
+    unreadable = Completion("?", problem="it cannot be read")
+    cast = Cast(root=[unreadable, "<self/>", "<answer>ok</answer>"])
+    async with ThreadEngine(Runtime(Held(cast.reply))).start("Count.") as run:
+        for text in ("Only big ones.", "big ones."):
+            await begun.get()
+            await run.steer(text)
+            calls.put_nowait(None)
+        result = await run.result()
+
+    last = [message.content for message in cast.requests[-1].conversation]
+    assert result.answer == "ok"
+    assert sum("Only big ones." in text for text in last) == 1
+    assert any('<message from="user">big ones.</message>' in text for text in last)
+
+
 def test_a_thread_whose_model_cannot_be_read_ends_visibly_and_loses_no_other() -> None:
     broken = Completion("?", problem="it cannot be read")
     cast = Cast(

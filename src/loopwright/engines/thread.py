@@ -201,10 +201,15 @@ class ThreadEngine(LoopEngine):
 
         Then a thread is live: whatever a turn hands out wakes another thread, or is a timer.
         """
+        read = list(delivered)
         for command in await run.received(GUIDANCE):
             text = str(command.body.get("text", ""))
-            if any(text in known for known in delivered):
-                continue  # it came during the wave, and the first thread has read it
+            known = next((one for one in read if one.endswith(f"\n{text}")), None)
+            if (
+                known is not None
+            ):  # it came during the wave, and the first thread has read it
+                read.remove(known)
+                continue
             label, untrusted = read_provenance(command.body)
             element = write_element("message", {"from": "user"}, text)
             board.root.inbox.append(Mail(element, label, untrusted))

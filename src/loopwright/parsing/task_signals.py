@@ -43,12 +43,13 @@ _SPECIFIC = re.compile(r"[\w-]+[./\\:@][\w-]+|#\d+|\b\w*\d\w*\b")
 _BEGIN = r"(?:^|[.;:,!\n]\s*|\b(?:and|then|finally|next|also|or|to)\s+)"
 _DESTRUCTIVE = re.compile(
     _BEGIN
-    + r"(?:(?:delete|destroy|wipe|erase|purge|shred|overwrite|truncate|uninstall|nuke|unlink)\b"
+    + r"(?:(?:delete|destroy|wipe|erase|purge|shred|overwrite|truncate|uninstall|nuke|unlink|terminate|revoke)\b"
     r"|rm\b|(?:remove|clear|discard)\b(?!(?:\s+\w+){0,3}\s+(?:typos?|words?|spaces?|sentences?|paragraphs?|commas?|duplicates?|"
     r"comments?|bullets?|accents?|quotes?|lines? breaks?|prefix|suffix|ambiguity)\b)"
     r"|drop (?:the |all |every |my )?(?:\w+ )?"
     r"(?:tables?|databases?|index(?:es)?|schemas?|columns?|collections?|everything|data)\b"
     r"|format (?:the |my |this )?(?:disks?|drives?|partitions?|volumes?|card)\b"
+    r"|empty (?:the |my |all |every )|(?:git )?push (?:\S+ ){0,4}(?:--force\b|-f\b)"
     r"|kill (?:the |all |every )|reset (?:--hard|the (?:database|server|device|repository))|force[- ]push\b)",
     re.IGNORECASE,
 )

@@ -1,5 +1,6 @@
 """Metrics over all runs of a journal: the same from memory, from a file and from a journal without an index."""
 
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ async def test_a_damaged_ending_spoils_the_figures_of_no_other_run(
     path, clock = tmp_path / "runs.db", FakeClock()
     runtime = await fill(SQLiteJournal(path, clock=clock), clock)
     await runtime.journal.close()
-    with sqlite3.connect(path) as file:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute(f"UPDATE events SET body = {body} WHERE run_id = 'r0' AND kind = 'run_finished'")  # fmt: skip
 
     journal = SQLiteJournal(path, clock=clock)

@@ -312,7 +312,7 @@ async def test_a_waiting_run_whose_question_expired_is_claimed_and_denied():
     clock = FakeClock()
     journal = MemoryJournal(clock=clock)
 
-    def parts(*script: Any) -> Runtime:
+    def parts(script: Any) -> Runtime:
         return Runtime(
             ScriptedProvider(script),
             tools=[erase, look],
@@ -322,12 +322,17 @@ async def test_a_waiting_run_whose_question_expired_is_claimed_and_denied():
             approver=Suspend(),
         )
 
-    await ReActEngine(parts([call("erase"), call("erase")])).run("Erase.", run_id="r")
-    await ReActEngine(parts([call("erase")])).run("Erase.", run_id="late")
-    worker = Worker(parts("not that, then", [call("erase")]))
+    await ReActEngine(parts([[call("erase"), call("erase")]])).run("Erase.", run_id="r")
+    await ReActEngine(parts([[call("erase")]])).run("Erase.", run_id="late")
+
+    def answer(request: Request) -> Any:
+        denied = "it was not approved in time" in str(request.conversation.messages)
+        return "not that, then" if denied else [call("erase")]
+
+    worker = Worker(parts(answer))
     clock.advance(86_399)
     assert await worker.drain() == []
-    await parts().control("late").approve("0#0")
+    await parts([]).control("late").approve("0#0")
     clock.advance(2)
 
     results = {result.run_id: result for result in await worker.drain()}

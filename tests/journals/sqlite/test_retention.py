@@ -432,7 +432,8 @@ async def test_a_backup_is_one_state_while_runs_are_at_work(
         copy = SQLiteJournal(tmp_path / f"copy-{number}.db")
         assert len(copy.runs()) == 20
         assert all(copy.verify(info.run_id).ok for info in copy.runs())
-        assert len({info.head_seq for info in copy.runs()}) == 1
+        heads = [info.head_seq for info in copy.runs()]
+        assert max(heads) - min(heads) <= 2  # the entries of one step of work
         assert copy.id == journal.id
         assert [one.body for one in copy.inbox("r1")] == [{"text": "left"}]
         assert (tmp_path / f"copy-{number}.db").stat().st_mode & 0o777 == 0o600

@@ -7,11 +7,25 @@ from hypothesis import strategies as st
 from loopwright.errors import JournalError
 from loopwright.events.effect_key import (
     EffectKey,
+    asked_key,
+    branch_key,
     call_key,
+    closed_key,
+    context_key,
+    done_key,
+    fired_key,
+    hook_key,
+    is_context,
     is_inside,
+    is_substitute,
+    offer_key,
+    opened_key,
+    patch_key,
     recovery_question_key,
+    sample_key,
     side_key,
     substitute_key,
+    timeout_key,
     undo_key,
 )
 
@@ -159,3 +173,34 @@ def test_the_scope_of_an_engine_that_answers_a_call_is_named_after_the_call() ->
 def test_a_text_that_is_not_a_key_is_refused(text: str) -> None:
     with pytest.raises(JournalError, match="key: must be a place"):
         EffectKey.parse(text)
+
+
+def test_keys_are_written_as_the_journals_of_earlier_versions_have_them() -> None:
+    assert [
+        call_key("2.0.1", 3), substitute_key("1#0", 2), recovery_question_key("1#0", 2, 1), sample_key("4", 0),
+        hook_key("4", 2, 0), hook_key("4#1~2", 1, 3), context_key("4", 1), offer_key("4", 0), offer_key("4~s1", 2),
+        side_key("note", "2.0", 7), patch_key("2.0", "v2"), asked_key("3"), branch_key("3", 1),
+        branch_key("3", 1, ended=True), timeout_key("3"), fired_key("3"), opened_key("3"), done_key("3", 1),
+        closed_key("3"), undo_key("1#0"),
+    ] == [
+        "2.0.1#3", "1#0~2", "1#0~2m1", "4~s0",
+        "4~h2__0", "4~h1_1_2_3", "4~c1", "4~p0", "4~p2",
+        "note:2.0.7", "patch:2.0:v2", "asked:3", "begun:3.1",
+        "ended:3.1", "timeout:3", "fired:3", "open:3", "done:3.1",
+        "closed:3", "undo:1#0",
+    ]  # fmt: skip
+
+
+def test_a_key_says_whether_it_is_an_offer_a_substitute_or_the_context_policy_s() -> (
+    None
+):
+    keys = ["4", "4#1", "4#1~2", "4#1~2m0", "4~c0", "4~p0#0", "4~s1", "note:.0"]
+
+    assert [key for key in keys if EffectKey.parse(key).is_offer] == ["4~p0#0"]
+    assert [key for key in keys if is_substitute(key)] == ["4#1~2", "4#1~2m0"]
+    assert [key for key in keys if is_context(key)] == ["4~c0"]
+    assert [EffectKey.parse(key).place for key in ("note:.0", "done:2.1", "4#1")] == [
+        "0",
+        "2.1",
+        "4#1",
+    ]

@@ -30,7 +30,8 @@ from loopwright.events import (
     ToolStarted,
     UndoFinished,
 )
-from loopwright.gates import Action, Cleared, PolicyState
+from loopwright.gates import Action, ApprovalGate, Cleared, PolicyState
+from loopwright.journals import MemoryJournal
 from loopwright.messages import (
     Completion,
     Observation,
@@ -899,3 +900,42 @@ def test_a_redactor_learns_what_it_finds_up_to_a_hundred_values() -> None:
         [{"password": f"password-{n}"} for n in range(300)]
     )
     assert repr(many) == "Redactor(<100 secrets>, patterns=True)"
+
+
+@pytest.mark.parametrize("about", ["approval", "doubt", "failure"])
+async def test_a_question_of_a_resumed_run_hides_what_became_a_secret_since(
+    about: str,
+) -> None:
+    @tool(recovery=[Escalate()])
+    async def enter(code: str) -> str:
+        """Enter a code."""
+        got.append(code)
+        if about == "failure":
+            raise OSError("stuck")
+        return "entered"
+
+    def build(redactor: Redactor, journal: MemoryJournal) -> ReActEngine:
+        gate = ApprovalGate(["enter"]) if about == "approval" else AllowAll()
+        return ReActEngine(
+            Runtime(
+                ScriptedProvider([call("enter", code=OTHER), "Done."]), tools=[enter], gate=gate,
+                approver=Suspend(), journal=journal, redactor=redactor, on_unknown="ask",
+            )
+        )  # fmt: skip
+
+    journal = MemoryJournal()
+    await build(Redactor(), journal).run("Enter.", run_id="r")
+    entries = journal.read("r")
+    started = [one.seq for one in entries if isinstance(one.event, ToolStarted)]
+    keep = started[0] if about == "doubt" else len(entries)
+    journal = crashed(entries, keep)
+    known = build(Redactor([OTHER]), journal)
+    result = await known.resume("r")
+
+    [question] = result.pending
+    assert (question.about, question.arguments) == (about, {"code": REDACTED})
+    assert OTHER not in str([entry.event for entry in journal.read("r")[keep:]])
+    if about == "approval":
+        await known.runtime.control("r").approve(question.id)
+        await known.resume("r")
+        assert got == [OTHER], "the tool gets what the person was asked about"

@@ -260,7 +260,7 @@ class Execution:
         ended: Entry | None = None
         pending: tuple[Question, ...] = ()
         if outcome.is_paused:
-            pending = tuple(session.pending)
+            pending = tuple(map(session.secrets.clean_question, session.pending))
             session.writer.close(self._suspended(outcome, pending))
         elif isinstance(outcome.error, JournalError):
             session.writer.fail(outcome.error)

@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import cast
 
 from ..._internal import dataclasses
 from ...events.effect_key import EffectKey, call_key
-from ...messages import Conversation, Message, ToolCall
+from ...events.run import Question
+from ...messages import Conversation, JsonObject, Message, ToolCall
 from ...security.redaction import Redactor
 from ...security.redaction.messages import is_opaque_clean
 from ...security.secret_store import SecretStore, WatchedSecrets
@@ -82,6 +84,16 @@ class Secrets:
             return call
         return dataclasses.replace(
             call, form=whole.form, block=whole.block, source=whole.source
+        )
+
+    def clean_question(self, question: Question) -> Question:
+        """Return a question without what has become a secret since its call was recorded; its hash stays."""
+        redactor = self.redactor
+        arguments = redactor.redact_value(question.arguments)
+        return dataclasses.replace(
+            question,
+            text=redactor.redact_text(question.text),
+            arguments=cast("JsonObject", arguments),
         )
 
     def merge(self, redactor: Redactor) -> None:

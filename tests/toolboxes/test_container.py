@@ -15,7 +15,13 @@ import pytest
 
 from loopwright import ConfigError
 from loopwright.errors import ToolError
-from loopwright.toolboxes.container import ContainerLimits, ContainerSandbox
+from loopwright.testing.truncated_journal import NO_PROCESS
+from loopwright.toolboxes import container
+from loopwright.toolboxes.container import (
+    ContainerLimits,
+    ContainerSandbox,
+    _name_container,
+)
 from loopwright.toolboxes.manifest import manifest
 from loopwright.toolboxes.shell import Command, shell
 from waiting import eventually
@@ -240,3 +246,37 @@ async def test_a_program_of_the_directory_is_not_looked_up_in_the_image(
     await tool.function(arguments=["x"])
 
     assert f"--entrypoint {work}/check image x" in told.read_text()
+
+
+def write_client(work: Path, removes_after: int) -> Path:
+    """Write a client as docker is: another process is removing the container, which is gone at the n-th removal."""
+    own = _name_container().split("-")
+    name = "-".join([own[0], str(NO_PROCESS), *own[2:]])
+    client, removals = work / "docker", work / "removals"
+    client.write_text(
+        f"#!/bin/sh\nn=$(cat {removals} 2>/dev/null | wc -l)\ncase $1 in\n"
+        f"ps) [ $n -ge {removes_after} ] || echo {name} ;;\n"
+        f'rm) echo $3 >> {removals}; echo "removal of container $3 is already in progress" >&2; exit 1 ;;\nesac\n'
+    )
+    client.chmod(0o755)
+    return client
+
+
+def test_abandoned_containers_that_another_process_removes_are_no_error(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "REMOVAL_PAUSE", 0.0)
+    client = write_client(work, 2)
+    ContainerSandbox("image", client=str(client))
+
+    assert len((work / "removals").read_text().splitlines()) == 2
+
+
+def test_abandoned_containers_that_cannot_be_removed_are_an_error(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "REMOVAL_PAUSE", 0.0)
+    client = write_client(work, 100)
+
+    with pytest.raises(ConfigError, match="is already in progress"):
+        ContainerSandbox("image", client=str(client))

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -20,6 +21,8 @@ CLIENTS = ("podman", "docker")
 PREFIX = "loopwright-"
 SECONDS = 60.0
 """Seconds for a command of the client that runs no program of a tool."""
+MAX_REMOVALS, REMOVAL_PAUSE = 10, 0.2
+"""How often abandoned containers are removed that another process may be removing, and the seconds between two times."""
 NO_SUCH_PROGRAM = 127
 """The exit code of `run` for a container that was made and in which the program is not there."""
 _CLIENT_VARIABLES = re.compile(
@@ -166,11 +169,24 @@ class ContainerSandbox:
         yield from _bind(cwd, can_write=self._write_cwd is not False)
 
     def _remove_abandoned(self) -> None:
-        """Remove the containers of processes of this machine that are not alive any more."""
+        """Remove the containers of processes of this machine that are not alive any more.
+
+        Another process may be removing them as well: docker refuses the second removal of a container.
+        """
+        failures = list[ConfigError]()
+        while gone := self._list_abandoned():
+            try:
+                self._call("rm", "--force", *gone)
+                return
+            except ConfigError as error:
+                failures.append(error)
+            if len(failures) == MAX_REMOVALS:
+                raise failures[0]
+            time.sleep(REMOVAL_PAUSE)
+
+    def _list_abandoned(self) -> list[str]:
         names = self._call("ps", "--all", "--filter", f"name={PREFIX}", "--format", "{{.Names}}")  # fmt: skip
-        gone = [name for name in names.split() if _is_abandoned(name)]
-        if gone:
-            self._call("rm", "--force", *gone)
+        return [name for name in names.split() if _is_abandoned(name)]
 
     def _probe(self) -> None:
         """Start a container with all the limits; raise `ConfigError` if that cannot be done."""

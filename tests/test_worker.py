@@ -51,6 +51,7 @@ from loopwright.events import (
 from loopwright.events.entry import EVENT_VERSION, KINDS
 from loopwright.journals import Command, Owner, SQLiteJournal, chain_hash
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from loopwright.testing.contracts.entries import DEAD
 from loopwright.testing.simulation.host import HostClock
 from loopwright.testing.truncated_journal import NO_PROCESS
 from loopwright.tools import CallCompleted
@@ -735,6 +736,28 @@ async def test_a_run_that_kills_a_worker_of_its_own_is_parked_until_it_is_retrie
         await parts.control("r").retry()
 
 
+async def test_a_process_that_died_before_it_wrote_anything_is_no_death_of_the_run():
+    """The work before it, alone in its worker and without an outcome, was released in order."""
+    journal = Mortal()
+    await orphan(journal=journal)
+    for _ in range(2):
+        await Worker(runtime("done", journal=journal)).drain()
+        journal.kill(
+            "r", cut_after(journal.read("r"), "run_resumed", len(lives(journal)))
+        )
+    alone = asyncio.ensure_future(Worker(thinking(60, journal=journal)).drain())
+    await eventually(lambda: journal.read("r")[-1].kind == "model_requested")
+    alone.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await alone
+    for _ in range(2):
+        await journal.claim("r", DEAD)
+    [result] = await Worker(runtime("done", journal=journal)).drain()
+
+    assert result.answer == "done"
+    assert lives(journal)[2:] == [("died", True), ("left", False)]
+
+
 async def test_a_run_that_makes_progress_alone_is_parked_after_its_third_death_alone():
     journal = Mortal()
     await orphan(journal=journal)
@@ -763,16 +786,22 @@ async def test_a_worker_sees_renewals_in_a_file(tmp_path: Path) -> None:
     await journal.close()
 
 
+def _count(claim: Any, claims: list[object]) -> Any:
+    """Return a method that notes what is claimed by it."""
+
+    def count(wanted: object, *given: Any, **options: Any) -> Any:
+        claims.append(wanted)
+        return claim(wanted, *given, **options)
+
+    return count
+
+
 async def claim_nothing(store: Any, lease: float, seconds: float, clock: Clock) -> None:
     """Have a run work for longer than its lease beside a worker that is to leave it alone."""
-    claims = list[str]()
-    claim = store.claim
-
-    def count(run_id: str, *given: Any, **options: Any) -> Any:
-        claims.append(run_id)
-        return claim(run_id, *given, **options)
-
-    store.claim = count  # type: ignore[method-assign]
+    claims = list[object]()
+    store.claim = _count(store.claim, claims)
+    batch = store.batch_claims
+    batch.claim_next = _count(batch.claim_next, claims)
 
     @tool(effect="read")
     async def wait() -> str:

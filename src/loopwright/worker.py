@@ -1,6 +1,7 @@
 """Worker: claims and resumes the orphaned runs of a journal, so that a run survives its process."""
 
 import asyncio
+import functools
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from ._kernel.durability.deaths import Deaths, count_deaths
 from ._kernel.durability.transitions import close, park
 from ._kernel.phases.output_type import describe_type
 from ._kernel.session.claim import ALONE
+from ._kernel.session.claim_batch import Chosen, ClaimBatch
 from ._kernel.session.service_checks import accepted_versions
 from ._kernel.session.session import SUSPEND_REASON
 from .agents.approved_turn import proceed_as_approved
@@ -55,12 +57,14 @@ class _Facts:
         deaths: the processes that died at work on it.
         wake_at: wall time at which a waiting or suspended run continues by itself.
         in_vain: seconds for which it was woken in vain.
+        has_diverged: whether code like that of this process could not replay the run before.
     """
 
     place: tuple[object, ...]
     deaths: Deaths
     wake_at: float
     in_vain: float
+    has_diverged: bool
 
 
 @dataclasses.dataclass
@@ -146,6 +150,7 @@ class Worker:
         self._unfinished = UnfinishedRuns(runtime.journal, runtime.clock)
         self._watch = get_watch(runtime.journal, runtime.clock)
         self._schedules = runtime.schedules
+        self._batch = ClaimBatch(runtime)
         self._lone: str | None = None
         """The run that this worker works on alone."""
         self._rests = True
@@ -192,9 +197,34 @@ class Worker:
             except JournalError as error:
                 logger().warning("journal_unreadable", error=format_error(error))
                 found = []
-            for info in self._choose(found)[:free]:
-                self._tasks[info.run_id] = asyncio.ensure_future(self._work(info))
+            for chosen in await self._claim(self._choose(found), free):
+                info, _ = chosen
+                work = functools.partial(self._work, info)
+                task = asyncio.ensure_future(self._batch.hold(chosen, work))
+                self._tasks[info.run_id] = task
         return len(self._tasks)
+
+    async def _claim(self, due: list[RunInfo], free: int) -> list[Chosen]:
+        """Return the runs to begin, at most `free`, with the claims of those that could be claimed in one step."""
+        engines = {FOLLOW_UP, *self._engines, *available_engines()}
+        runs = [
+            info
+            for info in due
+            if info.engine in engines and not _is_given_up(info, self._remember(info))
+        ]
+        known = {info.run_id for info in runs}
+        begun: list[Chosen] = [
+            (info, None) for info in due[:free] if info.run_id not in known
+        ]
+        wanted = free - len(begun)
+        try:
+            begun += await self._batch.claim(runs, wanted)
+        except Exception as error:  # noqa: BLE001 - a journal may be third-party code, and the next look tries again
+            for info in runs[:wanted]:
+                self._postpone_unclaimed(info, error)
+        if len(begun) < min(free, len(due)):  # other workers have some of them
+            self._unfinished.expire()
+        return begun
 
     async def _fire_schedules(self) -> None:
         """Store the runs whose time has come; a schedule that cannot be read holds up no run."""
@@ -209,27 +239,18 @@ class Worker:
         """Return which of the runs that are due may begin beside those at work."""
         if self._lone in self._tasks:
             return []
-        self._lone = None
-        lone = [info for info in due if self._needs_isolation(info)]
+        self._lone, now = None, self._runtime.clock.monotonic()
+        lone = [info for info in due if _needs_isolation(info, self._remember(info))]
         others = [info for info in due if info not in lone]
-        is_next = bool(lone) and (not others or self._is_impatient(lone[0]))
+        is_next = bool(lone) and (
+            not others or _is_impatient(self._remember(lone[0]), now)
+        )
         if not is_next:
             return others
         if self._tasks:
             return []
         self._lone = lone[0].run_id
         return lone[:1]
-
-    def _needs_isolation(self, info: RunInfo) -> bool:
-        facts = self._remember(info).facts
-        if facts is None or info.status != "running":
-            return False
-        return facts.deaths.needs_isolation and not facts.deaths.is_poison
-
-    def _is_impatient(self, info: RunInfo) -> bool:
-        since = self._remember(info).due_since
-        now = self._runtime.clock.monotonic()
-        return since is not None and now - since >= ISOLATION_PATIENCE
 
     # --- which runs ---
 
@@ -262,7 +283,8 @@ class Worker:
             memory.due_since = None
             return False
         facts = await self._read_facts(info)
-        if facts is None:
+        memory.has_diverged |= facts is not None and facts.has_diverged
+        if facts is None or memory.has_diverged:
             return False
         if info.status == "running":
             return self._has_rested(memory, facts.deaths)
@@ -303,6 +325,7 @@ class Worker:
                 memory.facts = _Facts(
                     place, count_deaths(entries, ending),
                     find_wake_time(entries), find_seconds_in_vain(entries),
+                    _has_diverged(self._runtime.app_version, entries),
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
                 self._postpone_unreadable(info, "run_unreadable", error)
@@ -341,26 +364,15 @@ class Worker:
         """Resume one run; its failure does not affect the others."""
         SUSPEND_REASON.set("released")  # inherited by the tasks that this one starts
         ALONE.set(self._lone == info.run_id)
-        journal = self._runtime.journal
         try:
             await self._mark_commands(info)
-            entries = await read_run(journal, info.run_id)
-            if _has_diverged(self._runtime.app_version, entries):
-                self._remember(info).has_diverged = True
-                return None
             if await self._stop_waking(info) or await self._close_orphan(info):
                 return None
-            return await self._resume(info, entries)
+            return await self._resume(info)
         except (RunBusy, Fenced):  # another worker was faster
             self._postpone(info, self._poll)
         except JournalError as error:
-            logger().warning(
-                "run_not_claimed",
-                run_id=info.run_id,
-                engine=info.engine,
-                error=format_error(error),
-            )
-            self._postpone(info, RETRY_SECONDS)
+            self._postpone_unclaimed(info, error)
         except Exception as error:  # noqa: BLE001 - third-party code: one broken engine must not stop the other runs
             logger().error(
                 "run_skipped",
@@ -372,6 +384,11 @@ class Worker:
             memory.has_diverged = isinstance(error, ReplayDivergence)
             memory.skipped_at = await self._find_head(info)
         return None
+
+    def _postpone_unclaimed(self, info: RunInfo, error: Exception) -> None:
+        text = format_error(error)
+        logger().warning("run_not_claimed", run_id=info.run_id, engine=info.engine, error=text)  # fmt: skip
+        self._postpone(info, RETRY_SECONDS)
 
     async def _stop_waking(self, info: RunInfo) -> bool:
         """Park a run that kills its processes, or that was woken in vain for too long."""
@@ -412,7 +429,8 @@ class Worker:
         heads = {known.run_id: known.head_seq for known in infos}
         return heads.get(info.run_id, info.head_seq)
 
-    async def _resume(self, info: RunInfo, entries: list[Entry]) -> Result:
+    async def _resume(self, info: RunInfo) -> Result:
+        entries = await read_run(self._runtime.journal, info.run_id)
         started = read_start(info.run_id, entries)
         deps = self._deps if started.deps else None
         output = self._outputs.get(started.output or "")
@@ -430,6 +448,26 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks = {}
+        await self._batch.settle()  # a task may be cancelled before it begins
+
+
+def _is_given_up(info: RunInfo, memory: _Memory) -> bool:
+    """Return whether a run is to be parked, and not resumed."""
+    return memory.facts is None or _judge(info, memory.facts) is not None
+
+
+def _needs_isolation(info: RunInfo, memory: _Memory) -> bool:
+    """Return whether a run needs a worker for itself."""
+    facts = memory.facts
+    if facts is None or info.status != "running":
+        return False
+    return facts.deaths.needs_isolation and not facts.deaths.is_poison
+
+
+def _is_impatient(memory: _Memory, now: float) -> bool:
+    """Return whether a run has waited long for an idle worker (monotonic clock, seconds)."""
+    since = memory.due_since
+    return since is not None and now - since >= ISOLATION_PATIENCE
 
 
 def _has_diverged(version: str, entries: list[Entry]) -> bool:

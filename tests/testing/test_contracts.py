@@ -9,10 +9,10 @@ import json
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from unittest import SkipTest
 
 import pytest
@@ -40,7 +40,13 @@ from loopwright import (
     Usage,
 )
 from loopwright.gates import Decision, InstantGate
-from loopwright.journals import Claim, chain_hash, ensure_claimable, verify_chain
+from loopwright.journals import (
+    Claim,
+    RunInfo,
+    chain_hash,
+    ensure_claimable,
+    verify_chain,
+)
 from loopwright.providers import CallDelta, Capabilities, OpenAIProvider
 from loopwright.testing import (
     EngineContract,
@@ -716,6 +722,10 @@ class WrongJournal(MemoryJournal):
 
     fault = ""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_claims, self.batch_claims = self.batch_claims, cast("Any", self)
+
     async def barrier(self, claim: Any) -> None:
         if self.fault != "fences nobody":
             await super().barrier(claim)
@@ -801,6 +811,29 @@ class WrongJournal(MemoryJournal):
             info, fence=info.fence + 1, owner=owner
         )
         return Claim(run_id, info.fence + 1, info.head_seq, info.head_hash)
+
+    async def claim_next(
+        self, runs: Sequence[RunInfo], owners: Sequence[str], **options: Any
+    ) -> list[Claim]:
+        if self.fault == "claims what moved":
+            known = {info.run_id: info for info in self.runs()}
+            runs = [known.get(run.run_id, run) for run in runs]
+        if self.fault != "claims the next in two steps":
+            return await self.kept_claims.claim_next(runs, owners, **options)
+        free = [run.run_id for run in runs][: len(owners)]
+        await asyncio.sleep(0)
+        pairs = zip(free, owners, strict=True)
+        return [await self.claim(*pair, take_over=True, **options) for pair in pairs]
+
+    async def return_claim(self, claim: Claim, run: RunInfo) -> None:
+        record = self._find(run.run_id)
+        if self.fault == "returns for anybody":
+            record.info = dataclasses.replace(run, fence=record.info.fence + 1)
+        await self.kept_claims.return_claim(claim, run)
+        if self.fault == "returns with a trace":
+            record.info = dataclasses.replace(record.info, owner=None, wake_at=0.0)
+        if self.fault == "returns and fences nobody":
+            record.info = dataclasses.replace(record.info, fence=claim.fence)
 
     async def renew(self, claim: Any, lease: float) -> None:
         info = self._find(claim.run_id).info
@@ -940,6 +973,31 @@ WRONG_JOURNALS = [
         "commands after the third",
     ),
     ("numbers all alike", "test_many_send_at_once", "the commands"),
+    (
+        "claims what moved",
+        "test_the_next_runs_are_claimed_and_any_that_is_not_free_is_passed_over",
+        "the claims",
+    ),
+    (
+        "claims the next in two steps",
+        "test_of_workers_that_claim_the_next_runs_at_once_each_gets_others",
+        "the runs",
+    ),
+    (
+        "returns with a trace",
+        "test_a_claim_that_is_returned_leaves_no_trace",
+        "the run",
+    ),
+    (
+        "returns and fences nobody",
+        "test_a_claim_that_is_returned_leaves_no_trace",
+        "the fence did not grow",
+    ),
+    (
+        "returns for anybody",
+        "test_a_claim_that_another_owner_has_is_not_returned",
+        "the runs",
+    ),
     (
         "forgets what is due",
         "test_what_is_due_is_stored_released_with_the_end",

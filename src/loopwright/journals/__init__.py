@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .base import encode_command_body as encode_command_body
     from .base import format_id_taken as format_id_taken
     from .base import verify_chain as verify_chain
+    from .batch_claims import BatchClaimingJournal as BatchClaimingJournal
+    from .batch_claims import BatchClaims as BatchClaims
     from .capabilities import FollowUpJournal as FollowUpJournal
     from .claims import LeaseWatch as LeaseWatch
     from .claims import ensure_claimable as ensure_claimable
@@ -65,6 +67,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would accept any name
                 "format_id_taken",
                 "verify_chain",
             ),
+            ".batch_claims": ("BatchClaimingJournal", "BatchClaims"),
             ".capabilities": ("FollowUpJournal",),
             ".claims": (
                 "LeaseWatch",

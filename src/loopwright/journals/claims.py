@@ -94,8 +94,13 @@ def get_claimed_status(info: RunInfo) -> str:
 
 def is_orphaned(info: RunInfo, watch: LeaseWatch) -> bool:
     """Return whether a run is `running` without a live owner."""
+    return info.status == "running" and is_claimable(info, watch)
+
+
+def is_claimable(info: RunInfo, watch: LeaseWatch) -> bool:
+    """Return whether a run has no owner who may be at work, as far as its owner can be read."""
     try:
-        return info.status == "running" and _has_no_live_owner(info, watch)
+        return _has_no_live_owner(info, watch)
     except (ValueError, OverflowError):
         return False  # the owner is unreadable: an operator has to decide
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from .._internal import dataclasses
 from ..clock import Clock, ClockReading, SystemClock
-from ..errors import ConfigError, Fenced, UnknownRun
+from ..errors import ConfigError, Fenced, RunBusy, UnknownRun
 from ..events.entry import Entry
 from ..messages import JsonObject
 from ..schedules.base import Schedule
@@ -30,6 +30,7 @@ from .base import (
     is_turn_id,
     verify_chain,
 )
+from .batch_claims import is_as_listed
 from .claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from .leases import Lease
 from .listing import RunFilter, check_page, check_range, take_page
@@ -75,6 +76,39 @@ class MemorySchedules:
         return True
 
 
+class MemoryBatchClaims:
+    """Claims many runs in memory in one step; see `BatchClaims`."""
+
+    def __init__(self, journal: "MemoryJournal") -> None:
+        self._journal = journal
+
+    async def claim_next(
+        self,
+        runs: Sequence[RunInfo],
+        owners: Sequence[str],
+        *,
+        lease: float | None = None,
+    ) -> list[Claim]:
+        """Claim the first runs that are free and as they were listed, one for each owner."""
+        known = {info.run_id: info for info in self._journal.runs()}
+        claims: list[Claim] = []
+        for listed in runs:
+            info = known.get(listed.run_id)
+            if info is None or not is_as_listed(info, listed):
+                continue
+            if len(claims) == len(owners):
+                break
+            owner = owners[len(claims)]
+            with contextlib.suppress(RunBusy):
+                claim = await self._journal.claim(listed.run_id, owner, lease=lease)
+                claims.append(claim)
+        return claims
+
+    async def return_claim(self, claim: Claim, run: RunInfo) -> None:
+        """Return a claim under which nothing was written, so that the run is as it was listed but for its fence."""
+        self._journal.restore(claim, run)
+
+
 class MemoryJournal(RequestReader):
     """Keeps runs in the memory of the process; forgets the oldest finished ones beyond `keep_runs`.
 
@@ -98,6 +132,8 @@ class MemoryJournal(RequestReader):
         """The threads of which all runs have ended, in the order in which they did."""
         self.schedules = MemorySchedules(weakref.proxy(self))
         """The schedules of the journal, for `Runtime.schedules`."""
+        self.batch_claims = MemoryBatchClaims(weakref.proxy(self))
+        """Claims many runs in one step."""
         self._inbox_lock = threading.Lock()
         self._sent = self._appended = self._renewed = 0
 
@@ -132,6 +168,7 @@ class MemoryJournal(RequestReader):
             **given.fields,
         )
         record.info = info
+        self._renewed += 1
         return Claim(
             run_id,
             info.fence,
@@ -151,6 +188,14 @@ class MemoryJournal(RequestReader):
             record.info = dataclasses.replace(record.info, **given.fields)
             self._renewed += 1
         claim.lease_until = record.info.lease_until
+
+    def restore(self, claim: Claim, run: RunInfo) -> None:
+        """Let a run be as it was listed but for its fence, if it has that claim and nothing was written under it."""
+        record = self._runs.get(claim.run_id)
+        place = None if record is None else (record.info.fence, record.info.head_seq)
+        if record is not None and place == (claim.fence, run.head_seq):
+            record.info = dataclasses.replace(run, fence=claim.fence + 1)
+            self._renewed += 1
 
     def append(
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
@@ -189,7 +234,7 @@ class MemoryJournal(RequestReader):
         if header.first_turn:
             _check_first_turn(header.thread, self._runs)
         if header.follows and header.follows_entry:
-            self._check_earlier(header.follows, *header.follows_entry)
+            _check_earlier(self._runs, header.follows, *header.follows_entry)
         info = header.to_run_info(ClockReading.take(self._clock))
         earlier = self._runs.get(header.follows or "")
         root = header.run_id if earlier is None else earlier.root
@@ -197,13 +242,6 @@ class MemoryJournal(RequestReader):
         self._threads.setdefault(root, []).append(header.run_id)
         self._ended.pop(root, None)
         claim.header, claim.lease_until = None, info.lease_until
-
-    def _check_earlier(self, run_id: str, seq: int, hash: str) -> None:
-        """Raise `EarlierRunGone` unless a run has an entry with that hash."""
-        record = self._runs.get(run_id)
-        entries = [] if record is None else record.entries[seq - 1 : seq]
-        if [entry.hash for entry in entries] != [hash]:
-            raise EarlierRunGone(format_earlier_gone(run_id))
 
     def _set_status(self, record: _Record, claim: Claim, status: str) -> None:
         """Set the status; any but `running` releases the run, and too many ended runs are forgotten."""
@@ -275,7 +313,7 @@ class MemoryJournal(RequestReader):
         return Counter(info.status for info in self.runs(where=where))
 
     def head_mark(self) -> object:
-        """Return the numbers of appends and of renewals so far."""
+        """Return the numbers of appends, and of claims and renewals so far."""
         return self._appended, self._renewed
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
@@ -384,3 +422,13 @@ def _check_first_turn(thread: str, runs: Mapping[str, _Record]) -> None:
     turns = filter(is_turn_id, runs)
     if any(runs[one].info.thread == thread for one in turns):
         raise ConfigError(format_thread_taken(thread))
+
+
+def _check_earlier(
+    runs: Mapping[str, _Record], run_id: str, seq: int, hash: str
+) -> None:
+    """Raise `EarlierRunGone` unless a run has an entry with that hash."""
+    record = runs.get(run_id)
+    entries = [] if record is None else record.entries[seq - 1 : seq]
+    if [entry.hash for entry in entries] != [hash]:
+        raise EarlierRunGone(format_earlier_gone(run_id))

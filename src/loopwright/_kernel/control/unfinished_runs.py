@@ -44,6 +44,10 @@ class UnfinishedRuns:
         times = [wake_at for _, _, wake_at in self._resting.values() if wake_at > now]
         self._wake_at, self._is_stale = min(times, default=math.inf), False
 
+    def expire(self) -> None:
+        """Read the list again at the next look, since it was not as it seemed."""
+        self._read_at = -math.inf
+
     async def read(self) -> list[RunInfo]:
         """Return all unfinished runs as they are now, newest first."""
         return await list_unfinished(self._journal)

@@ -5,7 +5,14 @@ from collections.abc import Iterator, Sequence
 from ..._internal import dataclasses
 from ...events.entry import Entry
 from ...events.recovery import UndoFinished
-from ...events.run import Ending, RunForked, RunResumed, RunRetried, RunStarted
+from ...events.run import (
+    Ending,
+    RunForked,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    RunSuspended,
+)
 from .effects import OUTCOMES
 
 FIRST_BACKOFF = 1.0
@@ -61,9 +68,12 @@ class Deaths:
 def count_deaths(entries: Sequence[Entry], ending: Ending) -> Deaths:
     """Return the deaths since a process left the run in order, if the last one's work had this `ending`.
 
-    A process that lost the run (it was stopped, or its lease was over) did not die of it, and is passed over.
+    A process that lost the run (it was stopped, or its lease was over) did not die of it, and is passed over. One that
+    died after it had claimed the run and before it wrote anything counts once, as a death that is not of the work before.
     """
     count = alone = in_vain = 0
+    if _is_released(entries):
+        return Deaths(int(ending == "died"))
     for life in iterate_lives(entries, ending):
         if life.ending == "lost":
             continue
@@ -72,6 +82,19 @@ def count_deaths(entries: Sequence[Entry], ending: Ending) -> Deaths:
         is_vain = life.alone and not life.made_progress
         count, alone, in_vain = count + 1, alone + life.alone, in_vain + is_vain
     return Deaths(count, alone, in_vain)
+
+
+def correct_ending(entries: Sequence[Entry], ending: Ending) -> Ending:
+    """Return how the work ended that the last entries are of, if the run's last owner ended with this `ending`.
+
+    An owner that claimed a released run and wrote nothing did not work on it.
+    """
+    return "left" if _is_released(entries) else ending
+
+
+def _is_released(entries: Sequence[Entry]) -> bool:
+    """Return whether the last process that wrote anything released the run."""
+    return any(isinstance(entry.event, RunSuspended) for entry in entries[-1:])
 
 
 def iterate_lives(entries: Sequence[Entry], ending: Ending) -> Iterator[Life]:

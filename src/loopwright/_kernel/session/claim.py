@@ -13,8 +13,10 @@ from ...events.run import RunSuspended
 from ...journals.access import read_inbox, read_run
 from ...journals.base import Claim, Command
 from ...journals.owner import ACTIVE_TOKENS, new_owner
+from ..durability.deaths import correct_ending
 from ..durability.replay import Replay
 from .cancellation import finish_despite_cancellation
+from .claim_batch import find_early_claim
 from .services import Services
 from .session import STATUS_OF_SUSPENDED, SUSPEND_REASON, Session
 
@@ -38,8 +40,20 @@ class ClaimedRun:
 
         This may be started again after a cancellation: the owner of the attempt before is dead then.
         """
-        journal, lease = self._services.journal, self._services.lease
+        journal = self._services.journal
         ACTIVE_TOKENS.discard(self.owner.token)
+        early = find_early_claim(self._run_id)
+        if early is None:
+            await self._claim(take_over)
+        else:
+            self.owner, self.claim, early.is_used = early.owner, early.claim, True
+        self._is_claimed = True
+        self.entries = await read_run(journal, self._run_id)
+        self.claim.after = correct_ending(self.entries, self.claim.after)
+        self.commands = await read_inbox(journal, self._run_id)
+
+    async def _claim(self, take_over: bool) -> None:
+        journal, lease = self._services.journal, self._services.lease
         self.owner = new_owner()
         # Before the claim is visible, so that no other process takes its owner for dead.
         ACTIVE_TOKENS.add(self.owner.token)
@@ -48,9 +62,6 @@ class ClaimedRun:
             self._run_id, str(self.owner), take_over=take_over, lease=lease
         )
         self.claim.began = began
-        self._is_claimed = True
-        self.entries = await read_run(journal, self._run_id)
-        self.commands = await read_inbox(journal, self._run_id)
 
     async def release(self) -> None:
         """Release the run with the status that it had before, if it was claimed."""

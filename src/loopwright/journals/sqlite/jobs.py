@@ -23,6 +23,7 @@ from ..base import (
     EarlierRunGone,
     NewRun,
     RunHeader,
+    RunInfo,
     format_earlier_gone,
     format_id_taken,
     format_thread_taken,
@@ -326,7 +327,6 @@ class ClaimRun(Job):
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Fence the old owner off unless it may be at work."""
         claim = self.claim
-        given = Lease.begin(self._lease, ClockReading.take(self._clock))
         info = read_info(cursor.connection, claim.run_id)
         if info is None:
             raise UnknownRun(f"no run {claim.run_id!r} in this journal")
@@ -339,14 +339,21 @@ class ClaimRun(Job):
             raise JournalError(
                 f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
             ) from error
-        status = get_claimed_status(info)
+        given = Lease.begin(self._lease, ClockReading.take(self._clock))
         claim.after = find_ending(info, self._watch)
-        row = (self._owner, *given.fields.values(), status, claim.run_id)
-        cursor.execute(_CLAIM, row)
-        claim.fence, claim.lease_until = info.fence + 1, given.lease_until
-        claim.given = given
-        claim.head_seq, claim.head_hash = info.head_seq, info.head_hash
-        claim.tail, claim.tenant = info.head_seq, info.tags.get(TENANT_TAG, "")
+        store_claim(cursor, claim, info, self._owner, given)
+
+
+def store_claim(
+    cursor: sqlite3.Cursor, claim: SQLiteClaim, info: RunInfo, owner: str, given: Lease
+) -> None:
+    """Give a run to an owner, with that lease; `claim` is then the right to write it."""
+    status = get_claimed_status(info)
+    cursor.execute(_CLAIM, (owner, *given.fields.values(), status, claim.run_id))
+    claim.fence, claim.lease_until = info.fence + 1, given.lease_until
+    claim.given = given
+    claim.head_seq, claim.head_hash = info.head_seq, info.head_hash
+    claim.tail, claim.tenant = info.head_seq, info.tags.get(TENANT_TAG, "")
 
 
 class Renew(Job):
@@ -383,3 +390,14 @@ def copy_error(failure: LoopwrightError) -> LoopwrightError:
     copy = type(failure)(*failure.args)
     copy.__cause__ = failure.__cause__
     return copy
+
+
+def check_claim(file: object, claim: Claim) -> SQLiteClaim:
+    """Return a claim to a run of that file; raise `JournalError` for any other, and the error of one that failed."""
+    if not isinstance(claim, SQLiteClaim) or claim.file is not file:
+        raise JournalError(
+            f"run {claim.run_id!r}: this claim was given by another journal"
+        )
+    if claim.failure is not None:
+        raise copy_error(claim.failure)
+    return claim

@@ -25,10 +25,11 @@ from ..claims import LeaseWatch
 from ..leases import Lease
 from ..listing import RunFilter, check_page, check_range
 from ..recorded_requests import RequestReader
+from .batch_claims import SQLiteBatchClaims
 from .codec import encode_due, encode_header, refuse_plain, show_options
 from .file import JournalFile, resolve_path
 from .inbox import Inbox, mark_files
-from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, copy_error
+from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, check_claim
 from .listing import RunQuery
 from .reader import (
     find_tags,
@@ -97,6 +98,8 @@ class SQLiteJournal(RequestReader):
         """What `Runtime.metrics` reads."""
         self.search = SQLiteSearch(self._file, codec)
         """What the console looks for in long runs."""
+        self.batch_claims = SQLiteBatchClaims(self._file, self._writer, self._clock, self.lease_watch, codec)  # fmt: skip
+        """Claims many runs in one transaction."""
         self._queued: dict[int, SQLiteClaim] = {}
         self._closed = False
         # The thread ends with the last reference to the journal; at the end of the process it needs no finalizer.
@@ -138,7 +141,7 @@ class SQLiteJournal(RequestReader):
 
     async def renew(self, claim: Claim, lease: float) -> None:
         """Extend the claim's lease; durable on return."""
-        held = _check_claim(self._file, claim)
+        held = check_claim(self._file, claim)
         if held.header is not None:
             return
         waiter = Waiter()
@@ -150,7 +153,7 @@ class SQLiteJournal(RequestReader):
         self, claim: Claim, entries: Sequence[Entry], *, status: str | None = None
     ) -> None:
         """Queue entries that follow those queued before; makes no system call."""
-        held = _check_claim(self._file, claim)
+        held = check_claim(self._file, claim)
         if self._closed:
             raise self._writer.build_closed_error()
         if entries:
@@ -182,12 +185,12 @@ class SQLiteJournal(RequestReader):
         """Queue the last entries of a run, and the runs that are due after it, for one transaction."""
         for new in due:
             _check_encoded(self._codec, new.entries)
-        _check_claim(self._file, claim).due = encode_due(self._codec, due)
+        check_claim(self._file, claim).due = encode_due(self._codec, due)
         self.append(claim, entries, status=status)
 
     async def barrier(self, claim: Claim) -> None:
         """Wait until all entries queued under this claim are on disk."""
-        held = _check_claim(self._file, claim)
+        held = check_claim(self._file, claim)
         waiter = Waiter()
         if held.header is not None:
             _begin_lease(held, held.header, self._clock)
@@ -401,16 +404,6 @@ def _check_options(synchronous: str, busy_timeout: float, retry_timeout: float) 
         raise ConfigError(
             f"SQLiteJournal: retry_timeout must be seconds from 0 up to a day, got {retry_timeout!r}"
         )
-
-
-def _check_claim(file: JournalFile, claim: Claim) -> SQLiteClaim:
-    if not isinstance(claim, SQLiteClaim) or claim.file is not file:
-        raise JournalError(
-            f"run {claim.run_id!r}: this claim was given by another journal"
-        )
-    if claim.failure is not None:
-        raise copy_error(claim.failure)
-    return claim
 
 
 def _check_encoded(codec: Codec | None, entries: Sequence[Entry]) -> None:

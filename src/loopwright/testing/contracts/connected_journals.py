@@ -8,9 +8,10 @@ from typing import Literal
 
 from ...events.entry import Entry
 from ...journals.base import Journal
+from ...journals.batch_claims import BatchClaimingJournal
 from ..assertions import assert_equal, assert_true
 from .durable_journals import DurableJournalContract
-from .entries import LIVE, header, write
+from .entries import LIVE, ME, header, write
 
 MOMENTS: Sequence[Literal["before", "after"]] = ("before", "after")
 
@@ -80,4 +81,35 @@ class ConnectedJournalContract(DurableJournalContract):
         assert_equal(claim.fence, 2, f"the fence, connection lost {moment}")
         entries += await write(journal, claim, b"2")
         assert_equal(journal.read("r1"), entries, "the entries")
+        await journal.close()
+
+    def test_the_next_claims_are_made_once_though_the_connection_is_lost(
+        self, tmp_path: Path
+    ) -> None:
+        """Before or after their commit, and that of their return; where the journal claims many runs in one step."""
+        for moment in MOMENTS:
+            (tmp_path / moment).mkdir()
+            asyncio.run(self._claim_next_once(tmp_path / moment, moment))
+
+    async def _claim_next_once(
+        self, folder: Path, moment: Literal["before", "after"]
+    ) -> None:
+        journal = self.journal(folder)
+        if isinstance(journal, BatchClaimingJournal):
+            for run_id in ("r1", "r2", "r3"):
+                begun = journal.create(header(run_id))
+                await write(journal, begun, b"1", status="released")
+            runs = journal.runs()[::-1]
+            self.lose_connection(journal, moment)
+            claims = await journal.batch_claims.claim_next(
+                runs, [LIVE, ME], lease=3600.0
+            )
+            found = [(claim.run_id, claim.fence) for claim in claims]
+            assert_equal(found, [("r1", 2), ("r2", 2)], f"claims, lost {moment}")
+            self.lose_connection(journal, moment)
+            await journal.batch_claims.return_claim(claims[0], runs[0])
+            await write(journal, claims[1], b"2")
+            shown = [(info.owner, info.fence) for info in journal.runs()[::-1]]
+            expected = [(None, 3), (ME, 2), (None, 1)]
+            assert_equal(shown, expected, f"owners and fences, lost {moment}")
         await journal.close()

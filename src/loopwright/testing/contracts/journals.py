@@ -10,6 +10,7 @@ from ...errors import ConfigError, Fenced, JournalError, RunBusy, UnknownRun
 from ...events.entry import Entry
 from ...journals.base import EarlierRunGone, Journal, RunInfo
 from ..assertions import assert_equal, assert_true, expect_error
+from .batch_claims import BatchClaimChecks
 from .entries import (
     DEAD,
     LIVE,
@@ -27,7 +28,7 @@ TEXTS = ("", "a", "ünï ☃ 🌍", "a|b'\"\\", "../../etc", "x" * 5000)
 """Ids, keys and kinds: printable text, so that a store which keeps no NUL can have them as they are."""
 
 
-class JournalContract(WorkerChecks, FollowUpChecks):
+class JournalContract(WorkerChecks, BatchClaimChecks, FollowUpChecks):
     """Subclass it in a test module as `Test…` and give it your journal; every check is a test of its own.
 
         class TestMyJournal(JournalContract):

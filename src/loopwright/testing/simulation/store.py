@@ -89,6 +89,39 @@ class SimulatedJournal:
         self._fail_after("claim")
         return claim
 
+    @property
+    def batch_claims(self) -> "SimulatedJournal":
+        """What claims many runs in one step: this journal."""
+        return self
+
+    async def claim_next(
+        self,
+        runs: Sequence[RunInfo],
+        owners: Sequence[str],
+        *,
+        lease: float | None = None,
+    ) -> list[Claim]:
+        """Claim the first runs that are free and as they were listed, one for each owner."""
+        self._host.owners.update(owners)
+        await self._travel()
+        self._fail_before("claim_next")
+        before = {info.run_id: info for info in self._store.runs()}
+        claims = await self._store.batch_claims.claim_next(runs, owners, lease=lease)
+        for claim in claims:
+            self._note_claim(before[claim.run_id])
+            self._note_lease(claim.run_id)
+        await self._travel()
+        self._fail_after("claim_next")
+        return claims
+
+    async def return_claim(self, claim: Claim, run: RunInfo) -> None:
+        """Return a claim under which nothing was written."""
+        await self._travel()
+        self._fail_before("return_claim")
+        await self._store.batch_claims.return_claim(claim, run)
+        await self._travel()
+        self._fail_after("return_claim")
+
     async def renew(self, claim: Claim, lease: float) -> None:
         """Extend the claim's lease."""
         await self._travel()

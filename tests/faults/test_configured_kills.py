@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from configured_programs import configured_program
-from fault_sizes import sized
+from fault_sizes import figure, sized
 from loopwright.journals import SQLiteJournal
 from loopwright.settings import SQLiteSettings
 from loopwright.testing import kill_everywhere
@@ -61,3 +61,4 @@ def test_a_configured_run_killed_at_any_barrier_ends_as_one_that_was_not(
         kills += 1
 
     assert kills >= 2 * sized(2, 5)
+    figure(f"kills of {name}", f"{kills} kills, each the same end")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from fault_sizes import sized
 from loopwright import LoopEngine, ReActEngine, Run, Runtime, tool
 from loopwright.engines import PreHydration, WorkingMemory
 from loopwright.events import (
@@ -26,7 +27,7 @@ from loopwright.testing import call, kill_everywhere, witness, witnessed
 from loopwright.toolboxes.memory import memory
 from loopwright.tools import ToolContext
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(sized(400, 1800))
 RUN = "the-run"
 LESSON = json.dumps(
     {"confidence": 0.9, "quality": 0.7, "issues": [], "patterns": ["Send early."]}

@@ -12,12 +12,15 @@ from loopwright.messages import Conversation, Message, ToolCall
 from loopwright.providers import (
     AnthropicProvider,
     BedrockProvider,
+    Delta,
     GeminiProvider,
     OpenAIProvider,
     OpenAIResponsesProvider,
     Request,
 )
+from loopwright.providers.call_names import fit_name
 from loopwright.providers.openai.quirks import MISTRAL, OPENAI
+from loopwright.testing import ScriptedProvider, call
 
 KEY = "sk-for-the-tests-0123456789"
 PLAIN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -214,3 +217,22 @@ async def test_tools_with_other_names_are_sent_by_names_that_the_api_takes(
         result = await run(make(url), look_up)
     assert (result.tool_calls, asked) == (1, ["lamp"])
     assert known in find(list_history(bodies[-1]), "name")
+
+
+async def test_a_stream_shows_calls_by_the_name_of_their_tool() -> None:
+    @tool(name="browser.open", effect="read")
+    def open_page(q: str) -> str:
+        """Open a page."""
+        return "a page"
+
+    def answer(request: Request) -> Any:
+        done = any(message.role == "tool" for message in request.conversation)
+        return "Done." if done else call(fit_name(request.tools[0].name), q="lamp")
+
+    runtime = Runtime(ScriptedProvider(answer), tools=[open_page])
+    async with ReActEngine(runtime).start("Look.", deltas=True) as handle:
+        shown = [one async for one in handle if isinstance(one, Delta)]
+        result = await handle.result()
+
+    whole = [one.completion for one in shown if one.completion is not None]
+    assert (result.tool_calls, whole[0].calls[0].name) == (1, "browser.open")

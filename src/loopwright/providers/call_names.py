@@ -1,11 +1,12 @@
 """Ids and names of calls that one API gave, as another API takes them."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
 from ..messages import Completion, Message, ToolCall, ToolSpec
+from .base import Delta
 
 MAX_NAME = 64  # characters
 MAX_DIGEST = 8  # characters
@@ -28,17 +29,33 @@ def fit_name(name: str) -> str:
     return f"{kept}_{digest}"
 
 
-def restore_names(reply: Completion, tools: Sequence[ToolSpec]) -> Completion:
-    """Return a reply whose calls have the names of the tools, where an API knows them by other ones."""
+def list_changed_names(tools: Sequence[ToolSpec]) -> Mapping[str, str]:
+    """Return the names of the tools that APIs know by another one, by that other one."""
     changed = {fit_name(one.name): one.name for one in tools}
-    changed = {sent: name for sent, name in changed.items() if sent != name}
-    if not changed or not any(call.name in changed for call in reply.calls):
+    return {sent: name for sent, name in changed.items() if sent != name}
+
+
+def restore_names(reply: Completion, changed: Mapping[str, str]) -> Completion:
+    """Return a reply whose calls have the names of the tools."""
+    if not any(call.name in changed for call in reply.calls):
         return reply
     calls = [
         dataclasses.replace(call, name=changed.get(call.name, call.name))
         for call in reply.calls
     ]
     return dataclasses.replace(reply, calls=tuple(calls))
+
+
+def restore_delta(delta: Delta, changed: Mapping[str, str]) -> Delta:
+    """Return a part of a stream whose calls have the names of the tools."""
+    if not changed:
+        return delta
+    call, whole = delta.call, delta.completion
+    if call is not None and call.name in changed:
+        call = dataclasses.replace(call, name=changed[call.name])
+    if whole is not None:
+        whole = restore_names(whole, changed)
+    return dataclasses.replace(delta, call=call, completion=whole)
 
 
 def fit_plain_id(call_id: str, length: int = MAX_NAME) -> str:

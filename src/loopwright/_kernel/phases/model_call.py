@@ -5,7 +5,7 @@ import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from ..._internal import dataclasses
@@ -29,7 +29,11 @@ from ...providers.base import (
     check_size,
     stream_deltas,
 )
-from ...providers.call_names import restore_names
+from ...providers.call_names import (
+    list_changed_names,
+    restore_delta,
+    restore_names,
+)
 from ...providers.context.tokens import BYTES_PER_TOKEN, TokenMeter
 from ...providers.final_tool import enforce_schema, find_sent
 from ...providers.recovered_calls import recover_call
@@ -81,6 +85,10 @@ class ModelCall:
         name = f"{provider.name}/{provider.model}"
         failed = session.replay.recoveries.failed_attempts(self._key) + self._earlier
         return ProviderWait(session, self._key, name, failed)
+
+    @functools.cached_property
+    def _changed_names(self) -> Mapping[str, str]:
+        return list_changed_names(self._request.tools)
 
     async def complete(self) -> tuple[Completion, ...]:
         """Return the reply, with usage; several where the request asks for them, with their usage in the first.
@@ -152,7 +160,7 @@ class ModelCall:
         check_size(self._provider, reply)
         if not reply.calls:
             return recover_call(reply, self._request)
-        return restore_names(reply, self._request.tools)
+        return restore_names(reply, self._changed_names)
 
     async def _bounded_replies(self) -> tuple[Completion, ...]:
         """Return the replies of one attempt, within its own time and the run's."""
@@ -194,7 +202,7 @@ class ModelCall:
         stream = stream_deltas(self._asked, self._request)
         async with contextlib.aclosing(stream) as deltas:
             async for delta in deltas:
-                shown.receive(delta)
+                shown.receive(restore_delta(delta, self._changed_names))
                 reply = delta.completion or reply
         return cast("Completion", reply)  # `stream_deltas` ends with one, or raises
 

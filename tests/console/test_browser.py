@@ -27,6 +27,7 @@ from loopwright import (
     PlanExecuteEngine,
     ProviderError,
     ReActEngine,
+    Request,
     Run,
     Runtime,
     Suspend,
@@ -105,12 +106,21 @@ class Visitor:
         self.page = self.context.new_page()
         self.requests: list[str] = []
         self.errors: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        self.page.on("request", self.note_request)
+        self.page.on("pageerror", self.note_error)
+        self.page.on("dialog", self.note_dialog)
         self.address = address
         self.page.goto(f"{address}/#token={TOKEN}")
         self.page.wait_for_selector("#top nav")
+
+    def note_request(self, request: Any) -> None:
+        self.requests.append(request.url)
+
+    def note_error(self, error: object) -> None:
+        self.errors.append(str(error))
+
+    def note_dialog(self, dialog: Any) -> None:
+        self.errors.append(dialog.message)
 
     def go(self, view: str, selector: str) -> None:
         """Show a view, and wait until it has an element."""
@@ -142,13 +152,15 @@ def suspend_run(path: Path, run_id: str = "tidy") -> Runtime:
 
 def fill_journal(path: Path) -> Journal:
     """Return a journal with a plan that waits, a tree, a thread of two turns, and a failed run."""
-    waiting = build_runtime(path, lambda request: PLAN)
-    tree = build_runtime(
-        path,
-        lambda request: (
-            "Score: 7" if "0 to 10" in request.conversation[-1].content else "A lamp."
-        ),
-    )
+
+    def plan(request: Request) -> str:
+        return PLAN
+
+    def think(request: Request) -> str:
+        asks_score = "0 to 10" in list(request.conversation)[-1].content
+        return "Score: 7" if asks_score else "A lamp."
+
+    waiting, tree = build_runtime(path, plan), build_runtime(path, think)  # fmt: skip
     talking = build_runtime(path, ["Hello.", "Again."])
 
     async def run() -> None:
@@ -554,7 +566,7 @@ MEASURE = """() => new Promise((done) => {
 def test_scrolling_ten_thousand_entries_keeps_few_elements_and_frames_short(
     chromium: Any, long_run: Path
 ) -> None:
-    found: list[float] = []
+    found, most = list[float](), float("inf")
     with serving(open_console(SQLiteJournal(long_run)).app) as address:
         visitor = Visitor(chromium, address)
         page = visitor.page
@@ -723,8 +735,8 @@ def test_a_conversation_is_begun_streamed_steered_and_continued_in_the_page(
 
     assert "waits" in blocked
     assert [turn.status for turn in turns] == ["completed", "waiting"]
-    asked = runtime.journal.read(turns[1].run_id)[0].event.messages[-1]  # type: ignore[union-attr]
-    assert [one.media_type for one in asked.attachments] == ["image/png"]
+    started: Any = runtime.journal.read(turns[1].run_id)[0].event
+    assert [one.media_type for one in started.messages[-1].attachments] == ["image/png"]
 
 
 def test_a_task_is_started_and_without_a_runtime_the_form_says_why_not(
@@ -820,7 +832,8 @@ def test_a_prompt_says_what_was_left_out_and_a_resumed_run_what_is_different(
     complete(ReActEngine(before).run("Order.", run_id="order"))
     other = ScriptedProvider(["Kept."], model="another")
     after = Runtime(other, tools=[delete, look_up], journal=before.journal, context=NewestTurn())  # fmt: skip
-    [question] = before.journal.read("order")[-1].event.pending  # type: ignore[union-attr]
+    suspended: Any = before.journal.read("order")[-1].event
+    [question] = suspended.pending
     complete(after.control("order").deny(question.id, "Keep it."))
     complete(ReActEngine(after).resume("order"))
     asked = [e for e in before.journal.read("order") if isinstance(e.event, ModelRequested)]  # fmt: skip

@@ -145,6 +145,7 @@ async def test_a_started_engine_uses_the_model_that_is_chosen_for_a_part(
     started = runtime.journal.read(run)[0].event
     assert isinstance(started, RunStarted)
     assert started.options["planner"] == "heavy"
+    assert session["served"] == {"": "scripted/script", "heavy": "scripted/script"}
     assert (session["models"], "planner" in session["parts"]["plan-execute"]) == (["heavy"], True)  # fmt: skip
     assert [one.status_code for one in refused] == [409, 409, 409]
     assert "uses models for planner" in refused[1].json()["error"]

@@ -14,7 +14,7 @@ from function_engine import FunctionEngine
 from loopwright import Limits, ReActEngine, Run, Runtime, tool
 from loopwright.console import Console
 from loopwright.console.digests import BATCH, Digests
-from loopwright.events import Declassified
+from loopwright.events import Declassified, Entry
 from loopwright.journals import SQLiteJournal
 from loopwright.security import AESCodec
 from loopwright.testing import ScriptedProvider, call
@@ -137,8 +137,12 @@ async def test_a_state_of_a_run_that_was_returned_does_not_change(
 ) -> None:
     runtime = build_runtime(tmp_path / "runs.db", "Hi.", "Hello.")
     first, second = await record(runtime, "one"), await record(runtime, "two")
-    stored = first[:3]
-    digests = Digests(runtime.journal, lambda run, after, limit: stored[after:][:limit])
+    stored: list[Entry] = first[:3]
+
+    def read_stored(run: str, after: int, limit: int) -> list[Entry]:
+        return stored[after:][:limit]
+
+    digests = Digests(runtime.journal, read_stored)
     early = digests.read("one")
     before = json.dumps(early.to_json())
     stored = first

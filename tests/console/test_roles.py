@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ async def fill_journal(path: Path, **more: Any) -> Runtime:
 
 
 @contextmanager
-def asking(runtime: Runtime, user: Principal, **more: Any) -> Iterator[httpx.Client]:
+def asking(runtime: Runtime, user: Principal, **more: Any) -> Generator[httpx.Client]:
     with client_of(Console(runtime, user=lambda request: user, **more)) as client:
         yield client
 
@@ -240,7 +240,7 @@ class HeldProvider(ScriptedProvider):
         super().__init__(list(script))
         self.steps = threading.Semaphore(0)
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         async for delta in super().stream(request):
             await asyncio.to_thread(self.steps.acquire)
             yield delta
@@ -250,7 +250,7 @@ class HeldProvider(ScriptedProvider):
 async def test_words_after_something_secret_are_for_whom_it_was_revealed(
     tmp_path: Path, role: str, sees: bool
 ) -> None:
-    asked = Completion("I look for it.", calls=[call("read_key")])
+    asked = Completion("I look for it.", calls=(call("read_key"),))
     provider = HeldProvider(asked, "The key is hunter2.")
     journal = SQLiteJournal(tmp_path / "runs.db")
     runtime = Runtime(provider, tools=[read_key], journal=journal)

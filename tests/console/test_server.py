@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
 
@@ -224,7 +224,7 @@ async def test_who_is_not_the_page_is_refused(
 ) -> None:
     console = Console(SQLiteJournal(tmp_path / "runs.db"), user="Ada")
     with client_of(console) as client:
-        headers = {name: value.encode() for name, value in sent.items()}
+        headers = {name.encode(): value.encode() for name, value in sent.items()}
         answer = client.get("/api/runs", headers=headers)
 
     assert answer.status_code == status
@@ -669,7 +669,7 @@ class SlowProvider(ScriptedProvider):
         super().__init__(script)
         self.steps = asyncio.Semaphore(0)
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta]:
         async for delta in super().stream(request):
             await self.steps.acquire()
             yield delta
@@ -690,7 +690,7 @@ async def test_words_of_a_reply_are_streamed_to_the_page(tmp_path: Path) -> None
         items = launcher.follow_words(
             run_id, 1, keep_alive=10, hides=lambda digest: False
         )
-        words = []
+        words = list[str]()
         provider.steps.release()
         async for _, kind, value in items:
             if kind == "words":
@@ -743,7 +743,11 @@ async def test_a_dead_letter_is_retried_unless_it_may_have_taken_effect(
     tmp_path: Path, effect: str
 ) -> None:
     calls: list[str] = []
-    lookup = (lambda _: CallNotExecuted()) if effect == "looked up" else None
+
+    def find_out(_: object) -> CallNotExecuted:
+        return CallNotExecuted()
+
+    lookup = find_out if effect == "looked up" else None
     known = cast("Effect", "write" if lookup else effect)
 
     @tool(effect=known, recovery=[DeadLetter()], lookup=lookup)

@@ -1,6 +1,6 @@
 """Approvals for a whole thread on the console: given, listed, used and revoked, by whom, and what of them is hidden."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def open_thread(path: Path, script: list[Line]) -> tuple[Runtime, Thread[Any]]:
 
 
 @contextmanager
-def asking(runtime: Runtime, user: str | Principal) -> Iterator[httpx.Client]:
+def asking(runtime: Runtime, user: str | Principal) -> Generator[httpx.Client]:
     with client_of(Console(runtime.journal, user=lambda request: user)) as client:
         yield client
 
@@ -128,7 +128,7 @@ async def test_approvals_of_a_thread_are_for_those_who_may_approve_in_its_tenant
 async def test_arguments_of_a_secret_run_are_shown_once_they_are_revealed(
     tmp_path: Path, user: str | Principal
 ) -> None:
-    script = [call("read_key"), call("send", to="ada@x.org", text="hunter2"), "Sent."]
+    script: list[Line] = [call("read_key"), call("send", to="ada@x.org", text="hunter2"), "Sent."]  # fmt: skip
     runtime, thread = open_thread(tmp_path, script)
     waiting = await thread.run("Send the key.")
     with asking(runtime, user) as client:

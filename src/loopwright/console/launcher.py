@@ -19,6 +19,7 @@ from ..journals.listing import MAX_TAG_VALUE, RunFilter
 from ..messages import Message
 from ..plugins import available_engines, load_engine_class
 from ..principals import Principal
+from ..providers.base import Provider
 from ..runtime import Runtime
 from .actions import NO_RUNTIME
 from .digest import RunDigest
@@ -60,11 +61,13 @@ class Launcher:
         """Return the names of what can be begun, and of the models that an engine may use for parts of its work."""
         if self._given is None:
             return {"agents": (), "engines": (), "models": (), "parts": {}}
-        engines, models = sorted(available_engines()), sorted(self._given.providers)
+        engines, known = sorted(available_engines()), self._given.providers
+        models = {name: _describe_model(known[name]) for name in known}
         return {
             "agents": sorted(self._given.agents),
             "engines": engines,
-            "models": models,
+            "models": list(models),
+            "served": {"": _describe_model(self._given.provider), **models},
             "parts": {name: _list_parts(name) for name in engines} if models else {},
         }
 
@@ -189,6 +192,10 @@ async def _wait(watch: RunWatch[Any], seconds: float) -> Any:
         return ""
     except StopAsyncIteration:
         return None
+
+
+def _describe_model(provider: Provider) -> str:
+    return f"{provider.name}/{provider.model}"
 
 
 def _replace_model(agent: Agent[Any], models: Mapping[str, str]) -> Agent[Any]:

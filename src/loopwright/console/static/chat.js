@@ -129,8 +129,8 @@ export function showStart(main, session) {
     const [kind, ...rest] = task.elements.who.value.split(" ");
     const isEngine = kind === "engine";
     const parts = (isEngine && session.parts?.[rest.join(" ")]) || [];
-    const build = (part, label, own) => buildSelect(`model-${part}`, label, [["", own], ...session.models.map((one) => [one, one])], "");
-    const first = session.models?.length ? [build("model", "Model", `that of the ${isEngine ? "runtime" : "agent"}`)] : [];
+    const build = (part, label, own) => buildSelect(`model-${part}`, label, [["", own], ...session.models.map((one) => [one, `${one} (${session.served[one]})`])], "");
+    const first = session.models?.length ? [build("model", "Model", isEngine ? `that of the runtime (${session.served[""]})` : "that of the agent")] : [];
     models.replaceChildren(...first, ...parts.map((part) => build(part, `Model of its ${part}`, "the same")));
   };
   task.elements.who.addEventListener("change", showModels);

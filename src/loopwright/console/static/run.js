@@ -31,7 +31,7 @@ function buildHead(run, verify) {
   return h("div", { class: "head" },
     h("p", { class: "crumbs" }, badge(run.paused ? "paused" : run.status), run.orphaned && badge("orphaned"), " ", h("span", { class: "id" }, run.run_id), ...links, h("span", { class: "space-between" }), verify),
     h("h1", {}, run.task || run.run_id),
-    h("p", { class: "sub" }, [run.agent && `agent ${run.agent}`, run.engine, `${formatNumber(run.entries)} entries`, ...(run.unread ? ["the rest is being read …"] : [`${formatNumber(total.calls)} model calls`, `${formatNumber(total.input_tokens)} + ${formatNumber(total.output_tokens)} tokens`, `cost ${formatCost(run.cost)}`, run.settings && `settings version ${run.settings}`, ...Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`)])].filter(Boolean).join(" · ")),
+    h("p", { class: "sub" }, [run.agent && `agent ${run.agent}`, run.engine, `${formatNumber(run.entries)} entries`, ...(run.unread ? ["the rest is being read …"] : [`${formatNumber(total.calls)} model call${total.calls === 1 ? "" : "s"}`, `${formatNumber(total.input_tokens)} + ${formatNumber(total.output_tokens)} tokens`, `cost ${formatCost(run.cost)}`, run.settings && `settings version ${run.settings}`, ...Object.entries(run.counts || {}).map(([name, count]) => `${count} ${name.replace("_", " ")}`)])].filter(Boolean).join(" · ")),
     why && h("p", { class: "why" }, why),
     run.hidden && h("p", { class: "note" }, "This run has read something secret: what models, tools and people wrote is hidden. Open an entry to ask for it."),
     run.answer && h("details", { open: true, class: "answer" }, h("summary", {}, "Answer"), h("pre", {}, run.answer)));

@@ -2,20 +2,22 @@
 
     pip install fastapi uvicorn
     python examples/fastapi_chat.py          # serves the app to itself and shows a conversation
-    python examples/fastapi_chat.py 8000     # serves it at http://127.0.0.1:8000
+    python examples/fastapi_chat.py 8000     # serves it at http://127.0.0.1:8000, with chat.db in the current folder
+    python examples/fastapi_chat.py 8000 openai:gpt-4.1-mini     # the same with a model
 
 Each message is a turn of a thread, which continues on the server when the browser is closed. A browser that comes
 back sends the number of the last event that it has seen (`Last-Event-ID`) and gets those that follow. A message that
 is sent again with the same id is not answered again. A worker continues the turns of a server that was killed, and
 those whose calls were approved. What a browser shows is in `fastapi_chat.html`.
 
-A `ScriptedProvider` plays the model. For a real one put `OpenAIProvider.from_env("gpt-4.1-mini")` (from
-`loopwright.providers`) there. Who may open which thread is yours to check.
+Without a model's name a `ScriptedProvider` plays it: it blocks a card where a message has a word and a number ("block 7").
+Who may open which thread is yours to check.
 """
 
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import sys
 import tempfile
@@ -37,6 +39,7 @@ from loopwright import (
     Runtime,
     RunWatch,
     Suspend,
+    ToolCall,
     Worker,
     tool,
 )
@@ -44,6 +47,7 @@ from loopwright.agents import Agent, Turn
 from loopwright.errors import ThreadBusy, UnknownRun
 from loopwright.events import ModelReplied, RunFinished, RunSuspended, ToolFinished
 from loopwright.journals import RunFilter, SQLiteJournal
+from loopwright.providers import Request as ModelRequest
 from loopwright.testing import ScriptedProvider, call
 
 QUIET_SECONDS = 15.0
@@ -236,13 +240,21 @@ async def block_card(number: str) -> str:
     return f"card {number} is blocked"
 
 
-def build_runtime(path: Path) -> Runtime:
-    """Return the services of the application."""
-    model = ScriptedProvider(
-        ["Hello Ada.", call("block_card", number="7"), "Your card 7 is blocked."]
-    )
+def play_model(request: ModelRequest) -> str | ToolCall:
+    """Say what a model would, in every process the same."""
+    last = request.conversation.messages[-1]
+    if last.role == "tool":
+        return f"Your {last.content}."
+    number = re.search(r"block.*?(\d+)", last.content, re.IGNORECASE)
+    if number:
+        return call("block_card", number=number[1])
+    return f"Hello{last.content.removeprefix('I am')}"
+
+
+def build_runtime(path: Path, model: str = "") -> Runtime:
+    """Return the services of the application, with the model of a name if there is one."""
     return Runtime(
-        model, tools=[block_card], approver=Suspend(),
+        model or ScriptedProvider(play_model), tools=[block_card], approver=Suspend(),
         journal=SQLiteJournal(path), lease=30.0,
     )  # fmt: skip
 
@@ -291,26 +303,33 @@ async def converse(client: httpx.AsyncClient) -> None:
     print(f"{len(turns)} turns in the thread")
 
 
-async def main(port: int = 0) -> None:
+async def serve(runtime: Runtime, port: int = 0) -> None:
     """Serve the application, at a port or to itself."""
+    agent = runtime.agent("support", instructions="You help customers of a bank.")
+    config = uvicorn.Config(build_app(runtime, agent), log_level="warning")
+    server, listening = (
+        uvicorn.Server(config),
+        socket.create_server(("127.0.0.1", port)),
+    )
+    url = "http://{}:{}".format(*listening.getsockname())
+    serving = asyncio.create_task(server.serve([listening]))
+    if port:
+        print(f"{url} (Ctrl-C ends it)")
+    else:
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            await converse(client)
+        server.should_exit = True
+    await serving
+
+
+def main(port: str = "", model: str = "") -> None:
+    """Serve a chat that lasts at a port; without one show a conversation."""
+    if port:
+        asyncio.run(serve(build_runtime(Path("chat.db"), model), int(port)))
+        return
     with tempfile.TemporaryDirectory() as folder:
-        runtime = build_runtime(Path(folder) / "chat.db")
-        agent = runtime.agent("support", instructions="You help customers of a bank.")
-        config = uvicorn.Config(build_app(runtime, agent), log_level="warning")
-        server, listening = (
-            uvicorn.Server(config),
-            socket.create_server(("127.0.0.1", port)),
-        )
-        url = "http://{}:{}".format(*listening.getsockname())
-        serving = asyncio.create_task(server.serve([listening]))
-        if port:
-            print(url)
-        else:
-            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
-                await converse(client)
-            server.should_exit = True
-        await serving
+        asyncio.run(serve(build_runtime(Path(folder) / "chat.db")))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if sys.argv[1:] else 0))
+    main(*sys.argv[1:])

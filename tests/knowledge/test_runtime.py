@@ -128,6 +128,31 @@ async def test_a_model_reads_what_matches_as_fenced_text_of_no_part_of_the_talk(
     ]
 
 
+async def test_each_of_25_turns_reads_what_its_own_question_asks_for() -> None:
+    places = ("library", "swimming pool", "bakery", "museum", "garage")
+    days = ("Monday", "Tuesday", "Friday", "Saturday", "Sunday")
+    hours = [(place, day) for place in places for day in days]
+    rules = [f"The {place} closes at {number} on {day}." for number, (place, day) in enumerate(hours)]  # fmt: skip
+    store = await filled(*map(fact, rules))
+    used, model = runtime(*["Yes."] * 27, knowledge=store)
+    thread = used.agent("guide").thread("visitor", tags=TAGS)
+    for place, day in hours:
+        await thread.run(f"When does the {place} close on {day}?")
+    await thread.run("When does the museum close on Friday?")
+    await thread.run("And on Sunday?")
+    first = [shown_items(request)[0] for request in model.requests]
+
+    assert first[:25] == rules
+    assert rules[hours.index(("museum", "Sunday"))] in shown_items(model.requests[26])
+
+
+def shown_items(request: Request) -> list[str]:
+    """What a model was shown of a store, the best first."""
+    [message] = [m for m in request.conversation if m.origin == "memory"]
+    lines = [line for line in message.content.splitlines() if line.startswith("- ")]
+    return [line.removeprefix("- ").removesuffix(" (fact)") for line in lines]
+
+
 async def test_without_a_match_requests_and_entries_are_as_without_knowledge() -> None:
     journals = MemoryJournal(), MemoryJournal()
     script = call("send", text="hello"), "Done."

@@ -1,12 +1,13 @@
 """The bridge between runs and a store of knowledge: what is recalled before model calls, and for whom."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote
 
 from .._internal import dataclasses
 from ..errors import ConfigError
-from ..messages import Conversation
+from ..messages import Conversation, Message
 from .base import Knowledge, Remembered, check_search
 from .terms import MAX_TERMS, STOP_WORDS, WORD
 
@@ -74,15 +75,46 @@ def scope_of(tags: Mapping[str, str], thread: str) -> str:
     return quote((named or [thread])[0], safe="")
 
 
-def recall_query(conversation: Conversation) -> str:
-    """Return the words to look for: of four letters or more, from the newest messages of the user and the tools."""
+def recall_queries(conversation: Conversation) -> tuple[str, ...]:
+    """Return the words to look for, of four letters or more: those of the user's newest message, and of the newest ones.
+
+    The newest messages are those of the user and of the tools. Where both say the same, that is one query.
+    """
     recent = [
         message
         for message in reversed(conversation.messages)
         if message.role in ("user", "tool") and message.origin not in PROMPTS
     ][:RECENT_MESSAGES]
-    words = [word for message in recent for word in _words(message.content)]
+    newest = next((one for one in recent if one.role == "user"), None)
+    alone = () if newest is None else (newest,)
+    found = (_join_words(alone), _join_words(recent))
+    return tuple(dict.fromkeys(query for query in found if query))
+
+
+def _join_words(messages: Sequence[Message]) -> str:
+    words = [word for message in messages for word in _words(message.content)]
     return " ".join(list(dict.fromkeys(words))[:MAX_TERMS])
+
+
+async def search_each(
+    bridge: KnowledgeBridge, queries: Sequence[str], scope: str
+) -> list[Remembered]:
+    """Return what a store has for queries: the best item of each, then the second of each, and so on.
+
+    So a new question is not outweighed by what was asked before, and one that continues it ("and on Sunday?") is
+    found with the words that it leaves out.
+    """
+    found = [
+        await bridge.store.search(
+            query, kinds=bridge.kinds, limit=bridge.limit, threshold=bridge.threshold, scope=scope
+        )
+        for query in queries
+    ]  # fmt: skip
+    distinct: dict[str, Remembered] = {}
+    for item in itertools.chain.from_iterable(itertools.zip_longest(*found)):
+        if item is not None:
+            distinct.setdefault(item.id or item.text, item)
+    return list(distinct.values())[: bridge.limit]
 
 
 def _words(text: str) -> list[str]:

@@ -7,7 +7,13 @@ from ..._internal import dataclasses
 from ...errors import KnowledgeError
 from ...events.knowledge import KnowledgeUnavailable
 from ...events.run import ErrorRecord
-from ...knowledge.bridge import KnowledgeBridge, format_items, recall_query, scope_of
+from ...knowledge.bridge import (
+    KnowledgeBridge,
+    format_items,
+    recall_queries,
+    scope_of,
+    search_each,
+)
 from ...labels import Label, highest
 from ...messages import Conversation, Message
 from ...resilience.timeouts import run_with_timeout, shorter
@@ -44,13 +50,11 @@ async def recall(
     """
     if purpose not in PURPOSES.get(verb, ()):
         return NOTHING
-    query = recall_query(conversation)
-    if not query:
+    queries = recall_queries(conversation)
+    if not queries:
         return NOTHING
     scope = scope_of(session.tags, session.thread)
-    search = bridge.store.search(
-        query, kinds=bridge.kinds, limit=bridge.limit, threshold=bridge.threshold, scope=scope
-    )  # fmt: skip
+    search = search_each(bridge, queries, scope)
     items = await _await_search(session, bridge, search)
     if not items:
         return NOTHING

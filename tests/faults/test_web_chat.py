@@ -1,6 +1,5 @@
 """100 users and 20 turns each over HTTP, with connections that break and a server that is killed again and again."""
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -32,16 +31,8 @@ async def test_users_of_a_server_that_is_killed_get_each_answer_once(
 ) -> None:
     users, turns, kills = sized(30, USERS), sized(10, TURNS), sized(4, 20)
 
-    async def kill_often() -> None:
-        for number in range(kills):
-            await asyncio.sleep(2 + number % 3)
-            await asyncio.to_thread(server.kill)
-
     with ChatServer(tmp_path, pause=0.05) as server:
-        killing = asyncio.ensure_future(kill_often())
-        people = await hold_conversations(server, users, turns, seed=12)
-        killing.cancel()
-        await asyncio.wait((killing,))
+        people = await hold_conversations(server, users, turns, seed=12, kills=kills)
     broken = sum(person.broken for person in people)
     calls = server.count_model_calls()
 

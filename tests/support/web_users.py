@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
+
+from waiting import eventually
 
 SERVER = Path(__file__).with_name("chat_server.py")
 
@@ -28,6 +31,7 @@ class ChatServer:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.process: subprocess.Popen[str] | None = None
         self.kills = 0
+        self._lock, self._is_over = threading.Lock(), False
 
     @property
     def url(self) -> str:
@@ -43,18 +47,33 @@ class ChatServer:
         )
 
     def kill(self) -> None:
-        """Kill it, and begin to serve again."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-        self.kills += 1
-        self.start()
+        """Kill it, and begin to serve again, unless this server is left already."""
+        with self._lock:
+            if self._is_over:
+                return
+            assert self.process is not None
+            self.process.kill()
+            self.process.wait()
+            self.kills += 1
+            self.start()
+
+    def check(self) -> None:
+        """Raise `AssertionError` if it has ended by itself: its address still takes connections, which wait."""
+        if not self._lock.acquire(blocking=False):
+            return  # it is killed just now
+        try:
+            status = None if self.process is None else self.process.poll()
+        finally:
+            self._lock.release()
+        assert self._is_over or status is None, f"the server ended with {status}"
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        with self._lock:  # a kill in a thread may be starting another process
+            self._is_over = True
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -70,6 +89,10 @@ class ChatServer:
 
 MAX_TRIES = 600
 """How often a thread is asked for while its server is away: half a minute."""
+MAX_TURN = 300.0
+"""Seconds for a turn of one user among a hundred, on a machine that does a lot besides."""
+MAX_DEATHS = 2
+"""Kills that a turn may live through: the worker works on one alone after three deaths, and parks it after another."""
 
 
 @dataclasses.dataclass
@@ -88,6 +111,7 @@ class Watched:
             return
         self.numbers.append(int(event["id"]))
         about = json.loads(event["data"])
+        assert about["kind"] != "run_parked", "the turn was killed too often: it waits"
         if about["kind"] == "run_finished":
             self.answer = about["answer"]
 
@@ -102,21 +126,35 @@ class WebUser:
     cuts: float = 0.05
     broken: int = 0
     """Connections that broke, by chance or since the server was killed."""
+    answered_at: int | None = 0
+    """How often its server was killed before the last answer; `None` once it has all."""
 
-    async def talk(self, turns: int) -> list[Watched]:
+    async def talk(self, turns: int, server: ChatServer) -> list[Watched]:
         """Say something that often, each time once the answer is there."""
-        return [await self.say(number) for number in range(1, turns + 1)]
+        seen: list[Watched] = []
+        for number in range(1, turns + 1):
+            seen.append(await self.say(number))
+            self.answered_at = server.kills
+        self.answered_at = None
+        return seen
 
     async def say(self, number: int) -> Watched:
-        """Say something, and watch the turn to its end."""
+        """Say something, and watch the turn to its end; raise `AssertionError` if it does not end."""
         message = {"text": f"{self.name} says {number}", "id": f"{self.name}-{number}"}
-        run_id, watched = await self._send(message), Watched()
-        while not watched.has_ended:
-            try:
-                await self._watch(run_id, watched)
-            except httpx.TransportError:
-                self.broken += 1
-                await asyncio.sleep(0.05)
+        watched = Watched()
+        try:
+            async with asyncio.timeout(MAX_TURN):
+                run_id = await self._send(message)
+                while not watched.has_ended:
+                    try:
+                        await self._watch(run_id, watched)
+                    except httpx.TransportError:
+                        self.broken += 1
+                        await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(
+                f"{message['id']} did not end in {MAX_TURN:.0f} s after {watched}"
+            ) from None
         return watched
 
     async def _send(self, message: dict[str, str]) -> str:
@@ -173,9 +211,12 @@ async def read_events(response: httpx.Response) -> AsyncIterator[dict[str, str]]
 
 
 async def hold_conversations(
-    server: ChatServer, users: int, turns: int, seed: int
+    server: ChatServer, users: int, turns: int, seed: int, kills: int = 0
 ) -> list[WebUser]:
-    """Let users talk at once, and check that none was mixed up with another, and that nothing was lost or said twice."""
+    """Let users talk at once, and check that none was mixed up with another, and that nothing was lost or said twice.
+
+    Meanwhile the server is killed up to so often. It fails where the server ends by itself or a turn does not end.
+    """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=users)
     async with httpx.AsyncClient(
         base_url=server.url, timeout=120, limits=limits
@@ -183,8 +224,17 @@ async def hold_conversations(
         people = [
             WebUser(client, f"user{n}", random.Random(seed + n)) for n in range(users)
         ]
-        watched = await asyncio.gather(*(one.talk(turns) for one in people))
-        for person, seen in zip(people, watched, strict=True):
+        async with asyncio.TaskGroup() as group:
+            besides = [
+                group.create_task(_kill_often(server, people, kills)),
+                group.create_task(_check_often(server)),
+            ]
+            talks = [group.create_task(one.talk(turns, server)) for one in people]
+            await asyncio.wait(talks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in besides:
+                task.cancel()
+        for person, talk in zip(people, talks, strict=True):
+            seen = talk.result()
             answers = [f"{person.name} said {n} of {n}" for n in range(1, turns + 1)]
             assert [one.answer for one in seen] == answers
             for one in seen:
@@ -194,3 +244,24 @@ async def hold_conversations(
             texts = [f"{person.name} says {n}" for n in range(1, turns + 1)]
             assert [turn["text"] for turn in stored] == texts
     return people
+
+
+async def _kill_often(server: ChatServer, people: list[WebUser], kills: int) -> None:
+    """Kill a server every few seconds, but no turn so often that the worker takes it for the cause."""
+    for number in range(kills):
+        await asyncio.sleep(2 + number % 3)
+        await eventually(lambda: _may_be_killed(server, people), seconds=MAX_TURN)
+        await asyncio.to_thread(server.kill)
+
+
+def _may_be_killed(server: ChatServer, people: list[WebUser]) -> bool:
+    """Whether no turn that is not answered yet has lived through as many kills as it may."""
+    asked = [one.answered_at for one in people if one.answered_at is not None]
+    return all(server.kills - kills < MAX_DEATHS for kills in asked)
+
+
+async def _check_often(server: ChatServer) -> None:
+    """Fail once the server has ended by itself."""
+    while True:
+        server.check()
+        await asyncio.sleep(0.5)

@@ -1,7 +1,6 @@
 """The code stays simple: bounds on branches, statements, functions, classes and files, and a report of where it is dense."""
 
 import ast
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from density import (
     large_classes,
     long_functions,
     measure,
+    parse,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -25,18 +25,12 @@ DOORS = {"Run", "RunHandle"}
 """Classes with as many methods as engines and callers need: what they do is one line a method."""
 
 
-@functools.cache
-def parse_files() -> dict[Path, ast.Module]:
-    """Parse the package once, and in a process that tests it only."""
-    return {path: ast.parse(text) for path, text in FILES.items()}
-
-
 def complaints(rule: Callable[[ast.AST], Iterator[tuple[int, str]]]) -> list[str]:
     """List what a rule finds, each with its place."""
     return sorted(
         f"{path.relative_to(ROOT)}:{line}: {complaint}"
-        for path, tree in parse_files().items()
-        for line, complaint in rule(tree)
+        for path, text in FILES.items()
+        for line, complaint in rule(parse(text))
     )
 
 

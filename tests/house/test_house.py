@@ -1,7 +1,6 @@
 """The rules of the house that a reader would check by hand: layers, names, docstrings, and where packages are imported."""
 
 import ast
-import functools
 import re
 import subprocess
 import sys
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from density import parse
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "loopwright"
@@ -33,19 +34,13 @@ EVERYWHERE = {
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@functools.cache
-def parse_files() -> dict[Path, ast.Module]:
-    """Parse the package once, and in a process that tests it only."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-
-
 def place(path: Path, line: int = 1) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
 def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
-    for path, tree in parse_files().items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, kinds):
                 yield path, node
 
@@ -81,9 +76,8 @@ def imports_within(node: ast.AST) -> list[ast.AST]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_opens_with_one_sentence(path: Path) -> None:
-    first = " ".join(
-        (ast.get_docstring(parse_files()[path]) or "").split("\n\n")[0].split()
-    )
+    tree = parse(path.read_text(encoding="utf-8"))
+    first = " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
 
     assert re.search(r"[.!?]\s+[A-Z]", first) is None, f"one sentence, please: {first}"
     assert first.endswith((".", ":")), (

@@ -26,6 +26,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from density import parse
 from loopwright._internal.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -251,7 +252,7 @@ def imported_in() -> dict[str, set[str]]:
     """The files of the package that import a module, by import statement or by `import_module`."""
     files: defaultdict[str, set[str]] = defaultdict(set)
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             for module in _imported(node):
                 files[module.partition(".")[0]].add(str(path.relative_to(PACKAGE)))
     return dict(files)

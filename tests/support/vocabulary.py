@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from density import parse
+
 PROSE = {
     r"nobody('s)?|somebody('s)?|anybody('s)?|whoever|whomever": "the actor's name, or unowned",
     r"what came (of|out)|what has come of|what becomes? of|what became of": "outcome, result",
@@ -104,7 +106,7 @@ class Use(NamedTuple):
 def uses_in_code(path: Path, name: str) -> list[Use]:
     """Find private words in the names, comments, docstrings and texts of a module."""
     text = path.read_text(encoding="utf-8")
-    nodes = list(ast.walk(ast.parse(text)))
+    nodes = list(ast.walk(parse(text)))
     found = [
         Use(name, line, word, standard)
         for line, prose in (*_comments(text), *_texts(nodes))

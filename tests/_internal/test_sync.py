@@ -104,6 +104,7 @@ CELLS = [  # what a notebook does: its loop runs in the main thread, and cells a
 ]
 
 
+@pytest.mark.faults
 def test_it_works_in_the_cells_of_a_notebook() -> None:
     notebook = python(
         """
@@ -172,6 +173,7 @@ def test_several_threads_run_concurrently() -> None:
     ]
 
 
+@pytest.mark.faults
 def test_threads_that_are_the_first_to_come_share_one_loop() -> None:
     script = """
     import asyncio, threading
@@ -328,6 +330,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.faults
 def test_an_interrupt_cancels_the_run_so_that_it_can_be_resumed(tmp_path: Path) -> None:
     with python(INTERRUPTED, str(tmp_path / "runs.db")) as child:
         assert child.stdout is not None
@@ -346,6 +349,7 @@ def test_an_interrupt_cancels_the_run_so_that_it_can_be_resumed(tmp_path: Path) 
 # --- fork, and the end ---
 
 
+@pytest.mark.faults
 def test_after_a_fork_both_processes_go_on(endpoint: Endpoint) -> None:
     script = """
     import os, sys
@@ -378,6 +382,7 @@ def test_after_a_fork_both_processes_go_on(endpoint: Endpoint) -> None:
     assert complaints == ""
 
 
+@pytest.mark.faults
 def test_an_interpreter_that_used_it_ends_without_a_word() -> None:
     script = """
     from loopwright import ReActEngine, Runtime
@@ -447,6 +452,7 @@ FORKED = """
 """
 
 
+@pytest.mark.faults
 def test_tools_that_run_in_threads_work_after_a_fork() -> None:
     said, complaints = python(FORKED).communicate(timeout=60)
 
@@ -458,6 +464,7 @@ def test_tools_that_run_in_threads_work_after_a_fork() -> None:
     assert complaints == ""
 
 
+@pytest.mark.faults
 def test_journal_opened_before_a_fork_raises_and_blocks_no_caller(
     tmp_path: Path,
 ) -> None:
@@ -470,6 +477,7 @@ def test_journal_opened_before_a_fork_raises_and_blocks_no_caller(
     assert complaints == ""
 
 
+@pytest.mark.faults
 def test_connections_that_are_open_at_the_end_are_closed_without_a_word(
     endpoint: Endpoint,
 ) -> None:
@@ -485,6 +493,7 @@ def test_connections_that_are_open_at_the_end_are_closed_without_a_word(
     assert (said, complaints) == ("over HTTP\n", "")
 
 
+@pytest.mark.faults
 def test_a_run_that_is_at_work_at_the_end_is_suspended(tmp_path: Path) -> None:
     script = """
     import asyncio, sys, threading

@@ -58,9 +58,9 @@ def say_the_turn(context: InstructionContext) -> str:
     ("processes", "instructions"),
     [
         (1, "Be kind."),
-        (TURNS // 3, "Be kind."),
+        pytest.param(TURNS // 3, "Be kind.", marks=pytest.mark.faults),
         (1, say_the_turn),
-        (TURNS, say_the_turn),
+        pytest.param(TURNS, say_the_turn, marks=pytest.mark.faults),
     ],
 )
 async def test_summaries_of_a_thread_are_as_few_as_those_of_a_run(

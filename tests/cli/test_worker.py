@@ -97,6 +97,7 @@ def test_a_run_whose_process_was_killed_is_taken_up_and_told(
     assert (again.communicate(), again.returncode) == (("", ""), 0)
 
 
+@pytest.mark.faults
 def test_json_is_the_whole_result_of_each_run(start: Start, log: Log) -> None:
     killed(start, log, *SLOW, begun="slow")
 
@@ -173,6 +174,7 @@ def test_two_workers_share_one_file_and_take_over_from_a_killed_third(
     assert [journal.verify(name).ok for name in names] == [True] * 3
 
 
+@pytest.mark.faults
 def test_a_run_that_ctrl_c_suspended_is_left_to_the_person(
     start: Start, log: Log, folder: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_run_that_ctrl_c_suspended_is_left_to_the_person(
     assert statuses(folder) == {"r1": "suspended"}
 
 
+@pytest.mark.faults
 def test_a_run_keeps_the_limits_and_options_that_it_was_started_with(
     start: Start, log: Log
 ) -> None:
@@ -210,6 +213,7 @@ def test_a_run_keeps_the_limits_and_options_that_it_was_started_with(
     ]
 
 
+@pytest.mark.faults
 def test_an_option_that_is_code_is_given_to_the_worker_and_a_run_without_it_is_left(
     start: Start, log: Log, folder: Path
 ) -> None:
@@ -224,6 +228,7 @@ def test_an_option_that_is_code_is_given_to_the_worker_and_a_run_without_it_is_l
     assert start(*again, env=quick()).communicate()[0].startswith("r1\t")
 
 
+@pytest.mark.faults
 def test_a_call_that_needs_a_yes_waits_for_a_person(
     start: Start, log: Log, folder: Path
 ) -> None:
@@ -368,6 +373,7 @@ def in_doubt(start: Start, log: Log, *options: str) -> str:
     return told
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
@@ -404,6 +410,7 @@ def test_a_person_says_what_came_of_a_call_and_the_run_goes_on(
     assert log().count("pay") == 1 + (words == ("--not-done",))
 
 
+@pytest.mark.faults
 def test_a_worker_asks_and_takes_the_run_up_when_it_is_told(
     start: Start, log: Log, folder: Path
 ) -> None:

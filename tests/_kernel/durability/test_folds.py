@@ -1,4 +1,4 @@
-"""What single folds of a run's entries answer: plans and decided calls, branches, hooks, requests, reads by place."""
+"""What single folds of a run's entries answer: plans and decided calls, branches, hooks, requests."""
 
 import dataclasses
 
@@ -15,7 +15,6 @@ from loopwright._kernel.durability.flow_record import (
     RecordedFacts,
 )
 from loopwright._kernel.durability.hook_records import HookRecords
-from loopwright._kernel.durability.read_places import ReadPlaces
 from loopwright._kernel.durability.replay import Replay
 from loopwright._kernel.durability.requests import RecordedRequests
 from loopwright.events import (
@@ -129,6 +128,7 @@ def test_plans_of_one_run_add_up_and_a_rejected_one_does_not_count() -> None:
     assert read_flow(first, ("note:.1", planned("pay"))).plan == ("look", "send", "look", "pay")  # fmt: skip
     assert read_flow(first, ("note:.1", planned("pay")), rejected).plan == ("look", "send", "look")  # fmt: skip
     assert read_flow(first, rejected).plan is None
+    assert read_flow(rejected).plan is None  # there was none to reject
     assert read_flow(first, rejected, rejected).plan is None  # rejected once more
     between = ("note:.1", FactNoted("colour", "blue"))
     assert read_flow(first, between, rejected).plan == ("look", "send", "look")
@@ -225,16 +225,18 @@ def test_tools_that_the_provider_ran_and_calls_that_were_cut_off_are_counted() -
 
 def test_a_fork_forgets_commands_open_questions_and_what_was_only_approved() -> None:
     approved = dataclasses.replace(decided("look"), command=1, until=500.0)
-    ended = dataclasses.replace(ASKS, until=6.5)
+    ended = dataclasses.replace(ASKS, until=14.0)  # at the very time of the fork
+    endless = dataclasses.replace(ASKS, until=0.0)
     delivered = dataclasses.replace(ASKED, commands=(1, 2))
     forked = replay(
         ("", COMMAND), ("note:.0", FactNoted("colour", "blue")), ("asked:4", ClockRead(1.0)), ("asked:5", ClockRead(2.0)),
         ("4", EffectFinished("ask_user")), ("0", delivered), ("1#0", ASKS), ("1#1", ended), ("1#2", approved),
+        ("1#4", endless),
         ("1#3", approved), ("1#3", STARTED), ("", CallsProposed((), "f", (), 3)), ("", RunForked("r0", 4, "h", "seed")),
     )  # fmt: skip
 
     assert (forked.seed, forked.approvals.received, forked.approvals.used) == ("seed", {}, set())  # fmt: skip
-    assert forked.approvals.decided == {"1#0", "1#3"}
+    assert forked.approvals.decided == {"1#0", "1#3", "1#4"}
     assert forked.effects.intent("0") == ASKED
     assert forked.effects.side("asked:4") == ClockRead(1.0)
     assert forked.effects.side("asked:5") is None
@@ -325,12 +327,20 @@ def test_a_question_is_new_when_arguments_or_policy_are_others() -> None:
     approvals = replay(
         ("1#0", ASKS), ("1#0", ASKS), ("1#0", dataclasses.replace(ASKS, arguments_hash="other", until=60.0)),
         ("1#1", ASKS), ("1#1", dataclasses.replace(ASKS, policy_version="2", until=0.0)), ("1#2", decided("look")),
-        ("1#2", ASKS),
+        ("1#2", ASKS), ("1#3", ASKS), ("1#3", ASKS),
     ).approvals  # fmt: skip
 
-    assert approvals.approval_entries == {"1#0": 3, "1#1": 5, "1#2": 7}
-    assert approvals.expiries == {1: 50.0, 2: 50.0, 3: 60.0, 4: 50.0, 7: 50.0}
-    assert list(approvals.open_approvals()) == ["1#0", "1#1", "1#2"]
+    assert approvals.approval_entries == {"1#0": 3, "1#1": 5, "1#2": 7, "1#3": 8}
+    assert approvals.expiries == {
+        1: 50.0,
+        2: 50.0,
+        3: 60.0,
+        4: 50.0,
+        7: 50.0,
+        8: 50.0,
+        9: 50.0,
+    }
+    assert list(approvals.open_approvals()) == ["1#0", "1#1", "1#2", "1#3"]
 
 
 def test_commands_that_count_once_are_known_by_their_numbers() -> None:
@@ -382,8 +392,9 @@ def test_what_a_retry_forgets_of_branches_opens_them_again() -> None:
     records.delivered, records.closed = {"2.1", "2.0"}, {"4"}
     records.forget("done:2.0", BranchDelivered(1))
     records.forget("closed:4", BranchesClosed())
+    records.forget("done:1.3.0", BranchDelivered(1))
 
-    assert (records.open, records.closed) == ({"2", "4"}, set())
+    assert (records.open, records.closed) == ({"2", "4", "1.3"}, set())
     assert records.delivered == {"2.0"}
 
 
@@ -436,56 +447,3 @@ def test_requests_answer_by_entry_and_call_and_contents_by_their_codes() -> None
         assert recorded.views == {"0.1": view}
         assert recorded.aids == {"0.1": (aids, more)}
         assert recorded.trimmed == {"0.1.3"}
-
-
-# --- what was read where ---
-
-
-def places(*opened: str) -> ReadPlaces:
-    read = ReadPlaces()
-    for path in opened:
-        read.open(path)
-    return read
-
-
-def test_what_was_read_counts_in_its_scope_around_it_and_inside_it_not_beside() -> None:
-    read = places("1.0", "1.1", "1.0.2.0", "1.0.2.1")
-    read.note("1.0.0", "normal", untrusted=False)
-    read.note("1.0.1#0", "secret", untrusted=False)
-    read.note("1.0.2.0.0", "public", untrusted=True)
-    expected: dict[str, tuple[Label, bool]] = {
-        "": ("secret", True), "1.0": ("secret", True), "1.0.2.0": ("secret", True), "1.0.2.1": ("secret", False),
-        "1.1": ("public", False), "1.1.0.0": ("public", False), "2.0": ("secret", True),
-    }  # fmt: skip
-
-    assert {path: read.at(path) for path in expected} == expected
-
-
-def test_what_was_read_without_a_place_counts_everywhere() -> None:
-    read = places("1.0", "1.1")
-    read.note("", "normal", untrusted=True)
-    read.note("1.1.0", "public", untrusted=False)
-
-    assert [read.at(path) for path in ("", "1.0", "1.1")] == [("normal", True)] * 3
-
-
-def test_scopes_that_began_one_after_the_other_read_from_each_other() -> None:
-    read = ReadPlaces()
-    read.note("1.0.0", "secret", untrusted=True)
-    assert read.at("1.1") == ("secret", True)
-
-    read.open("1.1")  # the other is no branch, such as a child engine
-    assert read.at("1.1") == ("secret", True)
-    read.open("1.0")
-    assert read.at("1.1") == ("public", False)
-
-
-def test_lowering_a_label_never_raises_one_and_keeps_what_is_not_trusted() -> None:
-    read = places("1.0", "1.1")
-    read.note("1.0.0", "secret", untrusted=True)
-    read.note("1.1.0", "public", untrusted=True)
-    read.lower("normal", trusted=False)
-
-    assert (read.at("1.0"), read.at("1.1")) == (("normal", True), ("public", True))
-    read.lower("public", trusted=True)
-    assert (read.at("1.0"), read.at("1.1")) == (("public", False), ("public", False))

@@ -110,3 +110,12 @@ def test_a_bad_file_or_two_of_one_name_or_an_unknown_tool_is_an_error(
     (folder / "chat.toml").symlink_to(folder / "gone")
     with pytest.raises(ConfigError, match="cannot be read"):
         choose_gate(folder, "chat")
+
+
+@pytest.mark.parametrize("name", ["chat.TOML", "Chat.toml", "chat.json", "CHAT.YML"])
+def test_a_file_that_would_not_be_read_is_an_error(folder: Path, name: str) -> None:
+    (folder / "chat.toml").rename(folder / name)
+
+    with pytest.raises(ConfigError, match=f"has {name}, which is not read; name it"):
+        choose_gate(folder, "chat")
+    assert isinstance(choose_gate(folder, "webhook"), RuleGate)

@@ -49,7 +49,7 @@ def test_a_result_is_kept_replaced_or_dropped() -> None:
     assert "page a" in read(run(Own(lambda _: Keep())))
     assert "another page" in read(run(Own(lambda _: Replace("another page"))))
     dropped = read(run(Own(lambda result: Drop(f"{result.tool} is not for you"))))
-    assert "[the result of page was withheld: page is not for you" in dropped
+    assert "[the result of page was withheld: page is not for you]" in dropped
     assert "page a" not in dropped
 
 

@@ -38,7 +38,8 @@ def choose_gate(
         tools: the names of the tools there are: a rule that names another one is an error.
         clock: the clock for the limits of rules.
 
-    Raises `ConfigError` for a bad name, file or rule, and for two files of one name.
+    Raises `ConfigError` for a bad name, file or rule, for two files of one name, and for one like `chat.TOML` or `chat.json`
+    that is not read.
     """
     if permissive is True:
         return AllowAll()
@@ -57,7 +58,7 @@ def choose_gate(
 
 def _find_files(folder: Path, surface: str) -> list[Path]:
     """Return the policy files for a surface, the shared one first."""
-    found: list[Path] = []
+    found, unread = list[Path](), _list_unread(folder)
     for name in (SHARED, surface):
         there = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
         there = [file for file in there if file.exists() or file.is_symlink()]
@@ -65,5 +66,22 @@ def _find_files(folder: Path, surface: str) -> list[Path]:
             raise ConfigError(
                 f"folder: {str(folder)!r} has {' and '.join(file.name for file in there)}; keep one of them"
             )
+        if not there and name in unread:
+            raise ConfigError(
+                f"folder: {str(folder)!r} has {unread[name]}, which is not read; name it {name}.toml or {name}.yaml"
+            )
         found += there
     return found
+
+
+def _list_unread(folder: Path) -> dict[str, str]:
+    """Return the files that look like policy files and are not read, by the name that they would count for."""
+    try:
+        names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    except OSError as error:
+        raise ConfigError(
+            f"folder: {str(folder)!r} cannot be read: {error.strerror}"
+        ) from None
+    known = (*SUFFIXES, ".json")
+    parts = ((name, *name.lower().rpartition(".")[::2]) for name in names)
+    return {stem: name for name, stem, suffix in parts if f".{suffix}" in known}

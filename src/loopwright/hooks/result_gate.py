@@ -96,7 +96,7 @@ class ResultGate(Hook):
         if isinstance(decided, Replace):
             return decided.text
         if isinstance(decided, Drop):
-            return f"{DROPPED} {result.tool} was withheld: {decided.reason}"
+            return f"{DROPPED} {result.tool} was withheld: {decided.reason}]"
         return None
 
     async def _decide(self, result: ToolResult) -> Inspection:

@@ -1,5 +1,6 @@
 """The conversations that a journal holds: that of a run at its end, and that of the runs that continue each other."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -92,10 +93,12 @@ def read_history(journal: ReadableJournal, follows: Follows) -> RecordedHistory:
     """Return the messages of a history, of all the runs that one continued the other."""
     runs: list[tuple[Follows, list[Entry]]] = []
     earlier: Follows | None = follows
-    while earlier is not None:
-        entries = _read_run(journal, earlier)
-        runs.append((earlier, entries))
-        earlier = read_start(earlier.run_id, entries).follows
+    together = getattr(journal, "reading_together", contextlib.nullcontext)
+    with together():
+        while earlier is not None:
+            entries = _read_run(journal, earlier)
+            runs.append((earlier, entries))
+            earlier = read_start(earlier.run_id, entries).follows
     first = follows.turn - len(runs) + 1
     conversation, mark = Conversation(), TurnMark(0, first)
     for turn, (known, entries) in enumerate(reversed(runs), first):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -84,6 +85,7 @@ class SQLiteFile:
         self.new_id = secrets.token_hex(8)
         """The id that the file gets if it has none."""
         self._log = add_suffix(path, "-wal")
+        self._reads = threading.local()
         self._synchronous, self._any_thread = synchronous, any_thread
         self.busy_timeout = busy_timeout
 
@@ -106,6 +108,10 @@ class SQLiteFile:
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection | None]:
         """Yield a read-only connection that sees one state of the file; `None` if nothing was ever written."""
+        shared: sqlite3.Connection | None = getattr(self._reads, "shared", None)
+        if shared is not None:
+            yield shared
+            return
         if not self.exists():
             yield None
             return
@@ -119,6 +125,17 @@ class SQLiteFile:
                 yield connection if version else None
         except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             raise self.explain(error) from error
+
+    @contextlib.contextmanager
+    def reading_together(self) -> Generator[None]:
+        """Have what this thread reads meanwhile use one connection, so that all of it is of one state of the file."""
+        with self.reading() as connection:
+            before = getattr(self._reads, "shared", None)
+            self._reads.shared = connection
+            try:
+                yield
+            finally:
+                self._reads.shared = before
 
     @contextlib.contextmanager
     def writing(self) -> Generator[WritingConnection]:

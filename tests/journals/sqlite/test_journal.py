@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,8 @@ import journal_child
 from forked_processes import PIPE, Forked, fork
 from journal_contract import HypothesisContract
 from journal_entries import ME, follow, header, write
+from loopwright import Runtime
+from loopwright.agents import Thread
 from loopwright.clock import SystemClock
 from loopwright.errors import ConfigError, Fenced, JournalError, UnknownRun
 from loopwright.events.entry import Entry
@@ -37,7 +40,7 @@ from loopwright.journals.sqlite.jobs import (
 )
 from loopwright.journals.sqlite.journal import MAX_QUEUED, SQLiteJournal
 from loopwright.journals.sqlite.writer import Writer
-from loopwright.testing import DurableJournalContract
+from loopwright.testing import DurableJournalContract, ScriptedProvider
 from users import another_user
 
 CHILD = Path(journal_child.__file__)
@@ -1083,3 +1086,38 @@ async def test_an_end_whose_follow_up_cannot_be_stored_is_not_stored_either(
     ]
     assert len(journal.read("r1")) == 1
     await journal.close()
+
+
+async def test_reads_together_use_one_connection_and_those_after_see_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened, connect = tmp_path / "runs.db", list[str](), sqlite3.connect
+
+    def count(name: str, **options: Any) -> sqlite3.Connection:
+        opened.append(name)
+        return connect(name, **options)
+
+    def build() -> Thread[None]:
+        model = ScriptedProvider(lambda asked: f"Heard {asked.conversation.task}")
+        runtime = Runtime(model, journal=SQLiteJournal(path))
+        return runtime.agent("desk").thread("ada")
+
+    for number in range(8):
+        await build().run(str(number))
+    monkeypatch.setattr(sqlite3, "connect", count)
+    history = await build().history()
+    few = len(opened)
+    journal = SQLiteJournal(path)
+    with journal.reading_together():
+        before = journal.runs()
+        with pytest.raises(UnknownRun):
+            journal.read("none")
+        await build().run("8")
+        assert journal.runs() == before
+    with SQLiteJournal(tmp_path / "none.db").reading_together():
+        assert journal.runs() != before
+
+    assert [one.content for one in history][-2:] == ["7", "Heard 7"]
+    assert len(history) == 16
+    assert few < 8
+    assert len(journal.runs()) == 9

@@ -85,6 +85,8 @@ class SQLiteJournal(RequestReader):
         self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
         self.path: Path = self._file.path
         """The absolute path of the file."""
+        self.reading_together = self._file.reading_together
+        """A context in which the reads of its thread use one connection, as a conversation of many runs needs."""
         self._codec = codec
         self._inbox = Inbox(self._file.path, busy_timeout, codec)
         self._clock = clock or SystemClock()

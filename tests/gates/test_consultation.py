@@ -13,13 +13,16 @@ from loopwright import (
     AllowAll,
     Decision,
     Deny,
+    Limits,
     PolicyState,
+    ProviderError,
     ReActEngine,
+    Result,
     Runtime,
     tool,
 )
 from loopwright.gates import AllOf, InstantGate
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call
 
 NOT_IN_TIME = "the policy gate did not decide in time"
 LATE = 0.03
@@ -98,3 +101,47 @@ async def test_a_gate_that_computes_has_a_second_unless_it_says_otherwise() -> N
 
     assert AllOf(Quick(), AllowAll()).timeout == 2
     assert await AllOf(Quick(), AllowAll()).evaluate(action, state) == Allow()
+
+
+class Unavailable:
+    """Asks a model that does not answer for a number of times, and allows."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.keys = times, list[str]()
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Decision:
+        self.keys.append(state.key)
+        if len(self.keys) <= self.times:
+            raise ProviderError("down", status=503, retryable=True, retry_after=2)
+        return Allow()
+
+
+@tool(effect="read")
+async def look(what: str) -> str:
+    """Look."""
+    return "blue"
+
+
+async def run_behind(gate: Unavailable) -> tuple[Result, FakeClock]:
+    clock = FakeClock()
+    provider = ScriptedProvider([call("look", what="sky"), "done"])
+    limits = Limits(max_provider_wait=5)
+    runtime = Runtime(provider, tools=[look], gate=gate, limits=limits, clock=clock)
+    return await ReActEngine(runtime).run("Go.", run_id="r"), clock
+
+
+async def test_run_waits_for_the_model_of_a_gate_as_for_its_own() -> None:
+    gate = Unavailable(2)
+    result, clock = await run_behind(gate)
+
+    assert (result.answer, tool_messages(result)) == ("done", ["blue"])
+    assert (gate.keys, clock.monotonic()) == (["0#0"] * 3, 1_004.0)
+
+
+async def test_run_is_suspended_while_the_model_of_a_gate_stays_away() -> None:
+    gate = Unavailable(9)
+    result, _ = await run_behind(gate)
+
+    assert (result.status, result.stop_reason) == ("suspended", "provider_unavailable")
+    assert "Unavailable does not work; the run waited 4 s" in str(result.error)
+    assert gate.keys == ["0#0"] * 3

@@ -143,14 +143,13 @@ def test_a_noted_plan_without_tools_names_none(value: Json) -> None:
 
 
 def test_a_plan_noted_after_text_from_outside_does_not_count() -> None:
-    told = [("note:.0", planned("look")), ("note:.1", FactNoted(REJECTED, None))]
-    assert read_flow(*told, untrusted=True).plan is None
+    plan, rejected = ("note:.0", planned("look")), ("note:.1", FactNoted(REJECTED, None))  # fmt: skip
+    assert read_flow(plan, untrusted=True).plan is None
+    assert read_flow(plan, rejected, untrusted=True).plan is None
 
-    replayed = Replay(
-        written(("1#0", dataclasses.replace(DONE, untrusted=True)), *told)
-    )
-    assert replayed.flow.plan is None
-    assert Replay(written(("1#0", DONE), told[0])).flow.plan == ("look",)
+    outside = dataclasses.replace(DONE, untrusted=True)
+    assert replay(("1#0", outside), plan).flow.plan is None
+    assert replay(("1#0", DONE), plan).flow.plan == ("look",)
 
 
 def test_a_decided_plan_counts_unless_untrusted_knowledge_came_with_its_call() -> None:

@@ -23,10 +23,12 @@ from loopwright.events import (
     LimitHit,
     ModelReplied,
     ModelRequested,
+    Question,
     QuestionWithdrawn,
     RecoveryTriggered,
     RunRetried,
     RunStarted,
+    RunSuspended,
     SleepSet,
     ToolFinished,
     ToolStarted,
@@ -116,6 +118,7 @@ QUESTION = ("1.2.0.4", ASKED)
         ([QUESTION, ("1.2.1.0", SLEPT)], "1.2.0.4", False),  # a sibling continues
         ([QUESTION, ("1.3", SLEPT)], "1.2.0.4", True),
         ([QUESTION, ("2", SLEPT)], "1.2.0.4", True),
+        ([QUESTION, ("2.0.0", SLEPT)], "1.2.0.4", True),
         ([QUESTION, ("1", CHILD)], "1.2.0.4", True),
         ([("1.2.4", ASKED), ("1", CHILD)], "1.2.4", True),
         ([("1.4", ASKED), ("1", CHILD)], "1.4", False),  # of the scope that ended itself
@@ -172,6 +175,13 @@ def test_an_effect_whose_question_was_withdrawn_before_it_began_waits_for_ever(
     told: list[tuple[str, Event]], waits: bool
 ) -> None:
     assert replay(*told).waits_for_ever("2.0.1") is waits
+
+
+def test_the_questions_of_a_run_are_kept_as_they_were_asked_last() -> None:
+    first, last = Question("1#0", "Erase?"), Question("1#0", "Erase it?")
+    known = replay(("", RunSuspended("waiting", (first,))), ("", RunSuspended("waiting", (last,))))  # fmt: skip
+
+    assert known.approvals.questions == {"1#0": last}
 
 
 def test_a_divergence_beside_the_effects_is_behind_the_last_one_that_was_used() -> None:

@@ -3,8 +3,10 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from loopwright import ReActEngine, Runtime, tool
-from loopwright.console.news import News
+from loopwright.console.news import PATIENCE, News
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider, call
 
@@ -81,3 +83,27 @@ async def test_a_look_tells_nothing_that_the_run_has_told(tmp_path: Path) -> Non
             pass
         subscription.tell(frozenset(("r",)))  # another process may be at work on it
         assert await subscription.wait(0) is not None
+
+
+class RestlessJournal(SQLiteJournal):
+    """Says at each look that something was written, which is no entry."""
+
+    looks = 0
+
+    def head_mark(self) -> object:
+        self.looks += 1
+        return self.looks
+
+
+async def test_changes_that_are_no_entries_are_told_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loopwright.console.news.POLL", 0.001)
+    journal = RestlessJournal(tmp_path / "runs.db")
+    await ReActEngine(Runtime(ScriptedProvider(["Done."]), journal=journal)).run("Go.")
+    told = 0
+    async with News(journal).subscribe("r") as subscription:
+        while journal.looks < 10 * PATIENCE:
+            told += await subscription.wait(5) is not None
+
+    assert 9 <= told <= 11

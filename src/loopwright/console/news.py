@@ -14,6 +14,8 @@ from .threads import call_in_thread
 
 POLL = 0.025
 """Seconds between two looks at the marks of a journal, which cost microseconds, while a page is open."""
+PATIENCE = 10
+"""Looks after which a change that was no entry is told: most are a transaction that is being written."""
 SLOW_POLL = 1.0
 """Seconds between two looks at a journal that tells no news."""
 
@@ -106,15 +108,19 @@ class News:
     async def _look(self) -> None:
         """Look until this is cancelled."""
         number, mark, inbox = -1, None, self._journal.inbox_mark()
+        looks = 0
         while True:
-            runs: frozenset[str] | None = None
             found, sent = self._find_mark(), self._journal.inbox_mark()
             has_commands, inbox = sent != inbox, sent
             if self._source is None or found != mark:
-                mark = found
+                is_first, mark = mark is None, found
                 number, runs = await self._read_news(number)
-                self._tell(runs)
-            if has_commands:
+                if is_first or runs is not None:
+                    self._tell(runs)
+                else:
+                    looks = looks or PATIENCE
+            looks, is_due = max(looks - 1, 0), looks == 1
+            if has_commands or is_due:
                 self._tell(None)
             await asyncio.sleep(SLOW_POLL if self._source is None else POLL)
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, ReActEngine, Runtime, Suspend, Worker, tool
+from loopwright import (
+    ConfigError,
+    ReActEngine,
+    ReflexionEngine,
+    Runtime,
+    Suspend,
+    Worker,
+    tool,
+)
 from loopwright._kernel.control.run_control import RunControl
 from loopwright._kernel.durability.fork import fork
 from loopwright._kernel.session.session import SUSPEND_REASON
@@ -269,6 +277,48 @@ async def test_a_call_of_an_agent_that_was_handed_the_run_is_judged_by_its_own_t
 
     assert [one.arguments["account"] for one in result.pending] == ["2"]
     assert made == ["1", "1"]
+    await runtime.aclose()
+
+
+@pytest.mark.parametrize("kind", ["agent", "engine", "part"])
+async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_tool(
+    tmp_path: Path, kind: str
+) -> None:
+    made: list[str] = []
+
+    def build(*destinations: str) -> Any:
+        @tool(destinations=destinations)
+        def pay(to: str, account: str) -> str:
+            """Pay."""
+            made.append(account)
+            return "paid"
+
+        return pay
+
+    script: list[Line] = [call("pay", to="ada", account="1"), "Paid."]
+    script += [call("back", task="Pay Ada."), call("pay", to="ada", account="2")]
+    model, policy = ScriptedProvider(script), ApprovalGate(["pay"])
+    other = Runtime(model, tools=[build("to", "account")], gate=policy, approver=Suspend())  # fmt: skip
+    inner = ReActEngine(other)
+    outer = Runtime(model, gate=policy, approver=Suspend())
+    parts: dict[str, Any] = {
+        "agent": lambda: other.agent("back").as_tool(effect="read"),
+        "engine": lambda: inner.as_tool(name="back", effect="read"),
+        "part": lambda: ReflexionEngine(outer, actor=inner).as_tool(name="back", effect="read"),
+    }  # fmt: skip
+    runtime = Runtime(
+        model, gate=policy, approver=Suspend(), journal=SQLiteJournal(tmp_path / "runs.db"),
+    )  # fmt: skip
+    thread = runtime.agent("front", tools=[build("to"), parts[kind]()]).thread("t-1")
+    waiting = await thread.run("Pay Ada.")
+    await runtime.control(waiting.run_id).approve(
+        waiting.pending[0].id, seconds=60, scope="thread"
+    )
+    await thread.resume()
+    result = await thread.run("Again.")
+
+    assert [one.arguments["account"] for one in result.pending] == ["2"]
+    assert made == ["1"]
     await runtime.aclose()
 
 

@@ -14,6 +14,7 @@ from ..journals.base import Command
 from ..principals import TENANT_TAG, sign_body
 from ..result import Result
 from ..tools.base import Tool
+from .reachable_tools import find_reachable
 from .thread_approvals import ThreadApproval, ThreadApprovals
 from .turn import TurnName
 
@@ -64,7 +65,9 @@ class ApprovedTurn:
         approvals = await self._approvals.find_held() if asked else []
         used = set[str]()
         for question in asked if approvals else ():
-            tools = self._find_tools(question.tool)
+            # The one that asks may have been handed the run off, or work for the turn with tools of its own.
+            known = find_reachable(self._services, question.tool)
+            tools: Sequence[Tool | None] = known or [None]
             covering = [
                 one
                 for one in approvals
@@ -73,12 +76,6 @@ class ApprovedTurn:
             used |= await self._approve(result.run_id, question, covering)
         await self._withdraw(result.run_id, used)
         return bool(used)
-
-    def _find_tools(self, name: str) -> Sequence[Tool | None]:
-        """Return the tools of a name, of all agents: the one that asks may have been handed the run off."""
-        others = (one.engine.runtime for one in self._services.agents.values())
-        found = [one.tools.get(name) for one in (self._services, *others)]
-        return [one for one in found if one is not None] or [None]
 
     async def _approve(
         self, run_id: str, question: Question, approvals: Sequence[ThreadApproval]

@@ -1,0 +1,47 @@
+"""The tools that a run may come to: of all agents, of engines that are tools, and of parts of engines."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from .._kernel.session.services import Services
+from ..engine import LoopEngine
+from ..tools.base import Tool
+
+
+def find_reachable(services: Services, name: str) -> list[Tool]:
+    """Return the tools of a name of all engines that a run of some services may come to, each engine with its runtime."""
+    found = [one.tools.get(name) for one in _list_services(services)]
+    return [one for one in found if one is not None]
+
+
+def _list_services(services: Services) -> list[Services]:
+    known: list[Services | LoopEngine] = [services]
+    for node in known:  # the list grows while it is read
+        for one in _list_next(node):
+            if not any(one is other for other in known):
+                known.append(one)
+    return [one for one in known if isinstance(one, Services)]
+
+
+def _list_next(node: Services | LoopEngine) -> Iterator[Services | LoopEngine]:
+    """Yield what work may be given to from here."""
+    if isinstance(node, LoopEngine):
+        yield node.runtime
+        for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
+            yield from _list_parts(getattr(node, field.name))
+        return
+    yield from (agent.engine for agent in node.agents.values())
+    yield from (tool.engine for tool in node.tools.targets if tool.engine)
+
+
+def _list_parts(value: object) -> Iterator[LoopEngine]:
+    """Yield the engines in the value of an option."""
+    if isinstance(value, LoopEngine):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in cast("Mapping[Any, object]", value).values():
+            yield from _list_parts(one)
+    elif isinstance(value, (list, tuple)):
+        for one in cast("list[object]", value):
+            yield from _list_parts(one)

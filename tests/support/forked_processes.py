@@ -197,12 +197,14 @@ def fork(
     return Forked(pid, status, ours)
 
 
-def run(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]":
+def run(
+    *arguments: object, timeout: float = 100, **options: Any
+) -> "subprocess.CompletedProcess[str]":
     """The same to its end; the streams are pipes, with nothing to read."""
     with fork(
         *arguments, **{"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, **options}
     ) as process:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(arguments, process.wait(), out, err)
 
 

@@ -499,3 +499,20 @@ async def test_a_turn_that_is_continued_without_its_thread_uses_the_approvals(
     given = [one.body.get("granted") for one in runtime.journal.inbox(turn.run_id)]
     assert given == ([(await thread.approvals())[0].id] if holds else [])
     await runtime.aclose()
+
+
+async def test_a_denial_revokes_in_its_own_tenant_and_without_one_in_each(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    await approve_first(tmp_path, clock, principal=BOB, approvals=ApprovalRule())
+    script = [mail("eve@x.org", "x")[0], mail("eve@x.org", "y")[0]]
+    runtime, thread = open_thread(tmp_path, script, clock, principal=BOB)
+    held = list[int]()
+    for principal in (Principal("eve", "zen"), None):
+        run = await ReActEngine(runtime).run("Go.", thread="t-1", principal=principal)
+        await runtime.control(run.run_id).deny(run.pending[0].id, "never")
+        held.append(len(await thread.approvals()))
+
+    assert held == [1, 0]
+    await runtime.aclose()

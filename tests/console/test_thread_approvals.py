@@ -137,6 +137,9 @@ async def test_arguments_of_a_secret_run_are_shown_once_they_are_revealed(
         [before] = read_held(client)
         client.post("/api/reveal", json={"run": waiting.run_id})
         [after] = read_held(client)
+    with asking(runtime, ANN) as client:
+        assert read_held(client) == [], "it is of no tenant, and she is of one"
+        assert revoke(client, after["id"]).status_code == 409
 
     assert (before["hidden"], before["arguments"]) == (True, {})
     assert after["arguments"] == {"to": "ada@x.org", "text": "hunter2"}

@@ -1,7 +1,7 @@
 """What a person may do with a run from the console, why not, and how it is done."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from .._internal import dataclasses
 from .._kernel.control.run_control import RunControl
@@ -139,9 +139,11 @@ def _read_seconds(body: Body) -> float | None:
 
 def _read_scope(body: Body) -> Literal["run", "thread"]:
     scope = body.get("scope", "run")
-    if scope not in ("run", "thread"):
-        raise ConfigError(f"scope: must be run or thread, got {scope!r:.80}")
-    return cast("Literal['run', 'thread']", scope)
+    if scope == "run":
+        return "run"
+    if scope == "thread":
+        return "thread"
+    raise ConfigError(f"scope: must be run or thread, got {scope!r:.80}")
 
 
 def _read_resolution(body: Body) -> Resolution:

@@ -31,8 +31,8 @@ from loopwright.events import (
 )
 from loopwright.gates import InstantGate
 from loopwright.hooks import Abort, Before, Hook, ModelQuestion, Moment
-from loopwright.messages import Reasoning
-from loopwright.providers import Delta
+from loopwright.messages import Reasoning, ToolCall
+from loopwright.providers import Capabilities, Delta
 from loopwright.security import PatternClassifier, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
 
@@ -574,6 +574,66 @@ async def test_what_a_hook_tells_the_model_raises_the_label_of_the_run() -> None
     await run(runtime)
 
     assert labels == ["sensitive"]
+
+
+class Several(ScriptedProvider):
+    """Brings several replies by one request, or one for each."""
+
+    def __init__(self, at_once: int) -> None:
+        super().__init__(self.reply)
+        self.capabilities = Capabilities(max_samples=at_once)
+
+    @staticmethod
+    def reply(request: Request) -> Any:
+        has_looked = any(message.role == "tool" for message in request.conversation)
+        calls = (ToolCall("look", {"what": "sky"}),)
+        return (
+            "Blue." if has_looked else Completion("I look.", calls, thought="I look.")
+        )
+
+    async def sample(self, request: Request) -> tuple[Completion, ...]:
+        reply = await self.complete(request)
+        return (reply,) * (request.sampling.n or 1)
+
+
+async def vote(run: Run) -> str:
+    proposals = await run.samples(run.conversation, 3)
+    observations = await run.act(await run.gate(proposals[1]))
+    talk = run.conversation.observe(proposals[1], observations)
+    return f"{[one.thought for one in proposals]} {(await run.reason(talk)).answer}"
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+async def test_hooks_look_at_each_of_several_replies_also_over_a_crash(
+    at_once: int,
+) -> None:
+    read_only = tool(effect="read", trusted=True)(look.function)
+
+    class Marking(Counting):
+        async def after_tool(self, at: Moment, text: str) -> str:
+            return f"{text}~"
+
+    def make(journal: MemoryJournal) -> tuple[FunctionEngine, Several, list[str]]:
+        calls, model = list[str](), Several(at_once)
+        runtime = Runtime(model, tools=[read_only], hooks=[Marking(calls)], journal=journal)  # fmt: skip
+        return FunctionEngine(runtime, body=vote), model, calls
+
+    whole, model, calls = make(MemoryJournal())
+    async with whole.start("Sky?", run_id="r", deltas=True) as handle:
+        shown = [one.text async for one in handle if isinstance(one, Delta)]
+        expected = await handle.result()
+    entries = whole.runtime.journal.read("r")
+
+    assert expected.answer == "['I look. [1]', 'I look. [1]', 'I look. [1]'] Blue. [2]!"
+    assert calls == ["before 0~s0", *(f"after 0~s{n}" for n in range(3)), "before 1", "after 1", "answer"]  # fmt: skip
+    assert "call 1" in model.requests[0].conversation.messages[-1].content
+    assert not {"I look.", "Blue."} & {*shown}
+    for keep in range(1, len(entries)):
+        again, _, called = make(crashed(entries, keep))
+        result = await again.resume("r")
+
+        assert (result.answer, result.conversation) == (expected.answer, expected.conversation)  # fmt: skip
+        assert len(called) == len({*called})
 
 
 async def test_a_run_cut_after_any_entry_ends_as_it_would_and_calls_no_hook_twice() -> (

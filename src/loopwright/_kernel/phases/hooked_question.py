@@ -1,6 +1,7 @@
 """Let hooks change a model call before it is made: what is recorded of it is what they left."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from ...hooks.base import ModelQuestion, about_purpose
 from ...hooks.changes import (
@@ -18,9 +19,12 @@ from .inference import Question
 
 
 async def hook_question(
-    cycle: Cycle, key: str, question: Question
+    cycle: Cycle, key: str, question: Question, keys: Sequence[str] = ()
 ) -> tuple[Question, tuple[Message, ...]]:
-    """Return a model call as hooks left it, and what they tell the model; a recorded one as it was made."""
+    """Return a model call as hooks left it, and what they tell the model; a recorded one as it was made.
+
+    Where it brings several replies, `keys` are those of all, and it is hooked at the first one.
+    """
     hooks, purpose, session = (
         cycle.hooks,
         find_purpose(question.purpose, question.verb),
@@ -29,7 +33,8 @@ async def hook_question(
     selected = hooks.select("before_model", purpose)
     is_held = hooks.select("after_model", purpose) or hooks.select("before_answer")
     if is_held:
-        session.held.hold(key)
+        for held in keys or (key,):
+            session.held.hold(held)
     if session.replay.effects.intent(key) is not None:
         for record in hooks.recorded(key, "before_model"):
             hooks.replay([record], None)

@@ -1,6 +1,7 @@
 """Let hooks change texts: the reply of a model, the result of a tool, the answer of a run."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from ...hooks.base import about_purpose
 from ...hooks.changes import find_check, find_purpose, read_text, replace_reply
@@ -11,13 +12,15 @@ from .human import ANSWERED
 from .inference import Question, Reply
 
 
-async def hook_reply(cycle: Cycle, question: Question, reply: Reply) -> Reply:
-    """Return a reply as hooks left it, and let watchers see it."""
+async def hook_reply(
+    cycle: Cycle, question: Question, reply: Reply, keys: Sequence[str] = ()
+) -> Reply:
+    """Return a reply as hooks left it, and let watchers see it; `keys` are those of all replies to the question."""
     hooks, completion = cycle.hooks, reply.completion
     purpose = find_purpose(question.purpose, question.verb)
     text = read_text(completion)
     if text and hooks.select("after_model", purpose):
-        is_over = has_used(cycle, reply.key)
+        is_over = any(has_used(cycle, key) for key in keys or (reply.key,))
         changed = await change_text(
             hooks,
             "after_model",

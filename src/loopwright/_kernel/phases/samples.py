@@ -9,6 +9,8 @@ from ...messages import Conversation, Proposal
 from ...providers.base import Provider, Sampling
 from ..session.branches import Branches, Turn
 from .cycle import Cycle
+from .hooked_question import hook_question
+from .hooked_texts import hook_reply
 from .inference import Asked, Begun, Question, Reply
 from .reason import ReasonOptions, deliver, expect_output
 
@@ -41,18 +43,37 @@ async def sample(
     asked = await deliver(cycle, question)
     effect = cycle.scope.next_key()
     keys = [sample_key(effect, index) for index in range(number)]
+    asked = await _hook_asked(cycle, keys, question, asked)
     replies = await Samples(cycle, asked).settle(keys)
     cycle.issued.clear()
     proposals: list[Proposal] = []
     for reply in replies:
+        if not cycle.hooks.is_empty:
+            reply = await hook_reply(cycle, question, reply, keys)
         cycle.scope.delivered = max((cycle.scope.delivered, *reply.commands))
         cycle.scope.engine_usage.add_reply(reply.completion)
         proposals.append(
             cycle.issue_proposal(
-                reply.key, reply.completion, reply.delivered, beside=True
+                reply.key,
+                reply.completion,
+                reply.delivered,
+                beside=True,
+                is_changed=reply.is_changed,
             )
         )
     return tuple(proposals)
+
+
+async def _hook_asked(
+    cycle: Cycle, keys: list[str], question: Question, asked: Asked
+) -> Asked:
+    """Return what is asked as hooks left it, who look at it once for all replies."""
+    if cycle.hooks.is_empty:
+        return asked
+    changed, messages = await hook_question(cycle, keys[0], question, keys)
+    return dataclasses.replace(
+        asked, question=changed, delivered=(*messages, *asked.delivered)
+    )
 
 
 def can_sample(cycle: Cycle, provider: Provider) -> bool:

@@ -1,4 +1,4 @@
-"""Ids and names of calls go to each API in the form that it takes, whoever made the calls."""
+"""Calls go to each API with ids and names that it takes, whoever made them, and come from it with sound arguments."""
 
 import json
 import re
@@ -236,3 +236,58 @@ async def test_a_stream_shows_calls_by_the_name_of_their_tool() -> None:
 
     whole = [one.completion for one in shown if one.completion is not None]
     assert (result.tool_calls, whole[0].calls[0].name) == (1, "browser.open")
+
+
+NONE = object()
+
+
+@pytest.mark.parametrize("api", [one for one in APIS if one != "mistral"])
+@pytest.mark.parametrize(
+    ("given", "runs"),
+    [(NONE, True), (None, True), ([1], False), ("all", False), (7, False)],
+    ids=["absent", "null", "list", "text", "number"],
+)
+async def test_arguments_that_are_no_object_run_nothing_and_no_arguments_are_none(
+    api: str, given: Any, runs: bool
+) -> None:
+    ran: list[str] = []
+
+    @tool(effect="write")
+    def wipe(q: str = "all") -> str:
+        """Wipe a disk."""
+        ran.append(q)
+        return "wiped"
+
+    make, write = APIS[api]
+    field = {"gemini": "args", "claude": "input", "bedrock": "input"}.get(api)
+
+    def write_given(text: str, name: str) -> Any:
+        reply = write(text, name)
+        [call] = find_calls(reply, field or "arguments")
+        if given is NONE:
+            del call[field or "arguments"]
+        else:
+            is_text = field is None and given is not None
+            call[field or "arguments"] = json.dumps(given) if is_text else given
+        return reply
+
+    def choose(text: str, name: str) -> Any:
+        return write_given(text, name) if name else write(text, name)
+
+    with serving(make_handler(choose, [], "wipe")) as url:
+        result = await run(make(url), wipe)
+
+    # The Messages API always sends an input: without one, a reply is damaged.
+    is_made = runs and not (api == "claude" and given in (NONE, None))
+    assert (result.status, ran) == ("completed", ["all"] * is_made)
+
+
+def find_calls(value: Any, field: str) -> list[dict[str, Any]]:
+    """Return the objects in which that field is, at any depth."""
+    if isinstance(value, list):
+        return [found for one in value for found in find_calls(one, field)]
+    if not isinstance(value, dict):
+        return []
+    if field in value:
+        return [value]
+    return [found for one in value.values() for found in find_calls(one, field)]

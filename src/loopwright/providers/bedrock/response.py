@@ -152,6 +152,7 @@ class ReplyAssembly:
             given: Json = use.get("input")
             if index in self._inputs:
                 given = read_json_document(self._inputs[index] or "{}")
+            given = {} if given is None else given
             if not isinstance(given, dict):
                 raise ValueError("arguments that are not an object")
             name, call_id = str(use.get("name", "")), str(use.get("toolUseId", ""))

@@ -201,7 +201,8 @@ class ReplyAssembly:
         )
         if finish == "length":
             return build(problem=_explain_cut(calls))
-        if self.finish_reason == "MALFORMED_FUNCTION_CALL":
+        is_malformed = self.finish_reason == "MALFORMED_FUNCTION_CALL"
+        if is_malformed or not all(map(_has_arguments, self._parts)):
             return build(problem=MALFORMED)
         if any(not call.name for call in calls):
             return build(problem="A call has no function name. Name one of the tools.")
@@ -273,6 +274,13 @@ def _continues(before: Part, part: Part) -> bool:
     if not isinstance(before.get("text"), str):
         return False
     return bool(before.get("thought")) == bool(part.get("thought"))
+
+
+def _has_arguments(part: Part) -> bool:
+    """Return whether the arguments of a call, if a part is one, are an object; without any it has none."""
+    written = part.get("functionCall")
+    given = written.get("args") if isinstance(written, dict) else None
+    return given is None or isinstance(given, dict)
 
 
 def read_call(part: Part, place: int | None, source: str) -> ToolCall:

@@ -46,22 +46,24 @@ async def sample(
     asked = await _hook_asked(cycle, keys, question, asked)
     replies = await Samples(cycle, asked).settle(keys)
     cycle.issued.clear()
-    proposals: list[Proposal] = []
-    for reply in replies:
-        if not cycle.hooks.is_empty:
-            reply = await hook_reply(cycle, question, reply, keys)
-        cycle.scope.delivered = max((cycle.scope.delivered, *reply.commands))
-        cycle.scope.engine_usage.add_reply(reply.completion)
-        proposals.append(
-            cycle.issue_proposal(
-                reply.key,
-                reply.completion,
-                reply.delivered,
-                beside=True,
-                is_changed=reply.is_changed,
-            )
-        )
-    return tuple(proposals)
+    return tuple([await _propose(cycle, keys, question, one) for one in replies])
+
+
+async def _propose(
+    cycle: Cycle, keys: list[str], question: Question, reply: Reply
+) -> Proposal:
+    """Return the proposal of one of the replies, as hooks left it."""
+    if not cycle.hooks.is_empty:
+        reply = await hook_reply(cycle, question, reply, keys)
+    cycle.scope.delivered = max((cycle.scope.delivered, *reply.commands))
+    cycle.scope.engine_usage.add_reply(reply.completion)
+    return cycle.issue_proposal(
+        reply.key,
+        reply.completion,
+        reply.delivered,
+        beside=True,
+        is_changed=reply.is_changed,
+    )
 
 
 async def _hook_asked(

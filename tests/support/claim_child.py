@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from loopwright import Completion, Runtime, Worker, tool
+from loopwright import Runtime, Worker, tool
 from loopwright.journals import Claim, RunInfo, SQLiteJournal
 from loopwright.providers import Request
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import Line, ScriptedProvider, call
 
 
 class Killing(SQLiteJournal):
@@ -47,10 +47,10 @@ class Killing(SQLiteJournal):
 def make_runtime(journal: SQLiteJournal, notes: Path) -> Runtime:
     """Return a runtime whose runs pay once each."""
 
-    def model(request: Request) -> Completion:
+    def model(request: Request) -> Line:
         has_paid = any(message.role == "tool" for message in request.conversation)
         if has_paid:
-            return Completion(text="paid", answer="paid")
+            return "paid"
         return call("pay", run=request.conversation.task)
 
     @tool(effect="write")

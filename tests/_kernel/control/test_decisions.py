@@ -27,9 +27,8 @@ from loopwright import (
     Tool,
     tool,
 )
-from loopwright._kernel.phases import gate_consultation
 from loopwright.events import GateDecided
-from loopwright.gates import RESPOND, Deny, InstantGate
+from loopwright.gates import RESPOND, Deny, InstantGate, consultation
 from loopwright.messages import hash_arguments
 from loopwright.providers import Request
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
@@ -360,7 +359,7 @@ async def test_a_gate_has_the_time_that_it_says_it_needs(
             await asyncio.sleep(0.2)
             return Allow()
 
-    monkeypatch.setattr(gate_consultation, "GATE_TIMEOUT", 0.05)
+    monkeypatch.setattr(consultation, "GATE_TIMEOUT", 0.05)
     gate = Slow(lambda action: Allow())
 
     assert tool_messages(

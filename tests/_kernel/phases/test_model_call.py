@@ -554,7 +554,7 @@ class Hanging(ScriptedProvider):
 @in_virtual_time
 async def test_a_provider_that_hangs_is_cut_off_at_the_run_s_deadline() -> None:
     provider = Hanging([])
-    runtime = Runtime(provider, limits=Limits(timeout=0.05))
+    runtime = Runtime(provider, limits=Limits(timeout=20))
     result = await ReActEngine(runtime).run("Go.")
 
     assert (result.status, result.stop_reason, result.answer) == (

@@ -35,15 +35,18 @@ def list_changed_names(tools: Sequence[ToolSpec]) -> Mapping[str, str]:
     return {sent: name for sent, name in changed.items() if sent != name}
 
 
+def restore_name(call: ToolCall, changed: Mapping[str, str]) -> ToolCall:
+    """Return a call with the name of its tool."""
+    name = changed.get(call.name)
+    return call if name is None else dataclasses.replace(call, name=name)
+
+
 def restore_names(reply: Completion, changed: Mapping[str, str]) -> Completion:
     """Return a reply whose calls have the names of the tools."""
     if not any(call.name in changed for call in reply.calls):
         return reply
-    calls = [
-        dataclasses.replace(call, name=changed.get(call.name, call.name))
-        for call in reply.calls
-    ]
-    return dataclasses.replace(reply, calls=tuple(calls))
+    calls = tuple(restore_name(call, changed) for call in reply.calls)
+    return dataclasses.replace(reply, calls=calls)
 
 
 def restore_delta(delta: Delta, changed: Mapping[str, str]) -> Delta:

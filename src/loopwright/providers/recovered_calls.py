@@ -1,13 +1,14 @@
 """Calls that a model with native tool calls wrote as text: JSON of a tool behind a sentence, or in a code fence."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
-from ..messages import Completion, Json, Message, ToolCall
+from ..messages import Completion, Json, Message, ToolCall, ToolSpec
 from ..parsing.bare_calls import BareCall, read_bare_call, strip_tags
 from .base import Request
+from .call_names import list_changed_names, restore_name
 
 BARE_CALL = "bare_call"
 """The flag of a call that came as bare JSON."""
@@ -41,12 +42,24 @@ def recover_call(completion: Completion, request: Request) -> Completion:
 
 def find_bare_call(text: str, request: Request) -> BareCall | None:
     """Return the call that a reply ends with as bare JSON; `None` without one, or if the model only quotes it."""
+    changed = list_changed_names(request.tools)
+    tools = [*request.tools, *_list_sent(request.tools, changed)]
     for candidate in (text, strip_tags(text)):
-        bare = None if candidate is None else read_bare_call(candidate, request.tools)
+        bare = None if candidate is None else read_bare_call(candidate, tools)
         if bare is not None:
-            is_quoted = is_quotation(bare.written, (bare.call,), request)
-            return None if is_quoted else bare
+            call = restore_name(bare.call, changed)
+            is_quoted = is_quotation(bare.written, (bare.call, call), request)
+            return None if is_quoted else bare._replace(call=call)
     return None
+
+
+def _list_sent(
+    tools: Sequence[ToolSpec], changed: Mapping[str, str]
+) -> Iterator[ToolSpec]:
+    """Yield the tools that APIs know by another name, by that name, which is the one that their models write."""
+    by_name = {tool.name: tool for tool in tools}
+    for sent, name in changed.items():
+        yield dataclasses.replace(by_name[name], name=sent)
 
 
 def is_quotation(written: str, calls: Sequence[ToolCall], request: Request) -> bool:

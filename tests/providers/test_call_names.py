@@ -238,6 +238,14 @@ async def test_a_stream_shows_calls_by_the_name_of_their_tool() -> None:
     assert (result.tool_calls, whole[0].calls[0].name) == (1, "browser.open")
 
 
+@pytest.mark.parametrize("name", ["3d.render", "3d_render", "-x", "", "9" * 90, "天气"])
+def test_a_name_begins_with_a_letter_or_an_underscore_as_gemini_wants_it(
+    name: str,
+) -> None:
+    assert re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}", fit_name(name))
+    assert fit_name(fit_name(name)) == fit_name(name)
+
+
 @pytest.mark.parametrize("by", [fit_name, str], ids=["sent", "own"])
 @pytest.mark.parametrize("is_quoted", [False, True], ids=["made", "quoted"])
 async def test_a_call_as_text_may_have_the_name_that_the_model_was_given(

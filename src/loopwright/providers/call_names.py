@@ -11,22 +11,25 @@ from .base import Delta
 MAX_NAME = 64  # characters
 MAX_DIGEST = 8  # characters
 NINE = 9
+_NAME = compile_late(r"[a-zA-Z_][a-zA-Z0-9_-]*")
 _NOT_IN_NAME = compile_late(r"[^a-zA-Z0-9_-]")
 _PLAIN_ID = compile_late(r"[a-zA-Z0-9_-]+")
 _ALPHANUMERIC = compile_late(r"[a-zA-Z0-9]+")
 
 
 def fit_name(name: str) -> str:
-    """Return a tool's name in letters, digits, _ and -, at most 64 of them; most APIs refuse any other.
+    """Return a tool's name in letters, digits, _ and -, at most 64 of them, with a letter or _ first.
 
-    A tool may have another name ("browser.click"), and a model may invent one ("functions.search"), which its own API
-    would refuse in each later request.
+    Most APIs refuse any other; that the first is a letter or _ is Gemini's. A tool may have another name
+    ("browser.click"), and a model may invent one ("functions.search"), which its own API would refuse in each later request.
     """
-    if 0 < len(name) <= MAX_NAME and not _NOT_IN_NAME.search(name):
+    if len(name) <= MAX_NAME and _NAME.fullmatch(name):
         return name
     digest = _digest(name)[:MAX_DIGEST]
-    kept = _NOT_IN_NAME.sub("_", name)[: MAX_NAME - len(digest) - 1]
-    return f"{kept}_{digest}"
+    kept = _NOT_IN_NAME.sub("_", name)
+    if not _NAME.match(kept):
+        kept = f"_{kept}"
+    return f"{kept[: MAX_NAME - len(digest) - 1]}_{digest}"
 
 
 def list_changed_names(tools: Sequence[ToolSpec]) -> Mapping[str, str]:

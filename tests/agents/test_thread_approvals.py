@@ -18,11 +18,13 @@ from loopwright import (
 from loopwright._kernel.control.run_control import RunControl
 from loopwright._kernel.durability.fork import fork
 from loopwright._kernel.session.session import SUSPEND_REASON
-from loopwright.agents import Thread
+from loopwright.agents import AgentsToolbox, Thread
 from loopwright.events import CommandReceived
 from loopwright.gates import ApprovalGate
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import ApprovalRule, Principal
+from loopwright.security import Redactor
+from loopwright.security.redaction import REDACTED
 from loopwright.testing import FakeClock, Line, ScriptedProvider, call
 
 SENT: list[str] = []
@@ -280,7 +282,7 @@ async def test_a_call_of_an_agent_that_was_handed_the_run_is_judged_by_its_own_t
     await runtime.aclose()
 
 
-@pytest.mark.parametrize("kind", ["agent", "engine", "part"])
+@pytest.mark.parametrize("kind", ["agent", "engine", "part", "toolbox"])
 async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_tool(
     tmp_path: Path, kind: str
 ) -> None:
@@ -296,7 +298,10 @@ async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_too
         return pay
 
     script: list[Line] = [call("pay", to="ada", account="1"), "Paid."]
-    script += [call("back", task="Pay Ada."), call("pay", to="ada", account="2")]
+    asked = call("back", task="Pay Ada.")
+    if kind == "toolbox":
+        asked = call("delegate", agent="back", task="Pay Ada.")
+    script += [asked, call("pay", to="ada", account="2")]
     model, policy = ScriptedProvider(script), ApprovalGate(["pay"])
     other = Runtime(model, tools=[build("to", "account")], gate=policy, approver=Suspend())  # fmt: skip
     inner = ReActEngine(other)
@@ -305,6 +310,7 @@ async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_too
         "agent": lambda: other.agent("back").as_tool(effect="read"),
         "engine": lambda: inner.as_tool(name="back", effect="read"),
         "part": lambda: ReflexionEngine(outer, actor=inner).as_tool(name="back", effect="read"),
+        "toolbox": lambda: AgentsToolbox(other, [other.agent("back").name], effect="read"),
     }  # fmt: skip
     runtime = Runtime(
         model, gate=policy, approver=Suspend(), journal=SQLiteJournal(tmp_path / "runs.db"),
@@ -469,6 +475,48 @@ async def test_a_run_of_another_tenant_that_names_the_thread_approves_nothing(
 
     assert (waiting.status, await thread.approvals()) == ("waiting", [])
     assert runtime.journal.inbox(waiting.run_id) == []
+    await runtime.aclose()
+
+
+@pytest.mark.parametrize("about", ["the same", "another"])
+async def test_a_destination_that_became_a_secret_needs_a_question_of_its_own(
+    tmp_path: Path, about: str
+) -> None:
+    clock, secret = FakeClock(), "account-4711-alpha"
+    other = secret if about == "the same" else "account-0815-beta"
+    for number, to in enumerate((secret, other), 1):
+        script = mail(to, str(number))
+        begun, thread = open_thread(tmp_path, script, clock)
+        await thread.run("Write.")
+        await begun.aclose()
+        runtime = Runtime(
+            ScriptedProvider(script[1:]), tools=[send], gate=ApprovalGate(["send"]), approver=Suspend(),
+            journal=SQLiteJournal(tmp_path / "runs.db", clock=clock), clock=clock, redactor=Redactor([secret, other]),
+        )  # fmt: skip
+        thread = runtime.agent("clerk").thread("t-1")
+        waiting = await thread.resume()
+        assert [one.arguments["to"] for one in waiting.pending] == [REDACTED]
+        if number == 1:
+            await runtime.control(waiting.run_id).approve(
+                waiting.pending[0].id, seconds=60, scope="thread"
+            )
+            await thread.resume()
+            assert len(await thread.approvals()) == 1
+        await runtime.aclose()
+
+    assert [f"{secret}: 1"] == SENT
+
+
+async def test_a_run_that_is_named_like_a_turn_uses_the_approvals_of_no_thread(
+    tmp_path: Path,
+) -> None:
+    clock, named = FakeClock(), "t:0123456789abcdef:1"
+    await approve_first(tmp_path, clock)
+    runtime, _ = open_thread(tmp_path, mail("ada@x.org", "two"), clock)
+    await runtime.agents["clerk"].run("Write to Ada.", run_id=named)
+
+    assert (await runtime.resume(named)).status == "waiting"
+    assert SENT == ["ada@x.org: one"]
     await runtime.aclose()
 
 

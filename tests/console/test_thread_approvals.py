@@ -110,12 +110,14 @@ async def test_approvals_of_a_thread_are_for_those_who_may_approve_in_its_tenant
         [held] = read_held(client)
     with asking(runtime, BOB) as client:
         [seen] = read_held(client)
+        unnamed = client.get("/api/approvals")
         by_bob = revoke(client, held["id"])
     with asking(runtime, EVE) as client:
         hidden, by_eve = read_held(client), revoke(client, held["id"])
         nameless = client.post("/api/revoke", json={"approval": held["id"]})
 
     assert refused == by_bob.status_code == 403
+    assert (unnamed.status_code, "name the thread" in unnamed.text) == (409, True)
     assert [one.status_code for one in wrong] == [409, 409]
     assert seen == {**held, "problem": seen["problem"]}
     assert "needs the right to 'approve'" in seen["problem"]

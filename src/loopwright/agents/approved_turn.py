@@ -31,6 +31,8 @@ async def proceed_as_approved(
     if result.status != "waiting" or TurnName.parse(result.run_id) is None:
         return result
     started = read_start(result.run_id, await read_run(services.journal, result.run_id))
+    if not started.thread:  # a caller may name a run like a turn
+        return result
     turn = ApprovedTurn(services, started.thread, started.tags.get(TENANT_TAG, ""))
     return await turn.proceed(result, resume)
 

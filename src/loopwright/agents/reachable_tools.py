@@ -1,4 +1,4 @@
-"""The tools that a run may come to: of all agents, of engines that are tools, and of parts of engines."""
+"""The services and tools that a run may come to: of all agents, of engines that are tools, and of parts of engines."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -11,12 +11,13 @@ from ..tools.base import Tool
 
 def find_reachable(services: Services, name: str) -> list[Tool]:
     """Return the tools of a name of all engines that a run of some services may come to, each engine with its runtime."""
-    found = [one.tools.get(name) for one in _list_services(services)]
+    found = [one.tools.get(name) for one in list_reachable(services)]
     return [one for one in found if one is not None]
 
 
-def _list_services(services: Services) -> list[Services]:
-    known: list[Services | LoopEngine] = [services]
+def list_reachable(services: Services) -> list[Services]:
+    """Return services and those of all engines that a run of them may come to."""
+    known: list[object] = [services]
     for node in known:  # the list grows while it is read
         for one in _list_next(node):
             if not any(one is other for other in known):
@@ -24,15 +25,17 @@ def _list_services(services: Services) -> list[Services]:
     return [one for one in known if isinstance(one, Services)]
 
 
-def _list_next(node: Services | LoopEngine) -> Iterator[Services | LoopEngine]:
+def _list_next(node: object) -> Iterator[object]:
     """Yield what work may be given to from here."""
+    if isinstance(node, Services):
+        yield from (agent.engine for agent in node.agents.values())
+        yield from (tool.engine for tool in node.tools.targets if tool.engine)
+        return
+    # What stands for the engine of a tool until a call chooses one has the runtime that it is chosen from.
+    yield getattr(node, "runtime", None)
     if isinstance(node, LoopEngine):
-        yield node.runtime
         for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType] - a pydantic dataclass
             yield from _list_parts(getattr(node, field.name))
-        return
-    yield from (agent.engine for agent in node.agents.values())
-    yield from (tool.engine for tool in node.tools.targets if tool.engine)
 
 
 def _list_parts(value: object) -> Iterator[LoopEngine]:

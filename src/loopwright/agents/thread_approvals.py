@@ -12,7 +12,7 @@ from ..events.run import Question, RunForked, RunSuspended
 from ..journals.access import list_runs, read_inbox, read_run, send_command
 from ..journals.base import RESUMABLE, Command, Journal, RunInfo
 from ..journals.listing import RunFilter
-from ..messages import Json, JsonObject
+from ..messages import Json, JsonObject, hash_arguments
 from ..principals import TENANT_TAG, Principal, read_principal, sign_body
 from ..security.redaction import Redactor
 from ..security.signed_commands import CommandSigner
@@ -53,6 +53,9 @@ class ThreadApproval:
 
     def covers(self, question: Question, tool: Tool | None) -> bool:
         """Return whether it is about the call of a question, which is one of that tool."""
+        # A question does not show what has become a secret since: then its destinations are not known here.
+        if hash_arguments(question.arguments) != question.arguments_hash:
+            return False
         is_same = is_to_same(tool, question.arguments, self.same)
         asked = (question.about, question.tool, question.policy_version)
         return is_same and asked == ("approval", self.tool, self.policy_version)
@@ -80,6 +83,8 @@ class ThreadApprovals:
         *,
         tenants: Iterable[str] | None = None,
     ) -> None:
+        if not thread:  # the runs of no thread would be those of all
+            raise ConfigError("thread: must not be empty; name the thread")
         self._journal, self._redactor, self._thread = journal, redactor, thread
         self._clock, self._signer = clock or SystemClock(), signer
         self._tenants = None if tenants is None else {*tenants}

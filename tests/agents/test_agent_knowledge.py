@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, MemoryJournal, Runtime, tool
+from loopwright import ConfigError, MemoryJournal, ReActEngine, Runtime, tool
 from loopwright.events import DriftNoticed, RunStarted
 from loopwright.followups import Memories
 from loopwright.journals.sqlite import SQLiteJournal
@@ -225,6 +225,26 @@ async def test_deleting_a_thread_forgets_what_is_in_each_store_of_its_agents() -
     assert gone.knowledge == 2
     assert await own.search("gold", scope="ada", threshold=0.1) == []
     assert await shared.search("gold", scope="ada", threshold=0.1) == []
+
+
+async def test_deleting_a_thread_forgets_what_went_to_the_store_of_the_runtime() -> (
+    None
+):
+    """Before its agent had a store of its own, and by an engine that is one of its tools."""
+    shared, journal = MemoryKnowledge(), MemoryJournal()
+    remember = call("store_knowledge", subject="Ada", predicate="pays", object="in gold")  # fmt: skip
+    before = Runtime(ScriptedProvider([remember, "Yes."]), knowledge=shared, journal=journal)  # fmt: skip
+    await before.agent("clerk").thread("ada").run("Remember it.")
+    script = [call("helper", task="Remember it."), remember, "Kept.", "Yes."]
+    runtime = Runtime(ScriptedProvider(script), knowledge=shared, journal=journal)
+    helper = ReActEngine(runtime).as_tool(name="helper")
+    clerk = runtime.agent("clerk", tools=[helper], knowledge=Ledger())
+    await clerk.thread("bob").run("Remember it too.")
+    gone = [await clerk.thread(name).delete() for name in ("ada", "bob")]
+
+    assert [one.knowledge for one in gone] == [1, 1]
+    for name in ("ada", "bob"):
+        assert await shared.search("gold", scope=name, threshold=0.1) == []
 
 
 def test_what_is_not_a_store_is_refused_and_no_agent_is_defined() -> None:

@@ -557,6 +557,27 @@ async def test_what_a_hook_changed_counts_if_its_process_died_before_the_call() 
     assert (other.requests[0].tools, other.requests[0].sampling.temperature) == ((), 0.5)  # fmt: skip
 
 
+async def test_what_a_hook_told_the_model_is_sent_without_what_became_a_secret() -> (
+    None
+):
+    secret = "zebra-4711-quux"
+
+    def tell(at: Moment, asked: ModelQuestion) -> Before:
+        return Before((f"Use {secret}.",))
+
+    whole = build("Blue.", hooks=[Doing(before_model=tell)])
+    await run(whole)
+    entries = whole.journal.read("r")
+    cut = next(n for n, one in enumerate(entries, 1) if isinstance(one.event, HookRan))
+    again = build(
+        "Blue.", hooks=[Doing(before_model=tell)], journal=crashed(entries, cut), redactor=Redactor([secret])
+    )  # fmt: skip
+    result = await again.resume("r")
+
+    written = str([entry.event for entry in again.journal.read("r")[cut:]])
+    assert (result.answer, secret in written, "Use [redacted]." in written) == ("Blue.", False, True)  # fmt: skip
+
+
 async def test_what_a_hook_tells_the_model_raises_the_label_of_the_run() -> None:
     def tell(at: Moment, asked: ModelQuestion) -> Before | None:
         about = "Their address is ada.lovelace@example.org."

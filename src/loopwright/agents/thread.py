@@ -26,6 +26,7 @@ from ..principals import TENANT_TAG, ApprovalRule, Principal, tag_principal
 from ..providers.base import Delta, Sampling
 from ..result import Result
 from .next_turn import BUSY, Busy
+from .reachable_tools import list_reachable
 from .thread_approvals import ThreadApproval, ThreadApprovals
 from .thread_deletion import DeletedThread, ThreadDeletion
 from .thread_message import ThreadMessage
@@ -338,8 +339,9 @@ class Thread(Generic[Answer]):
         """
         await self._record.find_last()
         services = self._agent.engine.runtime
-        others = [one.engine.runtime for one in self._agent.agents.values()]
-        bridges = [one.knowledge for one in (services, *others)]
+        known = list_reachable(services)
+        # An agent may have had the store of the runtime before it got its own.
+        bridges = [*(one.knowledge for one in known), *(one.runtime_knowledge for one in known)]  # fmt: skip
         stores = {id(one.store): one.store for one in bridges if one is not None}
         deletion = ThreadDeletion(services, self.id, stores.values(), abort=abort)
         return await deletion.delete()

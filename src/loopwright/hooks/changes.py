@@ -83,7 +83,9 @@ class BeforeReader:
             return value
         written = changed.get("messages")
         # Runs of before have their number alone.
-        texts = [str(text) for text in written] if isinstance(written, list) else []
+        kept = written if isinstance(written, list) else []
+        # A text may hold what has become a secret since.
+        texts = [self._clean(str(text)) for text in kept]
         return self._take(read_change(changed), texts, changed)
 
     def _take(self, before: Before, texts: list[str], change: Json) -> ModelQuestion:

@@ -109,6 +109,8 @@ class Services:
     """The tools of that store, which are among `tools` unless an agent has tools of its own."""
     has_own_knowledge: bool = False
     """Whether the store, or that there is none, is the agent's and not the runtime's."""
+    runtime_knowledge: KnowledgeBridge | None = None
+    """The store of the runtime, of an agent with knowledge of its own."""
     hooks: tuple[PlannedHook, ...] = ()
     """The hooks of the runs of these services, but for those of an engine itself."""
     load_hook: Callable[[str], Any] | None = None
@@ -168,7 +170,7 @@ class Services:
         kept = self.tools.without_tools(self.knowledge_tools)
         other = self.with_tools(kept.with_tools(*tools))
         vars(other).update(knowledge=bridge, knowledge_tools=tools)
-        vars(other).update(has_own_knowledge=True)
+        vars(other).update(has_own_knowledge=True, runtime_knowledge=self.knowledge)
         return other
 
     def with_agent(

@@ -25,6 +25,7 @@ from loopwright import (
     ToolRegistry,
     tool,
 )
+from loopwright.providers.call_names import fit_name
 from loopwright.testing import ScriptedProvider, call
 from loopwright.tools.schema import ArgumentSchema
 
@@ -509,6 +510,19 @@ def test_a_bad_option_of_a_tool_is_refused_by_name(
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two tools are named 'paint'; rename one"):
         ToolRegistry([paint, paint])
+
+
+def test_two_tools_that_are_sent_by_one_name_are_refused() -> None:
+    def click(q: str) -> str:
+        return q
+
+    dotted = tool(name="browser.click")(click)
+    spoofed = tool(name=fit_name("browser.click"))(click)
+    for tools in ([dotted, spoofed], [spoofed, dotted]):
+        with pytest.raises(
+            ConfigError, match=r"are both sent to models as 'browser_c.*; rename one"
+        ):
+            ToolRegistry(tools)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from .._internal.log import logger
 from ..errors import ConfigError, format_error
 from ..messages import Json, JsonObject, ToolSpec
+from ..providers.call_names import fit_name
 from ..providers.provider_tools import ProviderTool
 from ..resilience.timeouts import CodeOutcome, run_with_timeout
 from .base import Tool, ToolSource, tool_from_function
@@ -64,6 +65,7 @@ class ToolRegistry:
         self._of_sources = [source.tools for source in self._sources]
         self._choose = choose
         self._tools: dict[str, Tool] = {}
+        self._sent: dict[str, str] = {}  # names of tools, by those that models read
         self._schemas: dict[str, ArgumentSchema] = {}
         for each in _choose_tools(self._given, choose):
             self._add(each)
@@ -90,6 +92,12 @@ class ToolRegistry:
         if new.name in self._tools:
             raise ConfigError(
                 f"two tools are named {new.name!r}; rename one with @tool(name=...)"
+            )
+        sent = fit_name(new.name)
+        other = self._sent.setdefault(sent, new.name)
+        if other != new.name:  # the model's call of one would run the other
+            raise ConfigError(
+                f"tools {other!r} and {new.name!r} are both sent to models as {sent!r}; rename one with @tool(name=...)"
             )
         self._tools[new.name] = new
         self._schemas[new.name] = ArgumentSchema(

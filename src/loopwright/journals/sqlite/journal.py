@@ -2,7 +2,8 @@
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ...clock import Clock, ClockReading, SystemClock
@@ -71,6 +72,9 @@ class SQLiteJournal(RequestReader):
             their chains verified, without a key.
     """
 
+    reading_together: Callable[[], AbstractContextManager[None]]
+    """A context in which the reads of its thread use one connection, as a conversation of many runs needs."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -83,10 +87,9 @@ class SQLiteJournal(RequestReader):
     ) -> None:
         _check_options(synchronous, busy_timeout, retry_timeout)
         self._file = JournalFile(resolve_path(path), synchronous, busy_timeout)
+        self.reading_together = self._file.reading_together
         self.path: Path = self._file.path
         """The absolute path of the file."""
-        self.reading_together = self._file.reading_together
-        """A context in which the reads of its thread use one connection, as a conversation of many runs needs."""
         self._codec = codec
         self._inbox = Inbox(self._file.path, busy_timeout, codec)
         self._clock = clock or SystemClock()

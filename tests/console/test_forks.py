@@ -11,10 +11,12 @@ import pytest
 
 from console_server import client_of, headers_of
 from loopwright import ReActEngine, Runtime, Suspend, tool
+from loopwright.agents import SettingsEditor
 from loopwright.console import Console
 from loopwright.events import RunStarted
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import ApprovalRule, Principal
+from loopwright.settings import MemorySettings
 from loopwright.testing import ScriptedProvider, call
 from waiting import eventually
 
@@ -172,6 +174,33 @@ async def test_a_started_run_keeps_the_model_that_is_chosen_for_it(
 
     assert (result.answer, len(later.requests), main.requests) == ("Ordered.", 1, [])
     assert (refused.status_code, "uses models for model" in refused.text) == (409, True)
+
+
+@pytest.mark.parametrize("name", ["engine.react.model", "agent.shop.model"])
+async def test_a_model_is_refused_in_place_of_which_the_settings_have_another(
+    tmp_path: Path, name: str
+) -> None:
+    models = {"heavy": ScriptedProvider([]), "light": ScriptedProvider(["Done."])}
+    runtime = build_runtime(
+        tmp_path, ScriptedProvider([]), providers=models, settings=MemorySettings()
+    )
+    runtime.agent("shop")
+    await SettingsEditor(runtime, Principal("root", roles=("admin",))).write({name: "light"}, reason="")  # fmt: skip
+    task = {"agent": "shop", "text": "Order."}
+    async with connect(Console(runtime, user="Ada")) as client:
+        refused, begun = [
+            await client.post("/api/start", json={**task, "models": {"model": one}})
+            for one in ("heavy", "light")
+        ]
+        run = begun.json()["run"]
+        await eventually(lambda: find_status(runtime, run) == "completed")
+
+    assert refused.status_code == 409
+    assert (
+        f"would be 'light' by the setting {name}, got 'heavy'"
+        in refused.json()["error"]
+    )
+    assert models["heavy"].requests == []
 
 
 @pytest.mark.parametrize(

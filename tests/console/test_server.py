@@ -40,6 +40,7 @@ from loopwright.gates import AllowAll
 from loopwright.journals import SQLiteJournal
 from loopwright.messages import Effect
 from loopwright.principals import Principal
+from loopwright.security import Redactor
 from loopwright.testing import Line, ScriptedProvider, call
 from loopwright.tools import CallNotExecuted, DeadLetter
 from waiting import eventually
@@ -500,6 +501,28 @@ async def test_an_approval_shows_what_policy_changed_of_the_proposal(
 
     assert question["arguments"] == {"path": "/tmp/old.txt"}
     assert question["proposed"] == {"path": "old.txt"}
+
+
+async def test_an_approval_shows_no_proposal_with_what_became_a_secret(
+    tmp_path: Path,
+) -> None:
+    secret = "zebra-4711-quux"
+
+    def build(**more: Any) -> ReActEngine:
+        script, journal = [call("delete", path=secret)], SQLiteJournal(tmp_path / "r.db")  # fmt: skip
+        return ReActEngine(
+            Runtime(ScriptedProvider(script), tools=[delete], journal=journal, approver=Suspend(), **more)
+        )  # fmt: skip
+
+    await build().run("Tidy up.", run_id="tidy")
+    engine = build(redactor=Redactor([secret]))
+    await engine.resume("tidy")
+    with client_of(Console(engine.runtime.journal, user="Ada")) as client:
+        found = client.get("/api/questions")
+
+    [question] = found.json()["questions"]
+    assert (question["arguments"], question["proposed"]) == ({"path": "[redacted]"}, None)  # fmt: skip
+    assert secret not in found.text
 
 
 async def test_a_denial_takes_its_reason_to_the_model(tmp_path: Path) -> None:

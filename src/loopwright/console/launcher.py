@@ -14,6 +14,7 @@ from ..errors import ConfigError, LoopwrightError
 from ..events.effects import ModelReplied
 from ..events.entry import Entry
 from ..events.run import RunFinished, RunStarted, RunSuspended
+from ..events.run_settings import RunSettings
 from ..journals.capabilities import list_page
 from ..journals.listing import MAX_TAG_VALUE, RunFilter
 from ..messages import Message
@@ -21,6 +22,7 @@ from ..plugins import available_engines, load_engine_class
 from ..principals import Principal
 from ..providers.base import Provider
 from ..runtime import Runtime
+from ..settings.configured_engine import read_settings
 from .actions import NO_RUNTIME
 from .digest import RunDigest
 from .streams import Item
@@ -88,6 +90,8 @@ class Launcher:
             if agent
             else runtime.engine(engine, **models)
         )
+        settings = await call_in_thread(read_settings, runtime) if models else None
+        _check_settings(begun, settings, models)
         handle = begun.start(
             task, deltas=True, on_disconnect="continue", **_name_starter(user)
         )  # the page may show its words
@@ -204,6 +208,27 @@ def _replace_model(agent: Agent[Any], models: Mapping[str, str]) -> Agent[Any]:
         return agent
     engine = dataclasses.replace(agent.engine, **cast("dict[str, Any]", models))
     return dataclasses.replace(agent, engine=engine)
+
+
+def _check_settings(
+    begun: Agent[Any] | LoopEngine,
+    settings: RunSettings | None,
+    models: Mapping[str, str],
+) -> None:
+    """Raise `ConfigError` for a model in place of which the run would use one of the settings."""
+    values = {} if settings is None else settings.values
+    owners = [f"engine.{begun.name}"]
+    if isinstance(
+        begun, Agent
+    ):  # its settings take precedence over those of its engine
+        owners = [f"engine.{begun.engine.name}", f"agent.{begun.name}"]
+    for part, name in models.items():
+        chosen = [full for owner in owners if (full := f"{owner}.{part}") in values]
+        if chosen and values[chosen[-1]] != name:
+            raise ConfigError(
+                f"models: {part} would be {values[chosen[-1]]!r} by the setting {chosen[-1]}, got {name!r}; "
+                "change that, or choose no model"
+            )
 
 
 def _list_parts(engine: str) -> list[str]:

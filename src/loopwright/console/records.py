@@ -17,7 +17,7 @@ from ..journals.base import RESUMABLE, Journal, RunInfo
 from ..journals.capabilities import PagedJournal, list_page
 from ..journals.claims import get_watch, is_orphaned
 from ..journals.listing import RunFilter
-from ..messages import JsonObject
+from ..messages import JsonObject, hash_arguments
 from .digest import RunDigest
 from .digests import MAX_DIGESTS, Digests
 
@@ -116,6 +116,9 @@ class Records:
     def find_proposed(self, run_id: str, question: Question) -> JsonObject | None:
         """Return the arguments that the model proposed, where policy changed them before it asked."""
         if question.about != "approval":
+            return None
+        shown, asked = hash_arguments(question.arguments), question.arguments_hash
+        if asked and shown != asked:  # it does not show a secret, which these may hold
             return None
         proposed = Replay(self.read(run_id)).effects.proposed(question.key)
         if proposed is None or proposed.arguments == question.arguments:

@@ -119,3 +119,16 @@ def test_a_file_that_would_not_be_read_is_an_error(folder: Path, name: str) -> N
     with pytest.raises(ConfigError, match=f"has {name}, which is not read; name it"):
         choose_gate(folder, "chat")
     assert isinstance(choose_gate(folder, "webhook"), RuleGate)
+
+
+@pytest.mark.parametrize("name", ["Chat.toml", "chat.json"])
+def test_a_file_beside_the_one_that_is_read_is_an_error(
+    folder: Path, name: str
+) -> None:
+    (folder / name).write_text(CHAT)
+
+    with pytest.raises(ConfigError, match=f"{name}, which is not read; keep that or"):
+        choose_gate(folder, "chat")
+    (folder / name).unlink()
+    (folder / name).symlink_to(folder / "chat.toml")
+    assert isinstance(choose_gate(folder, "chat"), AllOf)

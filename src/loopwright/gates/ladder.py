@@ -58,7 +58,7 @@ def choose_gate(
 
 def _find_files(folder: Path, surface: str) -> list[Path]:
     """Return the policy files for a surface, the shared one first."""
-    found, unread = list[Path](), _list_unread(folder)
+    found, files = list[Path](), _list_policies(folder)
     for name in (SHARED, surface):
         there = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
         there = [file for file in there if file.exists() or file.is_symlink()]
@@ -66,22 +66,29 @@ def _find_files(folder: Path, surface: str) -> list[Path]:
             raise ConfigError(
                 f"folder: {str(folder)!r} has {' and '.join(file.name for file in there)}; keep one of them"
             )
-        if not there and name in unread:
-            raise ConfigError(
-                f"folder: {str(folder)!r} has {unread[name]}, which is not read; name it {name}.toml or {name}.yaml"
-            )
+        for file in files:
+            if file.stem.lower() == name and not any(_is_same(file, one) for one in there):  # fmt: skip
+                cure = f"keep that or {there[0].name}" if there else f"name it {name}.toml or {name}.yaml"  # fmt: skip
+                raise ConfigError(
+                    f"folder: {str(folder)!r} has {file.name}, which is not read; {cure}"
+                )
         found += there
     return found
 
 
-def _list_unread(folder: Path) -> dict[str, str]:
-    """Return the files that look like policy files and are not read, by the name that they would count for."""
+def _list_policies(folder: Path) -> list[Path]:
+    """Return the files that look like policy files, read or not."""
     try:
-        names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
     except OSError as error:
         raise ConfigError(
             f"folder: {str(folder)!r} cannot be read: {error.strerror}"
         ) from None
-    known = (*SUFFIXES, ".json")
-    parts = ((name, *name.lower().rpartition(".")[::2]) for name in names)
-    return {stem: name for name, stem, suffix in parts if f".{suffix}" in known}
+    return [file for file in files if file.suffix.lower() in (*SUFFIXES, ".json")]
+
+
+def _is_same(file: Path, read: Path) -> bool:
+    """Return whether a file is one that is read, also where capitals in names do not matter."""
+    if file == read:
+        return True
+    return file.exists() and read.exists() and file.samefile(read)

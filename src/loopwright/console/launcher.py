@@ -216,7 +216,7 @@ def _check_settings(
     models: Mapping[str, str],
 ) -> None:
     """Raise `ConfigError` for a model in place of which the run would use one of the settings."""
-    values = {} if settings is None else settings.values
+    values: Mapping[str, object] = {} if settings is None else settings.values
     owners = [f"engine.{begun.name}"]
     if isinstance(
         begun, Agent

@@ -33,6 +33,7 @@ class Counting(SQLiteJournal):
         super().__init__(path, synchronous="NORMAL")
         self.counts = Counter[str]()
         self.kept_claims, self.batch_claims = self.batch_claims, cast("Any", self)
+        self.serving: asyncio.Task[None] | None = None
 
     async def claim(self, run_id: str, owner: str, **options: Any) -> Claim:
         self.counts["claims"] += 1
@@ -217,3 +218,67 @@ async def test_a_run_whose_claim_could_not_be_returned_is_claimed_again() -> Non
     [result] = await Worker(parts, outputs=[Capital]).drain()
 
     assert result.output == Capital(name="Rome")
+
+
+async def test_a_claim_whose_task_is_cancelled_under_it_is_undone(
+    tmp_path: Path,
+) -> None:
+    """As `asyncio.run` does at its end with each task, those that finish something too."""
+    journal = Counting(tmp_path / "runs.db")
+    await release(journal, "one", "two")
+    before = journal.runs()
+    claiming = asyncio.ensure_future(
+        journal.kept_claims.claim_next(before, ["one owner", "another"], lease=30.0)
+    )
+    await asyncio.sleep(0)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await eventually(lambda: all(info.fence == 3 for info in journal.runs()))
+
+    found = [dataclasses.replace(info, fence=1) for info in journal.runs()]
+    assert found == before
+    assert len(await Worker(make_runtime(journal)).drain()) == 2
+    await journal.close()
+
+
+def test_an_application_that_ends_while_its_worker_claims_leaves_the_runs_to_others(
+    tmp_path: Path,
+) -> None:
+    journal = Counting(tmp_path / "runs.db")
+
+    async def end_while_claiming() -> None:
+        await release(journal, "one", "two")
+        worker, claim_next = Worker(make_runtime(journal)), journal.claim_next
+        begun = asyncio.Event()
+
+        async def begin(*given: Any, **options: Any) -> Any:
+            begun.set()
+            return await claim_next(*given, **options)
+
+        journal.claim_next = begin  # type: ignore[method-assign]
+        journal.serving = asyncio.ensure_future(worker.serve())
+        await begun.wait()
+
+    asyncio.run(end_while_claiming())
+    asyncio.run(journal.close())
+    found = [(info.status, info.owner) for info in SQLiteJournal(journal.path).runs()]
+    assert found == [("released", None)] * 2
+
+
+class Broken(BatchedMemory):
+    """Fails to take a claim back in a way of its own."""
+
+    async def return_claim(self, claim: Claim, run: RunInfo) -> None:
+        raise TypeError("a bug")
+
+
+async def test_a_journal_that_fails_to_take_a_claim_back_harms_no_other_run() -> None:
+    journal = Broken()
+    await release(journal, "typed", output=Capital)
+    await release(journal, "r")
+    with structlog.testing.capture_logs() as logs:
+        [result] = await Worker(make_runtime(journal)).drain()
+
+    assert result.run_id == "r"
+    assert [line["event"] for line in logs] == ["run_skipped", "claim_not_returned"]

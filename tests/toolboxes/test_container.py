@@ -10,6 +10,7 @@ import tarfile
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -280,3 +281,23 @@ def test_abandoned_containers_that_cannot_be_removed_are_an_error(
 
     with pytest.raises(ConfigError, match="is already in progress"):
         ContainerSandbox("image", client=str(client))
+
+
+def test_a_client_that_hangs_as_it_removes_is_waited_for_once(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, run = write_client(work, 100), subprocess.run
+    removals = list[str]()
+
+    def hang(command: list[str], **options: Any) -> Any:
+        if command[1] == "rm":
+            removals.append(command[-1])
+            raise subprocess.TimeoutExpired(command, container.SECONDS)
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    monkeypatch.setattr(container, "REMOVAL_PAUSE", 0.0)
+    with pytest.raises(ConfigError, match=r"timed out after 60\.0 seconds"):
+        ContainerSandbox("image", client=str(client))
+
+    assert len(removals) == 1

@@ -24,7 +24,8 @@ class BatchClaims(Protocol):
 
         A run is passed over that is gone, at work, or not as it was listed: with another fence or another last entry. The
         claims come in the order of `runs`; the first one has the first owner. There are fewer of them than owners if
-        fewer runs are free. What is raised counts for all: those of the owners that got a run are not at work on it.
+        fewer runs are free. What is raised counts for all: those of the owners that got a run are not at work on it. A call
+        that is cancelled leaves the runs as they were but for their fences, or does so soon.
 
         Args:
             runs: the runs that may be claimed, as they were listed, the first ones first.

@@ -109,33 +109,43 @@ class SQLiteFile:
     def reading(self) -> Generator[sqlite3.Connection | None]:
         """Yield a read-only connection that sees one state of the file; `None` if nothing was ever written."""
         shared: sqlite3.Connection | None = getattr(self._reads, "shared", None)
-        if shared is not None:
-            yield shared
-            return
-        if not self.exists():
-            yield None
-            return
-        try:
-            self._check_owner()
-            self._roll_back_creation()
-            with contextlib.closing(self._connect("ro")) as connection:
-                connection.execute("BEGIN")
-                version = self._read_version(connection)
-                self._format.show_as_current(connection, version)
-                yield connection if version else None
-        except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
-            raise self.explain(error) from error
+        with self._explained(), contextlib.ExitStack() as opened:
+            yield shared or self._begin_reading(opened)
 
     @contextlib.contextmanager
     def reading_together(self) -> Generator[None]:
-        """Have what this thread reads meanwhile use one connection, so that all of it is of one state of the file."""
-        with self.reading() as connection:
-            before = getattr(self._reads, "shared", None)
-            self._reads.shared = connection
+        """Have what this thread reads meanwhile use one connection, so that all of it is of one state of the file.
+
+        What is written meanwhile is not seen. A coroutine should not wait in it: all tasks of its thread read like that.
+        """
+        before: sqlite3.Connection | None = getattr(self._reads, "shared", None)
+        with contextlib.ExitStack() as opened:
+            with self._explained():
+                self._reads.shared = before or self._begin_reading(opened)
             try:
                 yield
             finally:
                 self._reads.shared = before
+
+    def _begin_reading(self, opened: contextlib.ExitStack) -> sqlite3.Connection | None:
+        """Return a read-only connection that sees one state of the file until `opened` is closed."""
+        if not self.exists():
+            return None
+        self._check_owner()
+        self._roll_back_creation()
+        connection = opened.enter_context(contextlib.closing(self._connect("ro")))
+        connection.execute("BEGIN")
+        version = self._read_version(connection)
+        self._format.show_as_current(connection, version)
+        return connection if version else None
+
+    @contextlib.contextmanager
+    def _explained(self) -> Generator[None]:
+        """Explain what SQLite and the values of a file raise."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
+            raise self.explain(error) from error
 
     @contextlib.contextmanager
     def writing(self) -> Generator[WritingConnection]:

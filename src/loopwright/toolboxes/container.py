@@ -179,6 +179,8 @@ class ContainerSandbox:
                 self._call("rm", "--force", *gone)
                 return
             except ConfigError as error:
+                if error.__cause__ is not None:  # the client itself fails or hangs
+                    raise
                 failures.append(error)
             if len(failures) == MAX_REMOVALS:
                 raise failures[0]

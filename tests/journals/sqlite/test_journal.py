@@ -1121,3 +1121,26 @@ async def test_reads_together_use_one_connection_and_those_after_see_what_is_new
     assert len(history) == 16
     assert few < 8
     assert len(journal.runs()) == 9
+
+
+async def test_reads_together_say_what_is_wrong_with_the_file_and_nothing_of_their_caller(
+    tmp_path: Path,
+) -> None:
+    journal = SQLiteJournal(tmp_path / "runs.db")
+    await write(journal, journal.create(header("r1")), b"1")
+
+    def read_none() -> None:
+        with journal.reading_together():
+            assert len(journal.read("r1")) == 1
+            int("none")
+
+    with pytest.raises(ValueError, match="invalid literal"):
+        read_none()
+    await journal.close()
+    with contextlib.closing(sqlite3.connect(journal.path)) as connection:
+        connection.execute("ALTER TABLE events RENAME TO gone")
+    reader = SQLiteJournal(journal.path)
+    with reader.reading_together():
+        with pytest.raises(JournalError, match="no such table"):
+            reader.read("r1")
+        assert [info.run_id for info in reader.runs()] == ["r1"]

@@ -7,8 +7,9 @@ from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
 from ..._internal import dataclasses
+from ..._internal.log import logger
 from ...clock import ClockReading
-from ...errors import JournalError
+from ...errors import format_error
 from ...journals.base import Claim, RunInfo
 from ...journals.batch_claims import BatchClaimingJournal, BatchClaims
 from ...journals.owner import ACTIVE_TOKENS, Owner, new_owner
@@ -139,7 +140,9 @@ class ClaimBatch:
 async def _return_claim(claims: BatchClaims, early: EarlyClaim) -> None:
     """Return a claim; where that fails, the end of its owner frees the run."""
     try:
-        with contextlib.suppress(JournalError):
-            await claims.return_claim(early.claim, early.listed)
+        await claims.return_claim(early.claim, early.listed)
+    except Exception as error:  # noqa: BLE001 - a journal may be third-party code, and other runs must not stop
+        run_id, problem = early.listed.run_id, format_error(error)
+        logger().warning("claim_not_returned", run_id=run_id, error=problem)
     finally:
         ACTIVE_TOKENS.discard(early.owner.token)

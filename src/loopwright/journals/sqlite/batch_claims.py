@@ -1,9 +1,10 @@
 """Claim the next of many runs of a SQLite journal in one transaction, and return such a claim."""
 
+import asyncio
 import contextlib
 import functools
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...clock import Clock, ClockReading
 from ...errors import JournalError
@@ -48,7 +49,13 @@ class SQLiteBatchClaims:
         build = functools.partial(SQLiteClaim, file=self._file, codec=self._codec)
         waiter = Waiter()
         job = ClaimNext(runs, owners, lease, self._clock, self._watch, build, waiter)
-        await self._writer.complete(job, waiter)
+        try:
+            await self._writer.complete(job, waiter)
+        except asyncio.CancelledError:
+            # Its caller cannot know of the claims. The writer does this behind them.
+            with contextlib.suppress(JournalError):
+                self._writer.submit(UndoClaims(job))
+            raise
         return job.claims
 
     async def return_claim(self, claim: Claim, run: RunInfo) -> None:
@@ -99,17 +106,36 @@ class ClaimNext(Job):
 
     def _is_made(self, cursor: sqlite3.Cursor) -> bool:
         """Return whether a transaction of this job is durable: then it made all of its claims."""
+        return next(self.find_made(cursor), None) is not None
+
+    def find_made(
+        self, cursor: sqlite3.Cursor
+    ) -> Iterator[tuple[SQLiteClaim, RunInfo]]:
+        """Yield the claims that still have their runs, each with the run as it was listed."""
+        listed = {info.run_id: info for info in self._runs}
         for claim, owner in zip(self.claims, self._owners, strict=False):
             info = _read_readable(cursor, claim.run_id)
             if info is not None and (info.owner, info.fence) == (owner, claim.fence):
-                return True
-        return False
+                yield claim, listed[claim.run_id]
+
+
+class UndoClaims(Job):
+    """Return the claims of a job whose task was cancelled, if it made any."""
+
+    def __init__(self, job: ClaimNext) -> None:
+        super().__init__(None)
+        self._job = job
+
+    def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
+        """Set the rows to what they were."""
+        for claim, run in self._job.find_made(cursor):
+            ReturnClaim(claim, run, None).write(cursor, rows)
 
 
 class ReturnClaim(Job):
     """Return a claim under which nothing was written; do nothing if another owner has the run."""
 
-    def __init__(self, claim: SQLiteClaim, run: RunInfo, waiter: Waiter) -> None:
+    def __init__(self, claim: SQLiteClaim, run: RunInfo, waiter: Waiter | None) -> None:
         super().__init__(waiter)
         self._claim, self._run = claim, run
 

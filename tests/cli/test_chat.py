@@ -1,7 +1,8 @@
 """`loopwright chat` at a real terminal: history, streaming, guidance, approvals, and how to stop and to leave."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -9,6 +10,7 @@ import pytest
 
 from loopwright.journals import SQLiteJournal
 
+from .test_processes import until
 from .using import AtTerminal, Invoke, Start
 
 TALK = ("chat", "scripted:talk", "--thread", "ada")
@@ -180,6 +182,31 @@ def test_a_question_that_was_left_is_asked_again(at_terminal: AtTerminal) -> Non
 
     assert (left, waiting, ended) == (0, {"waiting": 1}, 0)
     assert "the tool said wiped" in screen
+
+
+@pytest.mark.faults
+def test_an_answer_that_a_killed_chat_owed_is_shown_by_the_next(
+    start: Start, at_terminal: AtTerminal, log: Callable[[], list[str]]
+) -> None:
+    endless = {**os.environ, "SCRIPTED_SECONDS": "600"}
+    killed = start(*TALK, *TOOLS, stdin=PIPE, env=endless)
+    assert killed.stdin is not None
+    killed.stdin.write("slow\n")
+    killed.stdin.close()
+    until(lambda: "slow" in log(), killed)
+
+    beside, _ = at_terminal(
+        *TALK, *TOOLS, typed=[("another process is at work", LEAVE)], env=ENVIRONMENT
+    )
+    killed.kill()
+    killed.wait()
+    ended, screen = at_terminal(
+        *TALK, *TOOLS, typed=[("the tool said late", LEAVE)], env=ENVIRONMENT
+    )
+
+    assert (beside, ended) == (0, 0)
+    assert "> slow" in lines(screen)
+    assert SQLiteJournal("loopwright.db").count_runs() == {"completed": 1}
 
 
 def test_ctrl_c_at_a_question_stops_the_turn(at_terminal: AtTerminal) -> None:

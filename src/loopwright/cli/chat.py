@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from .._internal import dataclasses
 from ..agents.agent import Agent, AgentDefinition, define_agent
 from ..agents.turn_handle import TurnHandle
-from ..errors import ConfigError, LoopwrightError
+from ..errors import ConfigError, LoopwrightError, RunBusy
 from ..events.control import CommandReceived
 from ..events.effects import ModelFailed, ModelReplied, ModelRequested
 from ..events.entry import Entry
@@ -180,7 +180,7 @@ class Chat:
                 return typed
 
     async def _show_history(self) -> None:
-        """Show what was said before, and continue a turn that waits or was suspended."""
+        """Show what was said before, and continue a turn that waits, was suspended or whose process is gone."""
         turns = await self._thread.turns()
         for turn in turns:
             self._screen.print(f"> {clean(turn.text)}\n")
@@ -192,9 +192,12 @@ class Chat:
         if not turns:
             return
         last = turns[-1]
-        is_stopped = last.status in ("suspended", "released")
-        if is_stopped or await self._decide(last.run_id, last.pending):
-            await self._resume(last.run_id)
+        is_stopped = last.status in ("running", "suspended", "released")
+        try:
+            if is_stopped or await self._decide(last.run_id, last.pending):
+                await self._resume(last.run_id)
+        except RunBusy:
+            self._screen.print("[no answer yet: another process is at work on it]\n")
 
     async def _take_turn(self, text: str) -> None:
         """Say something, and show the answer."""

@@ -65,7 +65,11 @@ async def main(question: str) -> None:
     """Ask the model, and print what it looked up and what it said."""
     model = LocalProvider()
     provider = TextTools(model, JsonDialect(repeats=False), examples=EXAMPLES)
-    runtime = Runtime(provider, tools=[capital], limits=Limits(max_iterations=3))
+    runtime = Runtime(
+        provider,
+        tools=[capital],
+        limits=Limits(max_iterations=3, timeout=1_800, model_timeout=600),
+    )
     async with runtime, ReActEngine(runtime).start(question) as run:
         async for entry in run:
             if isinstance(entry.event, ToolFinished):

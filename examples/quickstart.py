@@ -131,7 +131,8 @@ async def main(question: str) -> int:
     model = LocalProvider()
     provider = TextTools(model, JsonDialect(repeats=False), examples=EXAMPLES)
     journal = SQLiteJournal(JOURNAL)
-    limits = Limits(max_iterations=4)
+    # A busy machine may take minutes for what a quiet one does in seconds.
+    limits = Limits(max_iterations=4, timeout=1_800, model_timeout=600)
     async with Runtime(
         provider, tools=[calculator, capital], journal=journal, limits=limits
     ) as runtime:

@@ -1,10 +1,11 @@
 """The option `model` of every engine: which of the runtime's providers is its own model."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from loopwright import ConfigError, MemoryJournal, ReActEngine, Runtime
+from loopwright import ConfigError, MemoryJournal, ReActEngine, Runtime, tool
 from loopwright.agents import SettingsEditor
 from loopwright.engines.critic import CriticEngine
 from loopwright.events import RunStarted
@@ -68,3 +69,35 @@ def test_a_model_that_the_runtime_does_not_have_is_refused() -> None:
     runtime = Runtime(ScriptedProvider([]), providers={"light": ScriptedProvider([])})
     with pytest.raises(ConfigError, match=r"model: 'heavy' is not among .* has light"):
         ReActEngine(runtime, model="heavy")
+
+
+@tool(effect="read")
+def look() -> str:
+    """Look."""
+    return "a lamp"
+
+
+def without_tool_calls() -> ScriptedProvider:
+    plain = ScriptedProvider([])
+    plain.capabilities = dataclasses.replace(plain.capabilities, native_tools=False)
+    return plain
+
+
+def test_whether_an_engine_can_call_tools_is_judged_by_the_model_that_it_names() -> (
+    None
+):
+    heavy = ScriptedProvider([])
+    plain = Runtime(without_tool_calls(), providers={"heavy": heavy}, tools=[look])
+    ReActEngine(plain, model="heavy").as_tool(name="find")
+    CriticEngine(plain, drafter=ReActEngine(plain, model="heavy"))
+    CriticEngine(plain, drafter=ReActEngine(plain), model="heavy")
+    able = Runtime(heavy, providers={"plain": without_tool_calls()}, tools=[look])
+    named = ReActEngine(able, model="plain")
+
+    for build in (
+        lambda: named.as_tool(name="find"),
+        lambda: CriticEngine(able, drafter=named),
+        lambda: CriticEngine(able, drafter=ReActEngine(able), model="plain"),
+    ):
+        with pytest.raises(ConfigError, match="has no native tool calls"):
+            build()

@@ -151,7 +151,8 @@ class LoopEngine(Options):
             if field.type in (ProviderName, "ProviderName") and given is not None:
                 self.runtime.named_provider(given, field.name)
             if isinstance(given, LoopEngine):
-                _check_native_tools(given.runtime)
+                outer = self.model if given.runtime is self.runtime else None
+                _check_native_tools(given.runtime, given.model or outer)
             if isinstance(given, PromptSet) and own is not None and given is not own:
                 object.__setattr__(self, field.name, own.override(**given.texts))
         _ = self.planned_hooks  # an unknown name is refused here
@@ -374,8 +375,7 @@ class LoopEngine(Options):
         """
         services = self.runtime
         return await fork(
-            services.journal, run_id, at=at, clock=services.clock, new_id=new_id,
-            app_version=services.app_version,
+            services.journal, run_id, at=at, clock=services.clock, new_id=new_id, app_version=services.app_version
         )  # fmt: skip
 
     def as_tool(
@@ -392,7 +392,7 @@ class LoopEngine(Options):
         effect for the gate.
         """
         engine = self
-        _check_native_tools(self.runtime)
+        _check_native_tools(self.runtime, self.model)
 
         async def answer(task: str) -> str | None:
             return (await engine.run(task)).raise_for_status().answer
@@ -483,10 +483,11 @@ def _observe_task(session: Session, conversation: Conversation) -> Sensitivity:
     return session.sensitivity
 
 
-def _check_native_tools(services: Services) -> None:
-    if len(services.tools) and not services.provider.capabilities.native_tools:
+def _check_native_tools(services: Services, model: str | None = None) -> None:
+    own = services.named_provider(model) if model else services.provider
+    if len(services.tools) and not own.capabilities.native_tools:
         raise ConfigError(
-            f"provider {services.provider.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
+            f"provider {own.name!r} has no native tool calls: wrap it, Runtime(TextTools(provider), ...)"
         )
 
 

@@ -51,10 +51,11 @@ class SimulatedJournal:
         may_die: Callable[[random.Random], None],
         note_claim: Callable[[RunInfo], None],
         note_lease: Callable[[str], None],
+        note_return: Callable[[str], None],
     ) -> None:
         self._store, self._host, self._random = store, host, source
         self._may_die, self._note_claim = may_die, note_claim
-        self._note_lease = note_lease
+        self._note_lease, self._note_return = note_lease, note_return
         self.lease_watch = store.lease_watch
         self.faults = faults
         self._queues: dict[int, _Queue] = {}
@@ -119,6 +120,10 @@ class SimulatedJournal:
         await self._travel()
         self._fail_before("return_claim")
         await self._store.batch_claims.return_claim(claim, run)
+        after = {info.run_id: info for info in self._store.runs()}.get(claim.run_id)
+        returned = claim.fence + 1, run.owner
+        if after is not None and (after.fence, after.owner) == returned:
+            self._note_return(claim.run_id)
         await self._travel()
         self._fail_after("return_claim")
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -89,6 +90,7 @@ class World:
         self.is_calm = False
         self.deaths = 0
         self._leased_at: dict[str, float] = {}
+        self._leased_before: dict[str, float] = {}
         self._second_at = self.source("versions").uniform(0.0, CALM_AT)
         """When the second release of the code comes out, where versions change."""
 
@@ -226,6 +228,7 @@ class World:
             self.may_die,
             self.note_claim,
             self.note_lease,
+            self.note_return,
         )
         self.journals.append(journal)
         return journal
@@ -245,10 +248,12 @@ class World:
 
     def note_claim(self, before: RunInfo) -> None:
         """Check that a run which is claimed, as it was before, had no owner at work."""
+        leased = self._leased_at.get(before.run_id, -math.inf)
+        self._leased_before[before.run_id] = leased
         if before.status != "running" or before.owner is None:
             return
         is_active = Owner.parse(before.owner).token in ACTIVE_TOKENS
-        passed = self.loop.time() - self._leased_at[before.run_id]
+        passed = self.loop.time() - leased
         is_leased = passed < LEASE * (1 - 2 * DRIFT)
         if is_active and is_leased:
             self.ledger.problems.append(f"{before.run_id}: taken from {before.owner}")
@@ -256,6 +261,10 @@ class World:
     def note_lease(self, run_id: str) -> None:
         """Remember that a run has a new lease since now, by true time."""
         self._leased_at[run_id] = self.loop.time()
+
+    def note_return(self, run_id: str) -> None:
+        """Give a run the lease from before the claim that was returned."""
+        self._leased_at[run_id] = self._leased_before[run_id]
 
     def may_die(self, source: random.Random) -> None:
         """Kill the process that asks, perhaps."""

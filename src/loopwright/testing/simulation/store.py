@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ..._internal import dataclasses
 from ...errors import JournalError
@@ -24,6 +25,13 @@ class StoreFaults:
 
     failures: float = 0.0
     latency: float = 0.003
+
+
+class NoteLease(Protocol):
+    """What remembers the lease of a run."""
+
+    def __call__(self, run_id: str, *, is_returned: bool = False) -> None:
+        """Remember the lease that a run has now, or again."""
 
 
 @dataclasses.dataclass
@@ -50,12 +58,11 @@ class SimulatedJournal:
         source: random.Random,
         may_die: Callable[[random.Random], None],
         note_claim: Callable[[RunInfo], None],
-        note_lease: Callable[[str], None],
-        note_return: Callable[[str], None],
+        note_lease: NoteLease,
     ) -> None:
         self._store, self._host, self._random = store, host, source
         self._may_die, self._note_claim = may_die, note_claim
-        self._note_lease, self._note_return = note_lease, note_return
+        self._note_lease = note_lease
         self.lease_watch = store.lease_watch
         self.faults = faults
         self._queues: dict[int, _Queue] = {}
@@ -123,7 +130,7 @@ class SimulatedJournal:
         after = {info.run_id: info for info in self._store.runs()}.get(claim.run_id)
         returned = claim.fence + 1, run.owner
         if after is not None and (after.fence, after.owner) == returned:
-            self._note_return(claim.run_id)
+            self._note_lease(claim.run_id, is_returned=True)
         await self._travel()
         self._fail_after("return_claim")
 

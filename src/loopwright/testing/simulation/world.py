@@ -228,7 +228,6 @@ class World:
             self.may_die,
             self.note_claim,
             self.note_lease,
-            self.note_return,
         )
         self.journals.append(journal)
         return journal
@@ -258,13 +257,10 @@ class World:
         if is_active and is_leased:
             self.ledger.problems.append(f"{before.run_id}: taken from {before.owner}")
 
-    def note_lease(self, run_id: str) -> None:
-        """Remember that a run has a new lease since now, by true time."""
-        self._leased_at[run_id] = self.loop.time()
-
-    def note_return(self, run_id: str) -> None:
-        """Give a run the lease from before the claim that was returned."""
-        self._leased_at[run_id] = self._leased_before[run_id]
+    def note_lease(self, run_id: str, *, is_returned: bool = False) -> None:
+        """Remember since when a run has its lease, by true time: now, or before a claim that was returned."""
+        now = self.loop.time()
+        self._leased_at[run_id] = self._leased_before[run_id] if is_returned else now
 
     def may_die(self, source: random.Random) -> None:
         """Kill the process that asks, perhaps."""

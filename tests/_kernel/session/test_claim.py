@@ -85,7 +85,7 @@ async def served(parts: Runtime) -> object:
 
 def stopped(opened: Callable[[], Journal], left: str, host: Host, at: int) -> bool:
     """Whether a host that is stopped before the callback of its loop with that number had not begun to go on."""
-    loop = SteppingLoop()
+    loop, active = SteppingLoop(), len(ACTIVE_TOKENS)
 
     async def work() -> bool:
         journal = await kept(opened, left)
@@ -97,7 +97,7 @@ def stopped(opened: Callable[[], Journal], left: str, host: Host, at: int) -> bo
         info = journal.runs()[0]
         assert info.owner == (dead if info.status == "running" else None)
         assert journal.verify("r").ok
-        assert not ACTIVE_TOKENS
+        assert len(ACTIVE_TOKENS) == active
         begun = any(isinstance(entry.event, RunResumed) for entry in journal.read("r"))
         await journal.close()
         return not begun

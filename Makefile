@@ -11,8 +11,12 @@ FIGURES := $(CURDIR)/build/faults.txt
 FAULTS = tests/faults $(sort $(shell grep -rlE 'mark\.faults|\b(EngineContract|DurableJournalContract)\b' tests \
 	--include='test_*.py' --exclude-dir=faults --exclude-dir=benchmarks --exclude-dir=third_party))
 SIZE :=
-# Processes that run the tests: one more than there are cores, since many tests wait for other processes and for clocks.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Processes that run the tests: one more than there are cores, and two more for `make test`, which kills none, since many
+# tests wait for other processes and for clocks. WORKERS= names another number.
+WORKERS ?=
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+FEW := $(or $(WORKERS),$(shell expr $(CORES) + 1))
+MANY := $(or $(WORKERS),$(shell expr $(CORES) + 2))
 # Left out of measuring: what is timed, and what says which modules a process loads.
 MEASURABLE := not (hostile_text or microseconds or loads_no or imports_no or needs_a_test_runner)
 
@@ -39,10 +43,10 @@ console-demo: $(VENV)/.installed-console  ## open the console on scripted agents
 	$(PYTHON) examples/console_demo.py --page --open $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests without the fault tests, type checkers and tests/site; ARGS="-k resume" chooses
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults and not browser and not types" $(ARGS)
+	$(PYTHON) -m pytest -q -n $(MANY) --dist worksteal --ignore=tests/faults --ignore=tests/site -m "not faults and not browser and not types" $(ARGS)
 
 types: $(VENV)/.installed-dev  ## what two type checkers say of wrong code, of the pages and of a user's project
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile -m types tests/house $(ARGS)
+	$(PYTHON) -m pytest -q -n $(FEW) --dist loadfile -m types tests/house $(ARGS)
 
 # The browser of the system; CHROMIUM= names another. Root has it installed, where apt-get can.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -76,7 +80,7 @@ faketime:
 
 faults: $(VENV)/.installed-dev faketime  ## kills, processes, damaged files, full disks, hostile texts and peers, load; figures in build/faults.txt
 	@mkdir -p build && rm -f "$(FIGURES)"
-	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m faults $(FAULTS) $(ARGS); \
+	@$(SIZE) LOOPWRIGHT_FIGURES="$(FIGURES)" $(PYTHON) -m pytest -q -n $(FEW) --dist loadfile --no-loadscope-reorder -m faults $(FAULTS) $(ARGS); \
 	status=$$?; test ! -f "$(FIGURES)" || cat "$(FIGURES)"; exit $$status
 
 faults-long: SIZE := LOOPWRIGHT_FAULTS=long

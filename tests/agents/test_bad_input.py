@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,11 @@ def count_rows(path: Path) -> Iterator[tuple[str, int]]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path)
+    yield made
+    await made.known.close()
+    await made.runtime.journal.close()
 
 
 async def test_agent_without_a_name_or_with_one_of_another_kind_is_not_defined(

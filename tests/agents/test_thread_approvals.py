@@ -1,6 +1,7 @@
 """Approvals for a whole thread: which later turns need no question, who gave them, until when, and their revocation."""
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -243,20 +244,23 @@ async def test_an_approval_given_in_a_fork_is_read_by_the_numbers_of_the_fork(
     await runtime.aclose()
 
 
+def build_pay(made: list[str], *destinations: str) -> Any:
+    """A tool that pays to declared destinations, and notes the accounts."""
+
+    @tool(destinations=destinations)
+    def pay(to: str, account: str) -> str:
+        """Pay."""
+        made.append(account)
+        return "paid"
+
+    return pay
+
+
 async def test_a_call_of_an_agent_that_was_handed_the_run_is_judged_by_its_own_tool(
     tmp_path: Path,
 ) -> None:
     made: list[str] = []
-
-    def build(*destinations: str) -> Any:
-        @tool(destinations=destinations)
-        def pay(to: str, account: str) -> str:
-            """Pay."""
-            made.append(account)
-            return "paid"
-
-        return pay
-
+    build = functools.partial(build_pay, made)
     script: list[Line] = [
         call("pay", to="ada", account="1"),
         "Paid.",
@@ -287,16 +291,7 @@ async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_too
     tmp_path: Path, kind: str
 ) -> None:
     made: list[str] = []
-
-    def build(*destinations: str) -> Any:
-        @tool(destinations=destinations)
-        def pay(to: str, account: str) -> str:
-            """Pay."""
-            made.append(account)
-            return "paid"
-
-        return pay
-
+    build = functools.partial(build_pay, made)
     script: list[Line] = [call("pay", to="ada", account="1"), "Paid."]
     asked = call("back", task="Pay Ada.")
     if kind == "toolbox":

@@ -21,7 +21,7 @@ def compute(gate: InstantGate, action: Action, state: PolicyState) -> CodeOutcom
 
     Nothing can interrupt it: it blocks the thread until it returns.
     """
-    timeout = float(getattr(gate, "timeout", GATE_TIMEOUT))
+    timeout = _find_timeout(gate)
     started = time.perf_counter()
     ended = capture(functools.partial(gate.decide, action, state))
     return LATE if time.perf_counter() - started > timeout else ended
@@ -57,8 +57,12 @@ async def ask_gate(
     """Return what a gate says: computed in place, or awaited within its `timeout` and what `remaining` returns."""
     if is_instant(gate):
         return compute(gate, action, state)
-    own = float(getattr(gate, "timeout", GATE_TIMEOUT))
-    return await consult(gate, action, state, shorter(own, remaining()))
+    timeout = shorter(_find_timeout(gate), remaining())
+    return await consult(gate, action, state, timeout)
+
+
+def _find_timeout(gate: object) -> float:
+    return float(getattr(gate, "timeout", GATE_TIMEOUT))
 
 
 class _LateDecision(Exception):

@@ -43,9 +43,8 @@ def _build_run(
         "of": session.run_id, "follow_up": planned.name, "options": dict(planned.options), "opaque": list(planned.opaque),
         "agent": services.agent_name,
     }  # fmt: skip
-    if (
-        services.has_own_knowledge
-    ):  # then it cannot be done by a process without the agent
+    if services.has_own_knowledge:
+        # A process without the agent cannot do it then.
         options[OWN_KNOWLEDGE] = name_store(services.knowledge)
     started = RunStarted(
         FOLLOW_UP, options, (), messages, to_jsonable_python(services.limits), version=__version__, created=now,

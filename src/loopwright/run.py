@@ -76,6 +76,7 @@ class Strategy(Engine, Protocol):
 
     async def solve(self, run: "Run") -> str:
         """Run the strategy; return the answer."""
+        ...
 
 
 class Run:

@@ -1,7 +1,7 @@
 """The parts of a runtime: what it has where nothing is given, and what it has besides services."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .._kernel.session.service_checks import (
     check_providers,
@@ -85,7 +85,8 @@ def build_own_parts(
     known, background = FollowUps(agents), Background(runtime.resume)
     planned = plan_follow_ups(known, "", after, runtime)
     # The class is frozen, and these are not given to its constructor.
-    vars(runtime).update(
+    fields = cast("dict[str, Any]", vars(runtime))
+    fields.update(
         _owned_provider=owned,
         agents=agents,
         follow_ups=known,

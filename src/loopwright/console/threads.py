@@ -28,4 +28,4 @@ async def _call(
 ) -> T:
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(threads, context.run, work, *arguments)
+    return await loop.run_in_executor(threads, lambda: context.run(work, *arguments))

@@ -5,7 +5,7 @@ Logs, traces, metrics and timelines read these descriptions, so that a new event
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 
 from pydantic_core import to_json
 
@@ -82,12 +82,12 @@ _DEFAULTS: dict[object, tuple[tuple[str, Any], ...]] = {}
 """The fields of dataclasses with their defaults; what has none has a value that equals nothing."""
 
 
-def drop_defaults(value: Any) -> dict[str, Any]:
+def drop_defaults(value: object) -> dict[str, Any]:
     """Return the fields of a dataclass that hold something else than their defaults, by name."""
     found, kind = vars(value), type(value)
     defaults = _DEFAULTS.get(kind)
     if defaults is None:
-        fields = dataclasses.fields(kind)
+        fields = dataclasses.fields(cast("Any", kind))
         defaults = tuple((field.name, _find_default(field)) for field in fields)
         _DEFAULTS[kind] = defaults
     kept: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 from ...errors import (
     ConfigError,
@@ -61,9 +61,9 @@ def _name_works(
     works: Sequence[BranchWork[T]], names: Sequence[str]
 ) -> list[BranchWork[T]]:
     """Return works that record when they begin and end, by their names; raise `ConfigError`."""
-    are_texts = not isinstance(names, str) and all(
-        isinstance(one, str) for one in names
-    )  # pyright: ignore[reportUnnecessaryIsInstance]
+    given = cast("Sequence[object]", names)
+    is_list = not isinstance(given, str)
+    are_texts = is_list and all(isinstance(one, str) for one in given)
     if not are_texts or len(names) != len(works):
         raise ConfigError(
             f"names: must be a text for each of the {len(works)} works, got {names!r:.200}"

@@ -50,7 +50,7 @@ def check_settings(
         raise ConfigError(f"observers: must be a list, got {observers!r}")
     if progress is not None and not isinstance(progress, ProgressRules):
         raise ConfigError(f"progress: must be ProgressRules(...), got {progress!r:.80}")
-    return tuple(observers)
+    return tuple(observers)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def check_version(version: object, field: str = "app_version") -> str:

@@ -14,6 +14,7 @@ from ._kernel.phases.engine_run import drive, open_cycle
 from ._kernel.phases.execution import Execution
 from ._kernel.phases.output_type import OutputType
 from ._kernel.session.cancellation import (
+    CancellableStart,
     finish_despite_cancellation,
     wait_despite_cancellation,
 )
@@ -231,7 +232,8 @@ class RunHandle(Control, Generic[Item, Output]):
                 # No caller waits for it: if its process stops, another one is to continue it.
                 context.run(SUSPEND_REASON.set, "released")
             loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._execution.run(), context=context)
+            work = CancellableStart(self._execution.run)
+            self._task = loop.create_task(work, context=context)
             self._task.add_done_callback(self._ended)
             lease = self._session.services.lease
             if lease is not None:

@@ -1,6 +1,7 @@
 """A run that is taken up and not gone on with is nobody's again: stopped at every point, it stays what it was."""
 
 import asyncio
+import functools
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from fault_sizes import LONG
 from interruptions import SteppingLoop, WaitingJournal
 from loopwright import (
     Entry,
@@ -28,6 +30,8 @@ from loopwright.journals.owner import ACTIVE_TOKENS
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 
 Host = Callable[[Runtime], Awaitable[object]]
+IN_FILES = [("sqlite", "all tasks")] if LONG else []
+"""What is stopped in a file beside the host alone: it takes as long as all others together."""
 
 
 @tool(effect="destructive")
@@ -83,15 +87,23 @@ async def served(parts: Runtime) -> object:
     return await Worker(parts).drain()
 
 
-def stopped(opened: Callable[[], Journal], left: str, host: Host, at: int) -> bool:
+def stopped(
+    opened: Callable[[], Journal], left: str, host: Host, struck: str, at: int
+) -> bool:
     """Whether a host that is stopped before the callback of its loop with that number had not begun to go on."""
     loop, active = SteppingLoop(), len(ACTIVE_TOKENS)
+
+    def cancel_all(kept: asyncio.Task[Any] | None) -> None:
+        for task in asyncio.all_tasks(loop) - {kept}:
+            task.cancel()
 
     async def work() -> bool:
         journal = await kept(opened, left)
         parts, dead = runtime(journal), journal.runs()[0].owner
         task = asyncio.ensure_future(host(parts))
-        loop.plan, loop.counting = {at: task.cancel}, True
+        cancel = functools.partial(cancel_all, asyncio.current_task())
+        loop.plan = {at: task.cancel if struck == "host" else cancel}
+        loop.counting = True
         await asyncio.wait((task,))
         loop.counting = False
         info = journal.runs()[0]
@@ -112,9 +124,12 @@ def stopped(opened: Callable[[], Journal], left: str, host: Host, at: int) -> bo
 @pytest.mark.faults
 @pytest.mark.parametrize("left", ["waiting", "dead"])
 @pytest.mark.parametrize("host", [resumed, served])
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize(
+    ("kind", "struck"),
+    [("memory", "host"), ("memory", "all tasks"), ("sqlite", "host"), *IN_FILES],
+)
 def test_a_host_that_is_stopped_anywhere_while_it_takes_a_run_up_leaves_it_to_others(
-    kind: str, host: Host, left: str, tmp_path: Path
+    kind: str, host: Host, left: str, struck: str, tmp_path: Path
 ) -> None:
     at, more = 1, True
     while more:
@@ -123,6 +138,7 @@ def test_a_host_that_is_stopped_anywhere_while_it_takes_a_run_up_leaves_it_to_ot
             lambda: memory if kind == "memory" else SQLiteJournal(path),  # noqa: B023
             left,
             host,
+            struck,
             at,
         )
         at += 1

@@ -357,6 +357,26 @@ async def test_a_resumed_run_is_at_work_once_there_is_a_handle() -> None:
     assert (await handle.result()).answer == "done"
 
 
+@pytest.mark.parametrize("begin", ["started", "resumed"])
+async def test_a_run_stopped_before_its_first_step_is_left_for_others(
+    begin: str,
+) -> None:
+    runtime, journal = await suspended()
+    if begin == "started":
+        runtime = Runtime(
+            ScriptedProvider(["done"]), journal=(journal := MemoryJournal())
+        )
+        run: Any = ReActEngine(runtime).start("Go.", run_id="r")
+    else:
+        run = await resume_by_engine(runtime)
+    await run.suspend()
+    info = journal.runs()[0]
+
+    assert (info.status, info.owner) == ("suspended", None)
+    assert journal.read("r")[-1].kind == "run_suspended"
+    assert (await runtime.resume("r")).answer == "done"
+
+
 async def test_a_resumed_run_whose_watcher_goes_away_does_what_was_chosen() -> None:
     for chosen, status in (("abort", "aborted"), ("continue", "completed")):
         journal = MemoryJournal()

@@ -74,9 +74,12 @@ class Execution:
         """Return the phases of the agent at work, which is another one after a handoff."""
         return self._agents.active
 
-    async def run(self) -> Result[Any]:
-        """Return the result; suspend the run if this task is cancelled, or its code diverged."""
-        outcome, output = await self._solve_or_abort()
+    async def run(self, cancelled: asyncio.CancelledError | None = None) -> Result[Any]:
+        """Return the result; suspend the run if this task is cancelled, or its code diverged.
+
+        `cancelled` is what arrived before this could begin: nothing is solved then.
+        """
+        outcome, output = await self._solve_or_abort(cancelled)
         outcome, output = self._override_ending(outcome, output)
         self.is_closing = True
         if needs_compensation(self._session, outcome):
@@ -86,9 +89,13 @@ class Execution:
                 await self._interrupt(error)
         return await self._close(outcome, output)
 
-    async def _solve_or_abort(self) -> tuple[RunOutcome, Any]:
+    async def _solve_or_abort(
+        self, cancelled: asyncio.CancelledError | None
+    ) -> tuple[RunOutcome, Any]:
         session, signals = self._session, self._session.signals
         try:
+            if cancelled is not None:
+                raise cancelled
             return await self._finish_solving()
         except asyncio.CancelledError as error:
             if not signals.aborting or isinstance(signals.fatal, Fenced):

@@ -1,8 +1,10 @@
 """Finish work that a cancellation must not interrupt."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def finish_despite_cancellation(
@@ -33,3 +35,47 @@ async def wait_despite_cancellation(
         except asyncio.CancelledError as error:
             cancelled = error
     return cancelled
+
+
+class CancellableStart(Coroutine[Any, Any, T]):
+    """A coroutine that learns of a cancellation that comes before its first step.
+
+    The body of a plain one would never run, so it could leave nothing in order.
+
+    Args:
+        work: returns the coroutine; it is given the cancellation, `None` where the work begins as usual.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[asyncio.CancelledError | None], Coroutine[Any, Any, T]],
+    ) -> None:
+        self._work = work
+        self._begun: Coroutine[Any, Any, T] | None = None
+
+    def send(self, value: Any, /) -> Any:
+        """Take the next step."""
+        return self._begin(None).send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        """Raise an error at the current step, or begin with a cancellation."""
+        error = raised[0]
+        if self._begun is None and isinstance(error, asyncio.CancelledError):
+            return self._begin(error).send(None)
+        return self._begin(None).throw(*raised)
+
+    def close(self) -> None:
+        """End without another step."""
+        if self._begun is not None:
+            self._begun.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Await the work as a part of another task."""
+        return self._begin(None).__await__()
+
+    def _begin(
+        self, cancelled: asyncio.CancelledError | None
+    ) -> Coroutine[Any, Any, T]:
+        if self._begun is None:
+            self._begun = self._work(cancelled)
+        return self._begun

@@ -413,6 +413,39 @@ async def test_a_handed_off_run_cut_after_any_entry_ends_in_the_same_way() -> No
         assert events(again, DriftNoticed) == []
 
 
+def plan_of_goals(**options: Any) -> Runtime:
+    """A plan of goals; the engine that works on one of them hands the run off."""
+
+    def reply(request: Any) -> Any:
+        said = " ".join(texts(request.conversation))
+        if request.system == "You stop fraud.":
+            return "It is stopped."
+        if "Plan how" in said:
+            return "1. Find the card\n2. Find the holder"
+        return TRANSFER if "blue" in said else call("look", what="sky")
+
+    provider = ScriptedProvider(reply)
+    runtime = Runtime(provider, tools=[look], **options)
+    runtime.agent("triage", engine="plan-execute", handoffs=["fraud"])
+    runtime.agent("fraud", instructions="You stop fraud.")
+    return runtime
+
+
+async def test_a_goal_of_a_plan_handed_off_and_cut_anywhere_ends_in_the_same_way() -> (
+    None
+):
+    whole = plan_of_goals()
+    await run(whole)
+    entries = whole.journal.read("r")
+    assert "branch_delivered" in [entry.kind for entry in entries]
+    for keep in range(1, len(entries)):
+        again = plan_of_goals(journal=crashed(entries, keep))
+        result = await again.resume("r")
+
+        assert (result.answer, keep) == ("It is stopped.", keep)
+        assert len(events(again, HandedOff)) == 1
+
+
 # --- who speaks ---
 
 

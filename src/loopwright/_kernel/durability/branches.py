@@ -40,6 +40,11 @@ class BranchRecords:
         detached = self.open | self.closed | self.timed_out
         return path.rpartition(".")[0] in detached and path not in self.delivered
 
+    def has_delivered(self, key: str) -> bool:
+        """Whether a branch around an effect was given to its engine, since it had ended."""
+        around = EffectKey.parse(key).around
+        return any(place.text in self.delivered for place in around)
+
     def _read_timeout(self, entry: Entry, event: TimeoutFired) -> None:
         self.timed_out.add(EffectKey.parse(entry.key).place)
 

@@ -63,7 +63,9 @@ async def request_handoff(
     signal = AgentReplaced(f"the run was handed off to {receiver.name}")
     if path in recorded and recorded[path].source != source:
         return signal  # another branch was faster, and will be again
-    if path not in recorded:
+    branches = session.replay.scopes.branches
+    # A branch that was given to its engine had ended with the handoff, which is certain.
+    if path not in recorded and not branches.has_delivered(source):
         await session.replay_end.reach(source)
     if handoffs.find(path) is None:
         session.secrets.merge(receiver.engine.runtime.redactor)

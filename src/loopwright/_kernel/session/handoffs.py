@@ -41,6 +41,10 @@ class Handoffs(list[Handoff]):
         """Return the handoff that ended a scope itself."""
         return next((one for one in self if one.path == path), None)
 
+    def has_key(self, key: str) -> bool:
+        """Whether a key is that of a handoff itself."""
+        return any(one.key == key for one in self)
+
     def signal(self, path: str) -> AgentReplaced | None:
         """Return the signal of a scope that is over."""
         if not any(one.covers(path) for one in self):

@@ -63,8 +63,13 @@ class Signals:
         return "cancelled" if self.aborting else self.cuts.call_status(key)
 
     def check_handoff(self, key: str) -> None:
-        """Raise `AgentReplaced` for something new in a scope whose agent handed the run off meanwhile."""
+        """Raise `AgentReplaced` for something new in a scope whose agent handed the run off meanwhile.
+
+        The handoff itself is the last that it does.
+        """
         if not self.handoffs or self._replay.scopes.has_entry(key):
+            return
+        if self.handoffs.has_key(key):
             return
         signal = self.handoffs.signal(EffectKey.parse(key).path)
         if signal is not None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -313,3 +314,23 @@ async def test_closing_waits_for_what_is_tried_again(path: Path) -> None:
 def test_a_retry_timeout_that_cannot_be_is_named(path: Path, seconds: float) -> None:
     with pytest.raises(ConfigError, match="retry_timeout"):
         SQLiteJournal(path, retry_timeout=seconds)
+
+
+async def test_a_failure_that_nobody_foresaw_is_that_of_its_job_alone(
+    path: Path,
+) -> None:
+    journal = SQLiteJournal(path)
+    claim = journal.create(header())
+    await write(journal, claim, b"1", status="suspended")
+    wrong: Any = "5"  # a lease that no check has seen
+    fails = asyncio.ensure_future(journal.claim("r1", ME, lease=wrong))
+    others = [
+        asyncio.ensure_future(write(journal, journal.create(header(f"o{n}")), b"1"))
+        for n in range(5)
+    ]
+
+    with pytest.raises(JournalError, match="not supported between"):
+        await asyncio.wait_for(fails, 10)
+    assert [len(entries) for entries in await asyncio.gather(*others)] == [1] * 5
+    assert (await journal.claim("r1", ME)).fence == 2
+    await journal.close()

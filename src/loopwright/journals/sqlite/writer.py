@@ -108,9 +108,9 @@ class Writer:
                 is_open = True
                 while is_open:
                     jobs, is_open = self._take_jobs()
-                    if jobs:
-                        self._do(jobs)
-                        _wake(jobs)
+                    for together in _separate(jobs):
+                        self._do(together)
+                        _wake(together)
         finally:
             self._refuse_rest()
 
@@ -140,11 +140,14 @@ class Writer:
                     pause = min(2 * pause, MAX_PAUSE)
                     continue
                 self._fail(jobs, error)
+            except Exception as error:  # noqa: BLE001 - whoever waits for a job must hear of what nobody foresaw
+                self._fail(jobs, error)
             return
 
     def _fail(self, jobs: list[Job], error: Exception) -> None:
         """Let jobs fail for good; if one value may be the cause, do each alone."""
-        if len(jobs) > 1 and isinstance(error, _VALUE_ERRORS):
+        is_of_file = isinstance(error, (sqlite3.Error, OSError))
+        if len(jobs) > 1 and (isinstance(error, _VALUE_ERRORS) or not is_of_file):
             for job in jobs:
                 self._do([job])
             return
@@ -227,6 +230,14 @@ class Writer:
         return JournalError(
             f"journal {str(self._file.path)!r} is closed: make a new SQLiteJournal to continue"
         )
+
+
+def _separate(jobs: list[Job]) -> list[list[Job]]:
+    """Return the jobs of one transaction, and each rewriting alone, which takes long and may fail for itself."""
+    rewrites: list[Job] = [job for job in jobs if isinstance(job, RewriteFile)]
+    together = [job for job in jobs if job not in rewrites]
+    parts = [together, *([one] for one in rewrites)]
+    return [part for part in parts if part]
 
 
 def _wake(jobs: list[Job]) -> None:

@@ -354,17 +354,17 @@ def check_history(
 
     `read` returns the entries of a run, up to the first one that cannot be read, or none.
     """
-    follows = _find_follows(entries)
+    follows = find_follows(entries)
     while follows is not None:
         earlier = read(follows.run_id)[: follows.seq]
         problem = _check_earlier(follows, earlier)
         if problem:
             return f"run {follows.run_id!r}, which is continued: {problem}"
-        follows = _find_follows(earlier)
+        follows = find_follows(earlier)
     return ""
 
 
-def _find_follows(entries: Sequence[Entry]) -> Follows | None:
+def find_follows(entries: Sequence[Entry]) -> Follows | None:
     """Return what a run continues; `None` also where a newer version wrote it, whose words are not judged."""
     if not entries or entries[0].kind != RunStarted.kind:
         return None

@@ -14,6 +14,8 @@ from ..events.entry import Entry
 from .base import RunInfo, verify_chain
 
 EXPORT_VERSION = 1
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What reading a file raises that no export is."""
 _OF_AN_OWNER = ("lease_until", "lease_seconds", "lease_beat", "boot_id", "damage")
 
 
@@ -88,7 +90,7 @@ def read_export(path: str | os.PathLike[str]) -> list[ExportedRun]:
         raise ConfigError(f"path: {os.fspath(path)!r}: {error.strerror}") from error
     try:
         runs = _decode_runs(_check_digest(lines))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except _MALFORMED as error:
         raise JournalError(
             f"export {os.fspath(path)!r} is damaged, so nothing was imported: {error}"
         ) from error
@@ -122,6 +124,8 @@ def _decode_runs(lines: Iterable[Mapping[str, Any]]) -> list[ExportedRun]:
             fields: dict[str, Any] = dict(line["entry"])
             fields["body"] = _decode_body(fields["body"])
             runs[-1][1].append(Entry(**fields))
+    if len({info.run_id for info, _ in runs}) < len(runs):
+        raise ValueError("it has a run twice")
     return [ExportedRun(info, entries) for info, entries in runs]
 
 
@@ -132,8 +136,18 @@ def _decode_body(body: str | list[str]) -> bytes:
 def check_path(path: Any) -> Path:
     """Return a path; raise `ConfigError` for a value that cannot be one."""
     if isinstance(path, (str, os.PathLike)) and path != "":
-        return Path(cast("str", path))
+        found = Path(cast("str", path))
+        if is_file_name(str(found)):
+            return found
     raise ConfigError(f"path: must be the path of a file, got {path!r}")
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether the system can have a file of that name."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def check_new_path(path: str | os.PathLike[str]) -> Path:

@@ -50,7 +50,8 @@ def check_prune(older_than: Any, status: Any, keep: Any) -> tuple[str, ...]:
     """Return the statuses to prune, by default all of ended runs; raise `ConfigError` for wrong options."""
     if older_than is None and keep is None:
         raise ConfigError("older_than: give an age in seconds, or keep, or both")
-    is_age = isinstance(older_than, (int, float)) and 0 <= older_than < math.inf
+    is_number = isinstance(older_than, (int, float)) and type(older_than) is not bool
+    is_age = is_number and 0 <= older_than < math.inf
     if older_than is not None and not is_age:
         raise ConfigError(
             f"older_than: must be seconds of at least 0, got {older_than!r}"
@@ -58,8 +59,10 @@ def check_prune(older_than: Any, status: Any, keep: Any) -> tuple[str, ...]:
     check_count("keep", keep)
     if not isinstance(status, (str, tuple, list, set, frozenset, type(None))):
         raise ConfigError(f"status: must be a status or several, got {status!r}")
-    given = cast("Iterable[Any]", status or ENDED)
+    given = cast("Iterable[Any]", ENDED if status is None else status)
     chosen = (status,) if isinstance(status, str) else tuple(given)
+    if not chosen:  # a selection that came out empty must not delete everything
+        raise ConfigError("status: is empty; leave it out for all that have ended")
     for one in chosen:
         if one not in ENDED:
             raise ConfigError(
@@ -67,6 +70,13 @@ def check_prune(older_than: Any, status: Any, keep: Any) -> tuple[str, ...]:
                 "delete(run_id) deletes one that has not"
             )
     return chosen
+
+
+def check_deleter(deleted_by: Any) -> str:
+    """Return who deletes, by default this process; raise `ConfigError` unless it is a printable text."""
+    if not (isinstance(deleted_by, str) and deleted_by.isprintable()):
+        raise ConfigError(f"deleted_by: must be a printable text, got {deleted_by!r}")
+    return deleted_by or name_this_process()
 
 
 def find_root(run_id: str, follows: Mapping[str, str]) -> str:
@@ -80,8 +90,8 @@ def find_root(run_id: str, follows: Mapping[str, str]) -> str:
 
 def choose_pruned(
     infos: Sequence[RunInfo], statuses: Sequence[str], before: float, keep: int | None
-) -> list[str]:
-    """Return which runs to prune of all, which are listed newest first.
+) -> list[list[str]]:
+    """Return which threads to prune, each with its runs, of all runs, which are listed newest first.
 
     A thread counts as one with all that follows it: it is deleted if all of it has ended and is older than `before`
     (wall clock, seconds), and the newest `keep` threads are kept.
@@ -96,8 +106,7 @@ def choose_pruned(
         if all(info.status in statuses for info in thread)
     ]
     return [
-        info.run_id
+        [info.run_id for info in thread]
         for thread in ended[keep or 0 :]
         if all(info.created < before for info in thread)
-        for info in thread
     ]

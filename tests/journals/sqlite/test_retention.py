@@ -5,10 +5,13 @@
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import json
 import random
+import resource
 import sqlite3
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 
 from journal_entries import LIVE, ME, header, write
 from loopwright import ReActEngine, Runtime, ToolContext, tool
+from loopwright.agents import Agent
 from loopwright.errors import ConfigError, JournalError, RunBusy, UnknownRun
 from loopwright.journals import Journal, RunFilter, RunInfo, SQLiteJournal
 from loopwright.journals.retention import choose_pruned, hash_name
@@ -244,7 +248,88 @@ async def test_50_live_runs_go_on_while_others_are_deleted_and_copied(
     assert "brought" in {info.run_id for info in copy.runs()}
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of the system")
+async def test_live_runs_go_on_where_a_deletion_finds_no_room_for_its_rewrite(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    for number in range(48):
+        await add(journal, f"kept-{number}", b"x" * 60_000)
+    await add(journal, "gone")
+    await journal.close()
+    journal = SQLiteJournal(path)
+
+    async def work(number: int) -> str:
+        engine = ReActEngine(Runtime(ScriptedProvider(["yes"]), journal=journal))
+        return (await engine.run("Is it?", run_id=f"live-{number}")).status
+
+    with room_for(1_500_000):
+        deletion = asyncio.ensure_future(journal.delete("gone"))
+        ends = await asyncio.gather(*map(work, range(40)))
+        with pytest.raises(JournalError, match=r"full|disk"):
+            await deletion
+    assert set(ends) == {"completed"}
+    with pytest.raises(UnknownRun, match="was deleted on"):
+        await journal.delete("gone")
+    await journal.close()
+
+
+@contextlib.contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size in bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_deletion_that_a_reader_held_up_is_completed_when_it_is_repeated(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loopwright.storage.rewrite.PATIENCE", 0.1)
+    journal = SQLiteJournal(path, busy_timeout=0.1)
+    await add(journal, "r1", SECRET.encode())
+    await add(journal, "r2")
+    journal.send("r1", "steer", {"text": SECRET})
+    with contextlib.ExitStack() as readers:
+        for name in ("runs.db", "runs.db.inbox"):
+            reader = sqlite3.connect(path.parent / name)
+            readers.enter_context(contextlib.closing(reader))
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        with pytest.raises(JournalError, match="delete again"):
+            await journal.delete("r1")
+    assert files_with(path, SECRET)
+
+    with pytest.raises(UnknownRun, match="was deleted on"):
+        await journal.delete("r1")
+    assert files_with(path, SECRET) == []
+    await journal.close()
+
+
 # --- prune ---
+
+
+@pytest.mark.faults
+async def test_prune_leaves_a_thread_that_is_continued_meanwhile(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    engine = ReActEngine(Runtime(ScriptedProvider(lambda _: "yes"), journal=journal))
+    first = await engine.run("Is it?", run_id="first")
+    assert first.conversation is not None
+    for number in range(250):
+        await add(journal, f"old-{number}", SECRET.encode())
+
+    pruning = asyncio.ensure_future(journal.prune(older_than=0))
+    while len(journal.runs(limit=200)) == 200:  # noqa: ASYNC110 - no event says it
+        await asyncio.sleep(0)
+    next_turn = await engine.run(first.conversation.user("And now?"), run_id="second")
+
+    assert (next_turn.status, len(await pruning)) == ("completed", 250)
+    assert {info.run_id for info in journal.runs()} == {"first", "second"}
+    assert journal.verify("second").ok
+    assert files_with(path, SECRET) == []
 
 
 async def test_prune_deletes_old_ended_runs_and_keeps_the_newest(
@@ -299,12 +384,15 @@ def test_a_wrong_time_to_retry_writes_is_refused(timeout: Any, tmp_path: Path) -
             "status: prune deletes runs that have ended",
         ),
         ({"keep": 0, "status": ("completed", "waiting")}, "status: .*got 'waiting'"),
+        ({"keep": 0, "status": []}, "status: is empty; leave it out for all"),
+        ({"older_than": True}, "older_than: must be seconds of at least 0, got True"),
+        ({"keep": 0, "deleted_by": 7}, "deleted_by: must be a printable text, got 7"),
     ],
 )
 async def test_wrong_options_of_prune_name_the_field(
     journal: SQLiteJournal, options: dict[str, Any], message: str
 ) -> None:
-    await write(journal, journal.create(header()), b"1")
+    await add(journal, "r1")
     with pytest.raises(ConfigError, match=message):
         await journal.prune(**options)
     assert len(journal.runs()) == 1
@@ -324,9 +412,9 @@ def test_a_thread_is_pruned_as_one_or_not_at_all() -> None:
         info("a1", 1.0, "completed", None),
         info("old", 0.0, "completed", None),
     ]
-    assert choose_pruned(infos, ["completed"], 5.0, None) == ["b2", "b1"]
-    assert choose_pruned(infos, ["completed"], 5.0, 1) == ["b2", "b1"]
-    assert choose_pruned(infos, ["completed"], 99.0, 1) == ["b2", "b1"]
+    assert choose_pruned(infos, ["completed"], 5.0, None) == [["b2", "b1"]]
+    assert choose_pruned(infos, ["completed"], 5.0, 1) == [["b2", "b1"]]
+    assert choose_pruned(infos, ["completed"], 99.0, 1) == [["b2", "b1"]]
     assert choose_pruned(infos, ["completed"], 99.0, 2) == []
 
 
@@ -370,6 +458,80 @@ async def test_a_filter_exports_its_runs_and_wrong_choices_are_refused(
     with pytest.raises(UnknownRun, match="nowhere"):
         await journal.export(tmp_path / "y", ["nowhere"])
     assert not list(tmp_path.glob("y*"))
+
+
+async def test_a_run_is_imported_behind_the_very_run_that_it_continues(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    await continue_run(journal)
+    await journal.export(tmp_path / "both", ["b"])
+    lines = (tmp_path / "both").read_bytes().splitlines(keepends=True)
+    [begin] = [n for n, line in enumerate(lines) if b'"run_id": "b"' in line and b'{"run"' in line]  # fmt: skip
+    (tmp_path / "b").write_bytes(seal([lines[0], *lines[begin:-1]]))
+    other, same = SQLiteJournal(tmp_path / "o.db"), SQLiteJournal(tmp_path / "s.db")
+    await ReActEngine(Runtime(ScriptedProvider(["no"]), journal=other)).run("?", run_id="a")  # fmt: skip
+    (tmp_path / "a").write_bytes(seal(lines[:begin]))
+
+    with pytest.raises(ConfigError, match=r"'b' continues another 'a'.* nothing was"):
+        await other.import_(tmp_path / "b")
+    assert [info.run_id for info in other.runs()] == ["a"]
+    assert await same.import_(tmp_path / "a") == ["a"]
+    assert await same.import_(tmp_path / "b") == ["b"]
+    assert same.verify("b").ok
+    await other.close()
+    await same.close()
+
+
+async def continue_run(journal: SQLiteJournal) -> None:
+    """Let a run `b` continue a run `a`."""
+    engine = ReActEngine(Runtime(ScriptedProvider(["yes", "no"]), journal=journal))
+    first = await engine.run("Is it?", run_id="a")
+    assert first.conversation is not None
+    await engine.run(first.conversation.user("Really?"), run_id="b")
+
+
+def seal(lines: list[bytes]) -> bytes:
+    """Return the lines of an export with the last one that they need."""
+    text = b"".join(lines)
+    digest = hashlib.sha256(text).hexdigest()
+    return text + json.dumps({"sha256": digest}).encode() + b"\n"
+
+
+async def test_a_thread_is_not_imported_into_another_one_of_its_name(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    other = SQLiteJournal(tmp_path / "other.db")
+    for store, word in ((journal, "here"), (other, "there")):
+        await agent_of(store).thread("chat").run(word)
+    await other.export(tmp_path / "chat.jsonl", where=RunFilter(thread="chat"))
+
+    with pytest.raises(ConfigError, match="thread 'chat' of the export is another"):
+        await journal.import_(tmp_path / "chat.jsonl")
+    history = await agent_of(journal).thread("chat").history()
+    assert [message.content for message in history] == ["here", "yes"]
+    await other.close()
+
+
+def agent_of(journal: SQLiteJournal) -> Agent[None]:
+    return Runtime(ScriptedProvider(lambda _: "yes"), journal=journal).agent("bot")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b'{"entry": {"body": ""}}\n'],
+        [b"[" * 100_000 + b"\n"],
+        [b'{"run": null}\n'],
+        [b"7\n"],
+    ],
+    ids=["entry of no run", "deep", "no run", "number"],
+)
+async def test_a_file_that_is_no_export_is_refused_as_damaged(
+    journal: SQLiteJournal, tmp_path: Path, lines: list[bytes]
+) -> None:
+    (tmp_path / "x").write_bytes(seal([b'{"loopwright_export": 1}\n', *lines]))
+    with pytest.raises(JournalError, match="is damaged, so nothing was imported"):
+        await journal.import_(tmp_path / "x")
 
 
 async def test_a_damaged_export_imports_nothing(

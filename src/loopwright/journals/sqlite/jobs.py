@@ -190,11 +190,11 @@ class Append(Job):
         run_id = self._claim.run_id
         if self._entries:
             last = self._entries[-1]
-            found = cursor.execute(_HAS_ENTRY, (run_id, last.seq, last.hash))
+            is_made = has_entry(cursor, run_id, last.seq, last.hash)
         else:
             owner = self._header.owner if self._header else None
             found = cursor.execute(_HAS_RUN, (run_id, owner))
-        is_made = found.fetchone() is not None
+            is_made = found.fetchone() is not None
         if is_made and not self._releases:
             _read_head(cursor, self._claim)
         return is_made
@@ -205,10 +205,7 @@ def _insert_run(
 ) -> None:
     refuse_deleted_name(cursor, header.run_id)
     if header.follows and header.follows_entry:
-        seq, digest = header.follows_entry
-        found = cursor.execute(_HAS_ENTRY, (header.follows, seq, digest))
-        if found.fetchone() is None:
-            raise EarlierRunGone(format_earlier_gone(header.follows))
+        _check_earlier(cursor, header.follows, *header.follows_entry)
     if header.first_turn and cursor.execute(_HAS_TURN, (header.thread,)).fetchone():
         raise ConfigError(format_thread_taken(header.thread))
     row = (
@@ -234,6 +231,11 @@ def _insert_run(
     insert_tags(cursor, header.run_id, header.tags)
 
 
+def _check_earlier(cursor: sqlite3.Cursor, run_id: str, seq: int, hash: str) -> None:
+    if not has_entry(cursor, run_id, seq, hash):
+        raise EarlierRunGone(format_earlier_gone(run_id))
+
+
 def insert_due(cursor: sqlite3.Cursor, due: Sequence[NewRun], rows: list[Row]) -> None:
     """Insert the runs that are due after a run, unless their ids are taken."""
     for new in due:
@@ -250,6 +252,11 @@ def _insert_released(cursor: sqlite3.Cursor, new: NewRun, rows: list[Row]) -> No
     cursor.execute(_MOVE_HEAD, (last.seq, last.hash, header.run_id, 1, 0))
     cursor.execute(_RELEASE, ("released", 0.0, header.run_id))
     rows.extend(_to_rows(cursor, new.entries))
+
+
+def has_entry(cursor: sqlite3.Cursor, run_id: str, seq: int, hash: str) -> bool:
+    """Return whether a run has an entry with that number and that hash."""
+    return cursor.execute(_HAS_ENTRY, (run_id, seq, hash)).fetchone() is not None
 
 
 def insert_tags(cursor: sqlite3.Cursor, run_id: str, tags: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from ...clock import Clock
@@ -17,7 +17,7 @@ from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
 from ..exports import check_new_path, check_path, read_export, write_export
 from ..listing import RunFilter, check_page
-from ..retention import check_prune, choose_pruned, name_this_process
+from ..retention import check_deleter, check_prune, choose_pruned
 from .file import JournalFile
 from .inbox import Inbox
 from .jobs import Job, Waiter
@@ -27,6 +27,8 @@ from .upkeep_jobs import (
     DeleteRuns,
     Execute,
     ImportRuns,
+    PruneThreads,
+    RunGone,
     collect_exported,
     read_exported,
     read_tombstone,
@@ -76,10 +78,21 @@ class Upkeep:
         self, run_id: str, *, cascade: bool, abort: bool, deleted_by: str
     ) -> list[str]:
         """Delete a run."""
+        by = check_deleter(deleted_by)
         self._require_file(run_id)
         if abort:
             await self._abort(run_id)
-        return await self._delete([run_id], cascade=cascade, deleted_by=deleted_by)
+        build = functools.partial(
+            DeleteRuns, [run_id], cascade=cascade, deleted_by=by, clock=self._clock, watch=self._watch
+        )  # fmt: skip
+        deleted = [run_id]
+        try:
+            deleted = (await self._do(build)).deleted
+        except RunGone:  # an earlier deletion may have been cut short
+            await self._erase(deleted)
+            raise
+        await self._erase(deleted)
+        return deleted
 
     async def prune(
         self,
@@ -89,13 +102,21 @@ class Upkeep:
         deleted_by: str,
     ) -> list[str]:
         """Delete old runs that have ended."""
-        statuses = check_prune(older_than, status, keep)
+        statuses, by = check_prune(older_than, status, keep), check_deleter(deleted_by)
         before = self._clock.wall() - (older_than or 0.0)
         infos = await asyncio.to_thread(self._list)
         chosen = choose_pruned(infos, statuses, before, keep)
-        if not chosen:
-            return []
-        return await self._delete(chosen, cascade=False, deleted_by=deleted_by)
+        build = functools.partial(
+            PruneThreads, statuses=statuses, deleted_by=by, clock=self._clock, watch=self._watch
+        )  # fmt: skip
+        deleted: list[str] = []
+        try:
+            for part in _split(chosen):
+                deleted += (await self._do(functools.partial(build, part))).deleted
+        finally:
+            if deleted:
+                await self._erase(deleted)
+        return deleted
 
     async def export(
         self,
@@ -125,25 +146,12 @@ class Upkeep:
         await asyncio.to_thread(self._file.copy, target)
         await asyncio.to_thread(self._inbox.copy, target)
 
-    async def _delete(
-        self, run_ids: Sequence[str], *, cascade: bool, deleted_by: str
-    ) -> list[str]:
-        build = functools.partial(
-            DeleteRuns,
-            cascade=cascade,
-            deleted_by=deleted_by or name_this_process(),
-            clock=self._clock,
-            watch=self._watch,
-        )
-        deleted: list[str] = []
-        for start in range(0, len(run_ids), MAX_DELETED):
-            part = run_ids[start : start + MAX_DELETED]
-            deleted += (await self._do(functools.partial(build, part))).deleted
+    async def _erase(self, deleted: Sequence[str]) -> None:
+        """Erase what is left of deleted runs: their commands, and copies of their rows in free pages and logs."""
         try:
             await asyncio.to_thread(self._inbox.delete, deleted)
         finally:
             await self._rewrite()
-        return deleted
 
     async def _rewrite(self) -> None:
         """Write the file anew and cut its log to nothing; another process may prevent either for a moment."""
@@ -200,6 +208,18 @@ class Upkeep:
     def _require_file(self, run_id: str = "") -> None:
         if not self._file.exists():  # a wrong path must not leave an empty file
             raise build_unknown_run(self._file, run_id)
+
+
+def _split(threads: Sequence[list[str]]) -> Iterator[list[list[str]]]:
+    """Yield threads in parts of `MAX_DELETED` runs, more only where one thread has more."""
+    part: list[list[str]] = []
+    for thread in threads:
+        if part and sum(map(len, part)) + len(thread) > MAX_DELETED:
+            yield part
+            part = []
+        part.append(thread)
+    if part:
+        yield part
 
 
 def build_unknown_run(file: JournalFile, run_id: str) -> UnknownRun:

@@ -1,14 +1,16 @@
 """The jobs that take runs out of a SQLite journal, or put exported ones in; each is one transaction."""
 
+import contextlib
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...clock import Clock
-from ...errors import ConfigError, JournalError, UnknownRun
+from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
+from ...events.entry import with_codec
 from ...events.followups import FOLLOW_UP
 from ...events.payloads import MARK, Codec
-from ..base import RunInfo, format_id_taken
+from ..base import TURN_PREFIX, RunInfo, find_follows, format_id_taken, is_turn_id
 from ..claims import LeaseWatch, ensure_claimable
 from ..exports import ExportedRun
 from ..retention import format_deleted, format_followed, hash_name
@@ -18,6 +20,7 @@ from .jobs import (
     Job,
     Row,
     Waiter,
+    has_entry,
     insert_tags,
     refuse_deleted_name,
     to_row,
@@ -40,6 +43,10 @@ _TOMBSTONE = (
 _LAST_ID = "SELECT coalesce(max(id), 0) FROM events"
 _BLANK = """UPDATE events SET run_id = '', seq = id, key = '', kind = '', at = 0, body = x'', hash = ''
             WHERE id = ? AND run_id = ?"""
+NOTHING = "nothing was imported"
+_HAS_OTHER_TURN = (
+    "SELECT 1 FROM runs WHERE thread = ? AND run_id GLOB ? AND run_id NOT GLOB ?"
+)
 _COLUMNS = (
     "run_id", "engine", "options", "version", "status", "owner", "fence", "head_seq", "head_hash", "created",
     "parent_run", "fork_seq", "wake_at", "app_version", "thread", "agent", "follows",
@@ -72,17 +79,22 @@ class DeleteRuns(Job):
         # An entry of one of these runs may be queued before this job in the same transaction.
         cursor.executemany(INSERT_EVENT, rows)
         rows.clear()
+        found = self._choose(cursor)
+        now = self._clock.wall()
+        for info in found.values():
+            _delete_run(cursor, info, self._deleted_by, now)
+        self.deleted = list(found)
+
+    def _choose(self, cursor: sqlite3.Cursor) -> dict[str, RunInfo]:
+        """Return the runs to delete, by their ids."""
         found = {
             info.run_id: info
             for one in self._run_ids
             for info in self._find(cursor, one)
         }
-        now = self._clock.wall()
         for info in found.values():
             ensure_claimable(info, False, self._watch)
-        for info in found.values():
-            _delete_run(cursor, info, self._deleted_by, now)
-        self.deleted = list(found)
+        return found
 
     def _is_made(self, cursor: sqlite3.Cursor) -> bool:
         """Return whether the runs are gone that the earlier attempt chose."""
@@ -97,7 +109,7 @@ class DeleteRuns(Job):
         ]
         infos = [read_info(cursor.connection, name) for name in followers]
         if infos[0] is None:
-            raise UnknownRun(f"no run {run_id!r} in this journal")
+            raise _build_gone(cursor.connection, run_id)
         found = [info for info in infos if info is not None]
         # Its follow-ups go along: they are work about this run and nothing else.
         others = {info.run_id for info in found if info.engine != FOLLOW_UP}
@@ -105,6 +117,47 @@ class DeleteRuns(Job):
         if others and not self._cascade:
             raise ConfigError(format_followed(run_id, others))
         return found
+
+
+class PruneThreads(DeleteRuns):
+    """Delete whole threads; one that was continued, retried or deleted since it was chosen stays as it is."""
+
+    def __init__(
+        self,
+        threads: Sequence[Sequence[str]],
+        waiter: Waiter,
+        *,
+        statuses: Sequence[str],
+        deleted_by: str,
+        clock: Clock,
+        watch: LeaseWatch,
+    ) -> None:
+        super().__init__(
+            (), waiter, cascade=False, deleted_by=deleted_by, clock=clock, watch=watch
+        )
+        self._threads, self._statuses = threads, statuses
+
+    def _choose(self, cursor: sqlite3.Cursor) -> dict[str, RunInfo]:
+        """Return the runs of the threads of which all runs have still ended."""
+        chosen: dict[str, RunInfo] = {}
+        for thread in self._threads:
+            self._run_ids = thread
+            with contextlib.suppress(LoopwrightError):
+                found = super()._choose(cursor)
+                if all(info.status in self._statuses for info in found.values()):
+                    chosen |= found
+        return chosen
+
+
+class RunGone(UnknownRun):
+    """The run was deleted."""
+
+
+def _build_gone(connection: sqlite3.Connection, run_id: str) -> UnknownRun:
+    deleted = read_tombstone(connection, run_id)
+    if deleted:
+        return RunGone(deleted)
+    return UnknownRun(f"no run {run_id!r} in this journal")
 
 
 def _delete_run(
@@ -124,8 +177,10 @@ def _delete_run(
     cursor.execute(_BURY, (hash_name(run_id), info.head_hash, deleted_by, now))
 
 
-def read_tombstone(connection: sqlite3.Connection, run_id: str) -> str:
-    """Return that a run was deleted, by whom and when; empty if it was not."""
+def read_tombstone(connection: sqlite3.Connection, run_id: object) -> str:
+    """Return that a run was deleted, by whom and when; empty if it was not, or if this can be no id of a run."""
+    if not isinstance(run_id, str):
+        return ""
     row = connection.execute(_TOMBSTONE, (hash_name(run_id),)).fetchone()
     if row is None:
         return ""
@@ -145,7 +200,7 @@ def collect_exported(
         while wanted is not None and wanted not in found:
             info = read_info(connection, wanted)
             if info is None:
-                raise UnknownRun(f"no run {wanted!r} in this journal")
+                raise _build_gone(connection, wanted)
             ensure_claimable(info, False, watch)
             thread.append(info)
             wanted = info.follows
@@ -176,15 +231,42 @@ class ImportRuns(Job):
             return
         if self._codec is None and not all(map(_is_encoded, self._runs)):
             refuse_plain(cursor)
-        names = {run.info.run_id for run in self._runs}
+        given = {run.info.run_id: run for run in self._runs}
         for run in self._runs:
-            _check_new(cursor, run.info, names)
+            _check_new(cursor, run.info)
+            _check_thread(cursor, run.info)
+            self._check_earlier(cursor, run, given)
         for run in self._runs:
             info = run.info
             values = [getattr(info, column) for column in _COLUMNS]
             cursor.execute(_IMPORT, (*values, encode_tags(info.tags)))
             insert_tags(cursor, info.run_id, info.tags)
             rows.extend(to_row(cursor, entry) for entry in run.entries)
+
+    def _check_earlier(
+        self, cursor: sqlite3.Cursor, run: ExportedRun, given: Mapping[str, ExportedRun]
+    ) -> None:
+        """Raise `ConfigError` unless the run that a run continues is there as it was."""
+        earlier, run_id = run.info.follows, run.info.run_id
+        if earlier is None:
+            return
+        if earlier not in given and read_info(cursor.connection, earlier) is None:
+            raise ConfigError(
+                f"path: run {run_id!r} continues {earlier!r}, which is neither in the export nor in this journal; {NOTHING}"
+            )
+        first = [with_codec(entry, self._codec) for entry in run.entries[:1]]
+        follows = find_follows(first)
+        if follows is None:  # its codec is not here
+            return
+        place = follows.seq, follows.hash
+        if earlier in given:
+            is_there = place in [(one.seq, one.hash) for one in given[earlier].entries]
+        else:
+            is_there = has_entry(cursor, earlier, *place)
+        if not is_there:
+            raise ConfigError(
+                f"path: run {run_id!r} continues another {earlier!r} than the one that is there; {NOTHING}"
+            )
 
     def _is_made(self, cursor: sqlite3.Cursor) -> bool:
         """Return whether the runs are there as they were exported."""
@@ -197,17 +279,21 @@ def _is_encoded(run: ExportedRun) -> bool:
     return all(entry.body.startswith(MARK) for entry in run.entries)
 
 
-def _check_new(cursor: sqlite3.Cursor, info: RunInfo, names: set[str]) -> None:
+def _check_new(cursor: sqlite3.Cursor, info: RunInfo) -> None:
     if read_info(cursor.connection, info.run_id) is not None:
-        raise ConfigError(f"{format_id_taken(info.run_id)}; nothing was imported")
+        raise ConfigError(f"{format_id_taken(info.run_id)}; {NOTHING}")
     refuse_deleted_name(cursor, info.run_id)
-    earlier = info.follows
-    if earlier is None or earlier in names:
+
+
+def _check_thread(cursor: sqlite3.Cursor, info: RunInfo) -> None:
+    """Raise `ConfigError` if a turn would become one of another thread with the name of its own."""
+    if not (info.thread and is_turn_id(info.run_id)):
         return
-    if read_info(cursor.connection, earlier) is None:
+    incarnation = info.run_id.rpartition(":")[0]
+    values = info.thread, f"{TURN_PREFIX}*", f"{incarnation}:*"
+    if cursor.execute(_HAS_OTHER_TURN, values).fetchone() is not None:
         raise ConfigError(
-            f"path: run {info.run_id!r} continues {earlier!r}, which is neither in the export nor in this journal; "
-            "nothing was imported"
+            f"path: thread {info.thread!r} of the export is another one than that of this name in this journal; {NOTHING}"
         )
 
 

@@ -316,7 +316,7 @@ def test_a_retry_timeout_that_cannot_be_is_named(path: Path, seconds: float) -> 
         SQLiteJournal(path, retry_timeout=seconds)
 
 
-async def test_a_failure_that_nobody_foresaw_is_that_of_its_job_alone(
+async def test_an_unforeseen_failure_is_that_of_its_job_alone(
     path: Path,
 ) -> None:
     journal = SQLiteJournal(path)

@@ -140,7 +140,7 @@ class Writer:
                     pause = min(2 * pause, MAX_PAUSE)
                     continue
                 self._fail(jobs, error)
-            except Exception as error:  # noqa: BLE001 - whoever waits for a job must hear of what nobody foresaw
+            except Exception as error:  # noqa: BLE001 - each waiter must be told, also of an unforeseen error
                 self._fail(jobs, error)
             return
 

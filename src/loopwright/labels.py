@@ -2,8 +2,12 @@
 classifiers that say which one a text has.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol, Self, TypeAlias, cast
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, Self, TypeAlias, cast
+
+from pydantic import BaseModel
 
 from .errors import ConfigError
 
@@ -75,7 +79,7 @@ class Untrusted(LabelledText):
 def find_provenance(value: object) -> tuple[Label, bool]:
     """Return the highest label of the labelled texts in a value, and whether any is untrusted.
 
-    Searched are texts, lists, tuples, sets and the values of mappings.
+    Searched are texts, lists, tuples, sets, the values of mappings, and the fields of models and dataclasses.
     """
     if isinstance(value, LabelledText):
         return value.label, value.untrusted
@@ -86,8 +90,67 @@ def find_provenance(value: object) -> tuple[Label, bool]:
         inner = cast("Mapping[object, object]", value).values()
     elif isinstance(value, (list, tuple, set, frozenset)):
         inner = cast("Iterable[object]", value)
+    else:
+        inner = _read_fields(value).values()
     found = [find_provenance(one) for one in inner]
     return highest(label for label, _ in found), any(outside for _, outside in found)
+
+
+def mark_texts(value: Any, label: Label, *, untrusted: bool) -> Any:
+    """Return a value whose texts are labelled, where the label says something: a copy of what holds texts.
+
+    Searched are lists, tuples, sets, the values of dictionaries, and the fields of models and dataclasses. What was
+    made of a text, such as an enum or a URL, stays.
+    """
+    if not untrusted and label not in CONFIDENTIAL:
+        return value
+
+    def mark(one: Any) -> Any:
+        if type(one) is str:
+            return LabelledText(one, label=label, untrusted=untrusted)
+        return _copy_with(one, mark)
+
+    return mark(value)
+
+
+def _copy_with(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value with what is changed inside it; itself if it is not one that holds values."""
+    make = _find_constructor(value)
+    if make is not None:
+        return make(map(change, value))
+    if type(value) is dict:
+        given = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast] # for pyright
+        return {name: change(one) for name, one in given.items()}
+    fields = _read_fields(value)
+    if not fields:
+        return value
+    copied: Any = copy.copy(value)
+    extra: dict[str, Any] = getattr(copied, "__pydantic_extra__", None) or {}
+    for name, one in fields.items():
+        if name in extra:
+            extra[name] = change(one)
+        else:  # neither a frozen class nor a validator has anything to say about the same text
+            object.__setattr__(copied, name, change(one))
+    return copied
+
+
+def _find_constructor(value: object) -> Callable[[Iterable[Any]], Any] | None:
+    """Return what makes a value of its items: that of a list, a tuple, also a named one, or a set."""
+    for kind in (list, tuple, set, frozenset):
+        if type(value) is kind:
+            return cast("Callable[[Iterable[Any]], Any]", kind)
+    is_tuple = issubclass(type(value), tuple)
+    return getattr(value, "_make", None) if is_tuple else None
+
+
+def _read_fields(value: object) -> Mapping[str, object]:
+    """Return the fields of a model or a dataclass by name; nothing for any other value."""
+    if isinstance(value, BaseModel):  # a class may define `__iter__` otherwise
+        return {**value.__dict__, **(value.__pydantic_extra__ or {})}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {}
 
 
 def read_provenance(body: Mapping[str, object]) -> tuple[Label, bool]:

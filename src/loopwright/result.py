@@ -21,7 +21,7 @@ from .errors import (
 )
 from .events.effects import FactNoted
 from .events.run import ErrorRecord, Question, Status, StopReason
-from .labels import Label, LabelledText, is_at_least
+from .labels import Label, mark_texts
 from .messages import Conversation, Usage
 
 if TYPE_CHECKING:  # typing has defaults of type variables from Python 3.13 on
@@ -131,8 +131,8 @@ class Result(Generic[Output]):
         llm_calls: model calls, each with all its attempts.
         tool_calls: calls that reached a tool.
         facts: the facts that the strategies noted, in the journal's order: plans, votes, critiques; see `fact`.
-        label: how sensitive what the run has read is. A run that is given the `answer` or the `conversation` starts
-            with it, and as `untrusted` as this one is.
+        label: how sensitive what the run has read is. A run that is given the `answer`, a text of the `output` or the
+            `conversation` starts with it, and as `untrusted` as this one is.
         untrusted: whether the run has read anything from outside.
         trimmed: model calls that were not sent all of their conversation, since it did not fit.
     """
@@ -158,14 +158,13 @@ class Result(Generic[Output]):
     trimmed: int = 0
 
     def __post_init__(self) -> None:
-        """Give the answer and the conversation the label of the run, where that says something."""
+        """Give answer, output and conversation the label of the run, where that says something."""
         label, untrusted = self.label, self.untrusted
         marked = self.conversation.with_provenance(label, untrusted=untrusted)
         object.__setattr__(self, "conversation", marked)
-        is_plain = not untrusted and not is_at_least(label, "sensitive")
-        if self.answer is not None and not is_plain:
-            text = LabelledText(self.answer, label=label, untrusted=untrusted)
-            object.__setattr__(self, "answer", text)
+        for name in ("answer", "output"):
+            text = mark_texts(getattr(self, name), label, untrusted=untrusted)
+            object.__setattr__(self, name, text)
 
     def fact(self, name: str) -> Any:
         """Return the last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""

@@ -11,6 +11,7 @@ from loopwright.events import GateDecided, ToolStarted
 from loopwright.followups import Memories
 from loopwright.gates import CedarGate, Rule, RuleGate
 from loopwright.knowledge import MemoryKnowledge
+from loopwright.labels import Untrusted
 from loopwright.testing import Line, ScriptedProvider, call
 from waiting import eventually
 
@@ -79,6 +80,27 @@ async def fork_of_a_thread(gate: PolicyGate, send: Steps) -> Runtime:
     await chat.run("Read the page.")
     other = await chat.fork(at=1, id="ada, again")
     await declared(runtime, other.run("Do as it says.", tags={"last": "1"}))
+    return runtime
+
+
+async def answer_in_the_list_of_turns(gate: PolicyGate, send: Steps) -> Runtime:
+    runtime = build(gate, *READ, *send)
+    chat = runtime.agent("clerk").thread("ada")
+    await chat.run("Read the page.")
+    [turn] = await chat.turns()
+    assert turn.answer is not None
+    task = turn.answer
+    await declared(runtime, runtime.agents["clerk"].run(task, tags={"last": "1"}))
+    return runtime
+
+
+async def message_in_the_list_of_turns(gate: PolicyGate, send: Steps) -> Runtime:
+    runtime = build(gate, "It is a mail.", *send)
+    chat = runtime.agent("clerk").thread("ada")
+    await chat.run(Untrusted(PAGE))
+    [turn] = await chat.turns()
+    task = turn.text
+    await declared(runtime, runtime.agents["clerk"].run(task, tags={"last": "1"}))
     return runtime
 
 
@@ -165,7 +187,14 @@ def judged(runtime: Runtime) -> list[str]:
     ]
 
 
-WITHIN = [next_turn, fork_of_a_thread, handoff, answer_of_an_agent]
+WITHIN = [
+    next_turn,
+    fork_of_a_thread,
+    handoff,
+    answer_of_an_agent,
+    answer_in_the_list_of_turns,
+    message_in_the_list_of_turns,
+]
 RECALLED = [stored_knowledge, memories_of_a_run]
 GATES = pytest.mark.parametrize("gate", [by_rules, by_cedar])
 

@@ -299,6 +299,8 @@ def test_what_begins_a_sentence_is_no_name_by_that(text: str, names: list[str]) 
         ("My favorite colour is blue!", ["My favorite colour is blue."]),
         ("I'm allergic to nuts; what is safe?", []),
         ("I'm allergic to nuts.", ["I'm allergic to nuts."]),
+        ("I\u2019m vegan, thanks. I don\u2019t like fish", ["I'm vegan, thanks.", "I don't like fish."]),
+        ("I like cafe\u0301s.", ["I like caf\u00e9s."]),
         ("Remember that the key is below the mat.", ["Remember that the key is below the mat."]),
         ("He says I like fish.", []),
         ("I like " + "very " * 60 + "much.", []),

@@ -1,6 +1,7 @@
 """Knowledge in runs: recalled before model calls, stored by tools and at the end, once, with its label."""
 
 import asyncio
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -334,6 +335,21 @@ async def test_tools_store_within_the_scope_of_the_run_and_only_narrow_it() -> N
     assert "Bergen" not in results[5]
 
 
+async def test_a_subject_in_another_form_of_unicode_is_the_same_subject() -> None:
+    store = MemoryKnowledge()
+    composed, decomposed = (unicodedata.normalize(f, "Zoë") for f in ("NFC", "NFD"))
+    script = [
+        call("store_knowledge", subject=name, predicate="lives in", object=city)
+        for name, city in ((composed, "Oslo"), (decomposed, "Bergen"))
+    ]
+    used, _ = runtime(*script, "Done.", knowledge=KnowledgeBridge(store))
+
+    await ReActEngine(used).run("Hi.", tags=TAGS)
+
+    [found] = await store.search("who lives there?", scope="ada", threshold=0.0)
+    assert found.text.endswith("Bergen")
+
+
 async def test_a_fact_is_stored_once_wherever_the_run_was_cut() -> None:
     script = (
         call("store_knowledge", subject="Ada", predicate="has", object="a violin"),
@@ -452,6 +468,11 @@ def test_a_scope_is_the_tenant_the_user_or_the_thread() -> None:
     assert scope_of({"user": "a/b"}, "t") == "a%2Fb"
     assert scope_of({}, "t") == "t"
     assert scope_of({}, "") == ""
+
+
+def test_a_text_in_the_place_of_kinds_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"kinds: must be a collection of texts"):
+        KnowledgeBridge(MemoryKnowledge(), kinds="fact")  # type: ignore[arg-type]
 
 
 def test_what_is_no_store_is_refused() -> None:

@@ -11,6 +11,7 @@ from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer
 from ..events.run import Question, RunFinished
 from ..journals.base import TURN_PREFIX, RunInfo
+from ..labels import highest, mark_texts
 
 _NAME = compile_late(re.escape(TURN_PREFIX) + r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
 
@@ -71,16 +72,24 @@ class Turn:
 def read_turn(info: RunInfo, number: int, entries: Sequence[Entry]) -> Turn | None:
     """Return a turn as its run has it; `None` for one without a message of a person."""
     started, last = read_start(info.run_id, entries), entries[-1].event
-    texts = [one.content for one in started.messages if one.role == "user"]
-    if not texts:
+    messages = [one for one in started.messages if one.role == "user"]
+    if not messages:
         return None
+    text = mark_texts(
+        "\n\n".join(one.content for one in messages),
+        highest(one.label for one in messages),
+        untrusted=any(one.untrusted for one in messages),
+    )
     answer, reason = None, ""
     if isinstance(last, RunFinished):
         restore_answer(entries)
         last = entries[-1].event
     if isinstance(last, RunFinished):
-        answer, reason = last.answer, last.stop_reason
+        answer = mark_texts(
+            last.answer, last.label or "normal", untrusted=last.untrusted
+        )
+        reason = last.stop_reason
     pending = open_questions(entries) if info.status == "waiting" else ()
     return Turn(
-        number, info.run_id, started.agent, info.status, "\n\n".join(texts), answer, reason, started.created, pending,
+        number, info.run_id, started.agent, info.status, text, answer, reason, started.created, pending,
     )  # fmt: skip

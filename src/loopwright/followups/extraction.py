@@ -1,6 +1,7 @@
 """Find in plain text what is worth remembering: preferences by explicit patterns, entities by capitals, a gist by length."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from .._internal.regex import compile_late
@@ -114,8 +115,10 @@ def find_category(preference: str) -> str:
 
 
 def _sentences(texts: Sequence[str]) -> Iterator[str]:
+    """Yield the sentences of texts, in one form of each letter and with plain apostrophes, which telephones do not write."""
     for text in texts:
-        for match in SENTENCE.finditer(text):
+        plain = unicodedata.normalize("NFC", text).replace("\u2019", "'")
+        for match in SENTENCE.finditer(plain):
             sentence = " ".join(match[0].split())
             if sentence:
                 yield sentence

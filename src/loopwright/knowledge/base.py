@@ -132,6 +132,10 @@ class Forget:
             raise ConfigError(
                 "forget: names no condition, which would forget everything; name an id, scope, kind, topic or source_run"
             )
+        if self.scope and not self.scope.strip("/"):
+            raise ConfigError(
+                f"scope: names no scope, got {self.scope!r}, which would forget what is in each; leave it out or name one"
+            )
 
 
 @runtime_checkable
@@ -230,6 +234,22 @@ def check_search(limit: object, threshold: object) -> None:
         )
     if not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
         raise ConfigError(f"threshold: must be a number from 0 to 1, got {threshold!r}")
+
+
+def check_names(field: str, names: object) -> None:
+    """Raise `ConfigError` for a text in the place of a collection of texts, of which it has none but its letters."""
+    if isinstance(names, str):
+        raise ConfigError(
+            f"{field}: must be a collection of texts, got {names!r:.80}; write [{names!r:.80}]"
+        )
+
+
+def check_key(key: object) -> None:
+    """Raise `ConfigError` for a key under which nothing can be stored once."""
+    if not key or not isinstance(key, str):
+        raise ConfigError(
+            f"key: must be a text that names what is stored, got {key!r:.80}; give it one, such as 'RUN_ID:KEY'"
+        )
 
 
 def check_scope(scope: object, *, shared: bool) -> str:

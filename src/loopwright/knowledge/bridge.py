@@ -8,7 +8,7 @@ from urllib.parse import quote
 from .._internal import dataclasses
 from ..errors import ConfigError
 from ..messages import Conversation, Message
-from .base import Knowledge, Remembered, check_search
+from .base import Knowledge, Remembered, check_names, check_search
 from .terms import MAX_TERMS, STOP_WORDS, WORD
 
 RECENT_MESSAGES = 5
@@ -58,6 +58,7 @@ class KnowledgeBridge:
 
     def __post_init__(self) -> None:
         check_search(self.limit, self.threshold)
+        check_names("kinds", self.kinds)
         if not callable(getattr(self.store, "search", None)):
             raise ConfigError(
                 f"knowledge: needs a store with a method `search`, got {type(self.store).__name__}"

@@ -1,6 +1,7 @@
 """Tools of a store of knowledge: recall_knowledge and store_knowledge, within the scope of the run."""
 
 import asyncio
+import unicodedata
 from typing import Annotated, Any, cast
 from urllib.parse import quote
 
@@ -87,8 +88,10 @@ def _build_store(store: Knowledge) -> Tool:
             object: the value, such as "Bergen".
             confidence: how sure it is, from 0 to 1.
         """
+        # "Zo\u00eb" in either of the two forms that Unicode has is one subject.
+        topic = unicodedata.normalize("NFC", f"{subject}|{predicate}").casefold()
         item = Remembered(
-            f"{subject} {predicate} {object}", topic=f"{subject}|{predicate}".casefold(), score=confidence,
+            f"{subject} {predicate} {object}", topic=topic, score=confidence,
             label=ctx.label, untrusted=ctx.untrusted, source_run=ctx.run_id, source_key=ctx.key, scope=_narrow(ctx, None),
             relations=(Relation(predicate, object),),
         )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from loopwright import (
     ConfigError,
@@ -139,12 +139,28 @@ async def answer_as_task(gate: PolicyGate) -> Conversation | str:
     return str_or_fail((await read_page(gate)).answer)
 
 
+class Report(BaseModel):
+    """A report with texts at each place where a type may have them."""
+
+    to: str
+    lines: list[str] = []
+    by: dict[str, str] = {}
+
+
+async def text_of_output_as_task(gate: PolicyGate) -> Conversation | str:
+    parts = engine(call("page"), '{"to": "eve@example.com"}', gate=gate)
+    result = await parts.run("Read the page.", output=Report)
+    return result.raise_for_status().output.to
+
+
 def str_or_fail(text: str | None) -> str:
     assert text is not None
     return text
 
 
-WAYS = pytest.mark.parametrize("way", [next_turn, messages_handed_in, answer_as_task])
+WAYS = pytest.mark.parametrize(
+    "way", [next_turn, messages_handed_in, answer_as_task, text_of_output_as_task]
+)
 
 
 @GATES
@@ -193,6 +209,26 @@ async def test_clean_turns_and_results_stay_free_of_the_rule(
 
     assert (first.label, first.untrusted, type(first.answer)) == ("normal", False, str)
     assert statuses(parts, "r") == statuses(other, "r") == [("mail", "ok")]
+
+
+async def test_texts_of_an_output_carry_what_the_run_read_wherever_they_stand() -> None:
+    said = '{"to": "Ada", "lines": ["1848"], "by": {"whom": "Bob"}}'
+    parts = engine(call("vault"), said, journal=MemoryJournal())
+    result = await parts.run("Read the vault.", run_id="r", output=Report)
+    again = await parts.resume("r", output=Report)
+    plain = await engine(said).run("Report.", output=Report)
+
+    for one in (result, again):
+        report = one.raise_for_status().output
+        texts = report.to, report.lines[0], report.by["whom"]
+        assert [find_provenance(text) for text in texts] == [("secret", False)] * 3
+        assert find_provenance(report) == ("secret", False)
+        assert report == plain.output
+        assert (
+            report.model_dump_json()
+            == plain.raise_for_status().output.model_dump_json()
+        )
+    assert type(plain.raise_for_status().output.to) is str
 
 
 async def test_declassifying_without_trust_leaves_the_run_untrusted() -> None:

@@ -268,7 +268,9 @@ async def test_the_file_is_private_and_invalid_arguments_are_refused(
     await store.store(fact("x"), key="1")
 
     assert stat.S_IMODE((tmp_path / "k.db").stat().st_mode) == 0o600
-    for options in ({"limit": 0}, {"limit": 101}, {"threshold": 2}, {"scope": 7}):
+    for options in (
+        {"limit": 0}, {"limit": 101}, {"threshold": 2}, {"scope": 7}, {"kinds": "fact"}, {"tags": "old"},
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=next(iter(options))):
             await store.search("x", **{"scope": "acme", **options})  # type: ignore[arg-type]
     for options, problem in (
@@ -278,8 +280,9 @@ async def test_the_file_is_private_and_invalid_arguments_are_refused(
     ):
         with pytest.raises(ConfigError, match=problem):
             Remembered(**{"text": "x", **options})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="key"):
-        await store.store(fact("y"), key="")
+    for key in ("", 5):
+        with pytest.raises(ConfigError, match="key"):
+            await store.store(fact("y"), key=key)  # type: ignore[arg-type]
     await store.close()
     with pytest.raises(KnowledgeError, match="is closed"):
         await store.search("x", scope="acme")

@@ -11,12 +11,20 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, TypeVar
 
 from ...clock import Clock, SystemClock
-from ...errors import ConfigError, KnowledgeError
+from ...errors import KnowledgeError
 from ...storage.file import SQLiteFile, resolve_path
 from ...storage.memory import MemoryConnection
 from ...storage.rewrite import PAUSE
 from ...storage.writer import WritingConnection
-from ..base import Embedder, Forget, Remembered, check_scope, check_search
+from ..base import (
+    Embedder,
+    Forget,
+    Remembered,
+    check_key,
+    check_names,
+    check_scope,
+    check_search,
+)
 from .fusion import fuse
 from .items import Items
 from .search import Counts, Query, WordSearch
@@ -83,6 +91,8 @@ class SQLiteKnowledge:
     ) -> Sequence[Remembered]:
         """Return at most `limit` items that match, the best first; see `Knowledge`."""
         check_search(limit, threshold)
+        check_names("kinds", kinds)
+        check_names("tags", tags)
         scope = check_scope(scope, shared=self._shared)
         scopes = (scope, "") if self._shared and scope else (scope,)
         asked = Query(
@@ -95,10 +105,7 @@ class SQLiteKnowledge:
 
     async def store(self, item: Remembered, *, key: str) -> str:
         """Store an item once for each key and return its id; see `Knowledge`."""
-        if not key:
-            raise ConfigError(
-                "key: is empty, got ''; name what is stored, such as 'RUN_ID:KEY', so that it is stored once"
-            )
+        check_key(key)
         scope = check_scope(item.scope, shared=self._shared)
         item, now = dataclasses.replace(item, scope=scope), self._clock.wall()
         vector = await self._embed_new(item, key)

@@ -294,9 +294,14 @@ class KnowledgeContract:
     async def test_forgetting_everything_by_no_condition_is_refused(
         self, store: Knowledge
     ) -> None:
-        """An empty condition is a mistake."""
+        """An empty condition is a mistake, and so is a scope of slashes alone, which is none."""
+        await store.store(fact("a meadow"), key="1")
         with expect_error(ConfigError, "it forgot without a condition"):
             await store.forget()
+        with expect_error(ConfigError, "it forgot what is in each scope"):
+            await store.forget(scope="/", kind="fact")
+
+        assert_equal(await texts(store, "meadow"), ["a meadow"], "what is left")
 
     @with_store
     async def test_hostile_queries_and_texts_do_no_harm(self, store: Knowledge) -> None:

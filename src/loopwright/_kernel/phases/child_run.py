@@ -29,8 +29,9 @@ async def delegate(
             f"delegate {name_of(engine)}",
             session.replay.effects.intent(key),
         )
+        task = conversation.task
         conversation = clean_conversation(redactor, what, conversation, started)
-        await _start(cycle, engine, conversation, key)
+        await _start(cycle, engine, conversation, key, task)
         outcome, child = await cycle.run_child(
             cycle, engine, conversation, key, None, share
         )
@@ -50,9 +51,12 @@ def guards_of_child(cycle: Cycle, engine: Engine) -> tuple[Guard, ...]:
 
 
 async def _start(
-    cycle: Cycle, engine: Engine, conversation: Conversation, key: str
+    cycle: Cycle, engine: Engine, conversation: Conversation, key: str, task: str
 ) -> None:
-    """Record the child's intent, once policy permits it; or check that it is the recorded one."""
+    """Record the child's intent, once policy permits it; or check that it is the recorded one.
+
+    `task` is its task as the engine wrote it, with its secrets.
+    """
     session, effects, name = (
         cycle.session,
         cycle.session.replay.effects,
@@ -74,10 +78,11 @@ async def _start(
         # A denial that the engine caught is the whole record of its effect.
         cycle.scope.check_gap(key, words)
         check_delegation(cycle.scope, engine)
-    arguments: dict[str, Json] = {"engine": name, "task": conversation.task}
+    arguments: dict[str, Json] = {"engine": name, "task": task}
     guards = guards_of_child(cycle, engine)
     clearance = dataclasses.replace(cycle.clearance, guards=guards)
-    await cycle.permit_own("delegate", arguments, "write", key, clearance)
+    redactor = cycle.services.redactor.merge(engine.runtime.redactor)
+    await cycle.permit_own("delegate", arguments, "write", key, clearance, redactor)
     options = engine.recorded_options()[0]
     session.writer.record_after_replay(
         key, ChildStarted(name, options, found, about, engine.runtime.agent_name)

@@ -29,6 +29,7 @@ from ...messages import (
 )
 from ...providers.base import OutputSchema, Sampling
 from ...result import RunOutcome
+from ...security.redaction import Redactor
 from ...tools.base import Tool
 from ..durability.description import describe_calls
 from ..session.branches import Branches, Turn
@@ -48,7 +49,7 @@ from .offers import Offers
 from .permits import ToolPermit, check_permit
 from .proposals import Proposals
 from .recall import RecallInvoker
-from .secret_free import clean_calls
+from .secret_free import clean_arguments, clean_calls
 from .succession import Succession
 from .tool_call import ToolCalls
 from .tool_invoker import (
@@ -463,12 +464,15 @@ class Cycle:
         effect: Effect,
         key: str,
         clearance: Clearance | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
-        """Have policy decide about something of the engine's own; raise `Denied`, or wait."""
-        call = ToolCall(name, arguments, f"{name}_{id_of(key)}")
+        """Have policy decide about something of the engine's own, without its secrets; raise `Denied`, or wait."""
+        written = ToolCall(name, arguments, f"{name}_{id_of(key)}")
+        clean = clean_arguments(redactor or self.services.redactor, arguments)
+        call = ToolCall(name, clean, written.id)
         state = self.policy_state(call_key(key, 0))
         decide = (clearance or self.clearance).decide_own
-        question = await decide(call, effect, state)
+        question = await decide(call, effect, state, written)
         if question is not None:
             raise await self.park([question])
 

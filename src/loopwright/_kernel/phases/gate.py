@@ -32,7 +32,7 @@ from ..session.services import Services
 from ..session.session import Session
 from .approvals import ApprovalRequest, Guard, Ruling, ask_people
 from .gate_consultation import consult_gate, describe_action
-from .gated_call import GatedCall, check_same_call, counts
+from .gated_call import GatedCall, check_same_call, counts, find_own_call
 from .permits import ToolPermit
 
 MAX_ROUNDS = 3  # a call is gated once, and again after each of at most two changes
@@ -129,13 +129,18 @@ class Clearance:
                 vars(decision)["expires"] = expires
 
     async def decide_own(
-        self, call: ToolCall, effect: Effect, state: PolicyState
+        self,
+        call: ToolCall,
+        effect: Effect,
+        state: PolicyState,
+        written: ToolCall | None = None,
     ) -> Question | None:
         """Decide about an effect of the engine's own, or a delegation; raise `Denied`.
 
-        Return the question that a person has to answer first, if there is one.
+        Return the question that a person has to answer first, if there is one. `written` is the call with its secrets,
+        which may have been none when it was decided about before.
         """
-        decided = await self._decide_own(call, effect, state)
+        decided = await self._decide_own(call, effect, state, written or call)
         if isinstance(decided, Question):
             return decided
         if isinstance(decided, Denial):
@@ -152,7 +157,7 @@ class Clearance:
         """
         if not self.judges_answers:
             return None
-        decided = await self._decide_own(call, "read", state, may_change=True)
+        decided = await self._decide_own(call, "read", state, call, may_change=True)
         if not isinstance(decided, Permit):
             return decided
         self.session.permits.discard(decided)
@@ -160,6 +165,7 @@ class Clearance:
         if not isinstance(answer, str):
             hashed = hash_arguments(call.arguments)
             return Denial(call, hashed, state.key, "denied", NOT_AN_ANSWER)
+        answer = self.session.secrets.redactor.redact_text(answer)
         return answer if answer != call.arguments["answer"] else None
 
     @property
@@ -172,13 +178,17 @@ class Clearance:
         call: ToolCall,
         effect: Effect,
         state: PolicyState,
+        written: ToolCall,
         *,
         may_change: bool = False,
     ) -> Permit | Denial | Question:
         gated = self._prepare(call, state.key, None, effect)
         known = self.session.replay.approvals.decision(state.key)
-        recorded = None if known is None else self._find_recorded(gated, known)
-        return recorded or await self._gate(gated, state, may_change=may_change)
+        found = None if known is None else find_own_call(gated, known, written)
+        if known is None or found is None:
+            return await self._gate(gated, state, may_change=may_change)
+        recorded = self._find_recorded(found, known)
+        return recorded or await self._gate(found, state, may_change=may_change)
 
     def _prepare(
         self, call: ToolCall, key: str, tool: Tool | None, own: Effect | None = None
@@ -215,8 +225,9 @@ class Clearance:
                 gated.key, call.name, gated.arguments_hash, unknown, stop
             )
         status = REFUSALS[known.verdict]
+        reason = self.session.secrets.redactor.redact_text(known.reason)
         return Denial(
-            call, gated.arguments_hash, gated.key, status, known.reason, final=is_stuck
+            call, gated.arguments_hash, gated.key, status, reason, final=is_stuck
         )
 
     def _revoke(self, gated: GatedCall, known: GateDecided) -> Denial | None:

@@ -2,9 +2,10 @@
 
 from ..._internal import dataclasses
 from ...events.effects import GateDecided, ToolFinished, ToolStarted
-from ...messages import Effect, ToolCall
+from ...messages import Effect, ToolCall, hash_arguments
 from ...tools.base import Tool
 from ..session.session import Session
+from .secret_free import hides_secret
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,21 @@ def check_same_call(session: Session, gated: GatedCall, known: GateDecided) -> N
         f"a decision about {known.tool}",
         f"{gated.call.name} with other arguments",
     )
+
+
+def find_own_call(
+    gated: GatedCall, known: GateDecided, written: ToolCall
+) -> GatedCall | None:
+    """Return what an engine itself does as a decision about it has it, by its hash; `None` where that cannot be told.
+
+    It is `written` with what became a secret since, which the decision may have in plain, or may have had beside others.
+    """
+    if known.arguments_hash in ("", gated.arguments_hash):
+        return gated
+    hashed = hash_arguments(written.arguments)
+    if hashed == known.arguments_hash:
+        return dataclasses.replace(gated, arguments_hash=hashed)
+    return None if hides_secret(gated.call.arguments) else gated
 
 
 def counts(session: Session, gated: GatedCall, known: GateDecided) -> bool:

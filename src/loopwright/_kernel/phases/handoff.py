@@ -30,7 +30,8 @@ async def start_handoff(
                 "agent": receiver.name,
                 "task": conversation.task,
             }
-            await cycle.permit_own("handoff", arguments, "write", key)
+            redactor = cycle.services.redactor.merge(receiver.engine.runtime.redactor)
+            await cycle.permit_own("handoff", arguments, "write", key, None, redactor)
         return await request_handoff(cycle, key, receiver, conversation)
 
 

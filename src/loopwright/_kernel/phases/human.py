@@ -63,8 +63,8 @@ async def ask_user(
             return recorded[0]
         await session.replay_end.reach(key)
         await session.intake.wait_while_paused()
-        question = cycle.services.redactor.redact_text(question)
         await permit_effect(cycle, VERB, {"question": question}, "read", key)
+        question = cycle.services.redactor.redact_text(question)
         until = _note_expiry(session, key, seconds)
         asked = PendingQuestion(
             key, question, about="question", expires=until,

@@ -1,11 +1,11 @@
 """What engines hand on, without secrets; as it was recorded where a secret of it was not known then."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ..._internal import dataclasses
-from ...messages import Conversation, JsonObject, ToolCall, canonical_json
-from ...security.redaction import Redactor
+from ...messages import Conversation, Json, JsonObject, ToolCall, canonical_json
+from ...security.redaction import REDACTED, Redactor
 from ...security.redaction.messages import redact_calls, redact_conversation
 from ..session.scope import fingerprint
 
@@ -37,6 +37,16 @@ def clean_conversation(
     if _is_recorded(recorded, fingerprint(what, conversation.digest)):
         return conversation
     return redact_conversation(redactor, conversation)
+
+
+def clean_arguments(redactor: Redactor, arguments: JsonObject) -> dict[str, Json]:
+    """Return arguments of something that an engine itself does, without secrets."""
+    return cast("dict[str, Json]", redactor.redact_value(dict(arguments)))
+
+
+def hides_secret(arguments: JsonObject) -> bool:
+    """Return whether a secret was taken out of arguments."""
+    return REDACTED.encode() in canonical_json(dict(arguments))
 
 
 def _is_recorded(recorded: Any, found: str) -> bool:

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
@@ -40,6 +40,7 @@ from ...tools.value import as_text
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
 from .cycle import Cycle
+from .secret_free import clean_arguments, hides_secret
 
 T = TypeVar("T")
 PATCH_NAME = compile_late(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -161,10 +162,11 @@ async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
     session = cycle.session
     with cycle.scope.enter("permit"):
         key = cycle.scope.next_key()
-        redacted = cycle.services.redactor.redact_value(arguments)
-        arguments = cast("dict[str, Json]", redacted)
+        clean = clean_arguments(cycle.services.redactor, arguments)
+        hashes = [hash_arguments(arguments), hash_arguments(clean)]
         known = session.replay.approvals.decision(call_key(key, 0))
-        if known is not None and known.arguments_hash != hash_arguments(arguments):
+        is_same = known is None or known.arguments_hash in hashes
+        if known is not None and not is_same and not hides_secret(clean):
             expected = f"{known.tool} with other arguments"
             raise session.signals.diverge(key, expected, name)
         if recorded_effect(cycle.scope, key, name, TypeAdapter(type(None))) is None:

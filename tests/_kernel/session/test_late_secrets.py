@@ -1,0 +1,199 @@
+"""A text of an engine that became a secret since it was recorded is no changed code, and is recorded no more."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from loopwright import (
+    Action,
+    Allow,
+    Ask,
+    Conversation,
+    Deny,
+    Entry,
+    LoopEngine,
+    MemoryJournal,
+    Modify,
+    PolicyState,
+    ReActEngine,
+    Run,
+    Runtime,
+    Suspend,
+    tool,
+)
+from loopwright.errors import Denied
+from loopwright.messages import ToolCall
+from loopwright.security.redaction import Redactor
+from loopwright.testing import ScriptedProvider, crashed
+
+SECRET = "blue-horse-77"
+REDACTED = Redactor([SECRET])
+
+Verb = Callable[[Run], Awaitable[object]]
+
+
+@tool(effect="write")
+async def repeat(text: str) -> str:
+    """Repeat a text."""
+    return f"{len(text)} characters"
+
+
+async def call(run: Run) -> object:
+    return await run.call(ToolCall("repeat", {"text": f"Is it {SECRET}?"}))
+
+
+async def ask_user(run: Run) -> object:
+    return await run.ask_user(f"Is it {SECRET}?")
+
+
+async def permit(run: Run) -> object:
+    return await run.permit("plan", {"steps": [f"Use {SECRET}."]})
+
+
+async def delegate(run: Run) -> object:
+    return await run.delegate(ReActEngine(run._cycle.services), f"Use {SECRET}.")  # type: ignore[arg-type]
+
+
+async def hand_off(run: Run) -> object:
+    if run.task == "Go.":
+        await run.handoff("second", Conversation.of(f"Use {SECRET}."))
+    return None
+
+
+async def quarantined(run: Run) -> object:
+    return await run.quarantined(f"Has it {SECRET}?", f"It has {SECRET}.", into=str)
+
+
+async def sample(run: Run) -> object:
+    return await run.samples(Conversation.of(f"Use {SECRET}."), 2)
+
+
+async def look_up(run: Run) -> object:
+    async def read() -> str:
+        return SECRET
+
+    value = await run.lookup("read", read, into=str)
+    return await run.ask(f"Is it {value}?")
+
+
+async def note(run: Run) -> object:
+    run.note({"text": SECRET})
+    return run.endorse(f"It is {SECRET}.", f"{SECRET} is checked")
+
+
+async def gather(run: Run) -> object:
+    async def work(branch: Run) -> str:
+        return await branch.ask(f"Is it {SECRET}?")
+
+    return await run.gather(work, work, names=[SECRET, f"not {SECRET}"])
+
+
+VERBS: dict[str, Verb] = {
+    one.__name__: one
+    for one in (call, ask_user, permit, delegate, hand_off, quarantined, sample, look_up, note, gather)
+}  # fmt: skip
+
+
+class Gate:
+    """Allows all, or asks about the verb, or changes or denies the answer in words with the secret."""
+
+    version = "1"
+    answers = True
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def evaluate(self, action: Action, state: PolicyState) -> Any:
+        """Decide."""
+        is_answer = "answer" in action.arguments
+        if self.kind == "ask" and not is_answer:
+            return Ask(f"Shall {action.tool} be done?")
+        if self.kind == "modify" and is_answer:
+            return Modify({**action.arguments, "answer": f"No, it is {SECRET}."}, "")
+        if self.kind == "deny" and not is_answer:
+            return Deny(f"{SECRET} is not for this")
+        return Allow()
+
+
+class Talking(LoopEngine):
+    """Uses one verb between two questions, and quotes a text in its answer."""
+
+    name = "talking"
+    verb: str
+
+    async def solve(self, run: Run) -> str:
+        await run.ask("Ready?")
+        try:
+            await VERBS[self.verb](run)
+        except Denied as denied:
+            return f"It may not be: {denied}"
+        await run.ask(f"Done with {SECRET}?")
+        return "It is noted." if self.verb == "note" else f"It is {SECRET}."
+
+
+def build(journal: MemoryJournal, verb: str, kind: str, **options: Any) -> LoopEngine:
+    async def answer(question: str) -> str:
+        return "Yes."
+
+    runtime = Runtime(
+        ScriptedProvider(lambda request: "Yes."), tools=[repeat], journal=journal, gate=Gate(kind), user=answer,
+        approver=Suspend(), **options,
+    )  # fmt: skip
+    engine = Talking(runtime, verb=verb)
+    if verb == "hand_off":
+        runtime.agent("second", engine=engine, instructions=f"Say {SECRET}.")
+    return engine
+
+
+def is_free(engine: LoopEngine, entries: list[Entry]) -> bool:
+    """Whether neither the new entries nor the requests hold the secret."""
+    provider: Any = engine.runtime.provider
+    sent = str([request.conversation.messages for request in provider.requests])
+    bodies = b"".join(entry.body for entry in entries)
+    return SECRET not in sent and SECRET.encode() not in bodies
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [*((verb, "allow") for verb in VERBS), ("note", "modify"), ("permit", "deny"), ("call", "deny")],
+)  # fmt: skip
+async def test_a_run_cut_anywhere_goes_on_with_texts_that_became_secret(
+    verb: str, kind: str
+) -> None:
+    journal = MemoryJournal()
+    result = await build(journal, verb, kind).run("Go.", run_id="r")
+    entries = journal.read("r")
+    ended = "completed", str(result.answer).replace(SECRET, "[redacted]")
+
+    for cut in range(1, len(entries)):
+        again = crashed(entries, cut)
+        resumed = build(again, verb, kind, redactor=REDACTED)
+        seen = await resumed.resume("r")
+        at = f"cut after {cut}: {entries[cut - 1].kind}"
+        assert (seen.status, seen.answer) == ended, at
+        assert is_free(resumed, again.read("r")[cut:]), at
+
+
+@pytest.mark.parametrize("known", ["before approval", "after approval"])
+@pytest.mark.parametrize("verb", ["call", "ask_user", "permit", "delegate", "hand_off"])
+async def test_an_approval_counts_for_a_text_that_became_secret(
+    verb: str, known: str
+) -> None:
+    journal = MemoryJournal()
+    before = build(journal, verb, "ask")
+    waiting = await before.run("Go.", run_id="r")
+    [question] = waiting.pending
+    count = len(journal.read("r"))
+    resumed = build(journal, verb, "ask", redactor=REDACTED)
+    if known == "before approval":
+        [question] = (await resumed.resume("r")).pending
+        assert SECRET not in str(question)
+        await resumed.runtime.control("r").approve(question.key)
+    else:
+        await before.runtime.control("r").approve(question.key)
+
+    result = await resumed.resume("r")
+
+    assert (result.status, result.answer) == ("completed", "It is [redacted].")
+    assert is_free(resumed, journal.read("r")[count:])

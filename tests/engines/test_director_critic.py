@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, LoopEngine, MemoryJournal, Result, Runtime
+from loopwright import (
+    ConfigError,
+    LoopEngine,
+    MemoryJournal,
+    ProviderError,
+    Result,
+    Runtime,
+)
 from loopwright.engines import (
     AdaptiveBreak,
     DirectorCriticEngine,
@@ -167,6 +174,27 @@ def test_a_critic_of_another_model_is_named_in_its_reviews() -> None:
     assert facts(result, "DraftReview", "reviewer", "critic") == [
         ("llm", f"{critic.name}/{critic.model}")
     ]
+
+
+def test_a_draft_that_the_critic_s_provider_refuses_is_an_unjudged_answer() -> None:
+    refusal = ProviderError("401: the key is not valid", retryable=False)
+    critic = ScriptedProvider([scored(0.5, "Longer."), *[refusal] * 5])
+    director = ScriptedProvider(["draft", "longer draft", "draft"])
+    runtime = Runtime(director, providers={"judge": critic})
+    engine = DirectorCriticEngine(runtime, critic=LlmCritic(provider="judge"))
+    partly = engine.run_sync("Write.")
+
+    assert (partly.status, partly.answer, partly.error) == ("completed", "draft", None)
+    assert facts(partly, "DraftReview", "score", "approved") == [
+        (0.5, False), (None, False), (None, False)
+    ]  # fmt: skip
+    assert [r.conversation.messages[1].content for r in critic.requests[1:]] == ["longer draft"] * 2  # fmt: skip
+
+    never = engine.run_sync("Write.")
+
+    assert (never.status, never.answer) == ("completed", "draft")
+    assert facts(never, "DraftReview", "problem")[-1] == ("401: the key is not valid",)
+    assert facts(never, "DraftChosen", "score", "approved", "reason") == [(None, False, "max_rounds")]  # fmt: skip
 
 
 def test_an_agent_directs_in_its_own_words() -> None:

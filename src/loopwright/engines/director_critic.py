@@ -78,8 +78,9 @@ class DirectorCriticEngine(CompositeEngine):
     """Draft, have a critic review the draft, revise, until the reviews converge; answer with the best draft.
 
     Each round revises the best draft so far, by its review. The answer is the draft with the best review, not the last
-    one. Each review is noted as a `DraftReview`, and the choice as `DraftChosen`. A round whose review cannot be read
-    has no score, and the same draft is reviewed again in the next one.
+    one. Each review is noted as a `DraftReview`, and the choice as `DraftChosen`. A round without a review, since it cannot
+    be read or the critic's provider refuses, has no score, and the same draft is reviewed again in the next one. A
+    draft that nobody could review is an answer whose `DraftChosen` has no score and is not approved.
 
     Args:
         director: who drafts and revises: an engine, or an agent by name; `None` is the model itself.
@@ -143,7 +144,7 @@ class DirectorCriticEngine(CompositeEngine):
         return best.text
 
     async def _write(self, run: Run, drafts: list[Draft]) -> str:
-        """Return the first draft, a revision of the best one, or again a draft whose review could not be read."""
+        """Return the first draft, a revision of the best one, or again a draft that has no review yet."""
         if drafts and drafts[-1].review.score is None:
             return drafts[-1].text
         conversation = run.conversation

@@ -10,7 +10,13 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from ..errors import AskFailed, ConfigError, QuestionExpired
+from ..errors import (
+    AskFailed,
+    ConfigError,
+    ProviderError,
+    QuestionExpired,
+    Unreadable,
+)
 from ..prompts import PromptSet
 from ..run import Run, Sampling
 
@@ -231,8 +237,8 @@ def hash_draft(draft: str) -> str:
 class LlmCritic:
     """A model reviews each draft.
 
-    A reply that cannot be read is repaired at most twice; then the round has no score. There is never a score that the
-    model did not give.
+    A reply that cannot be read is repaired at most twice; then the round has no score, and neither has one whose request
+    the provider refuses. There is never a score that the model did not give.
 
     Args:
         provider: the model, one of `Runtime(providers=...)`; `None` is the engine's own.
@@ -265,7 +271,11 @@ class LlmCritic:
                 provider=self.provider,
                 purpose="review",
             )
-        except AskFailed as failure:
+        except (
+            AskFailed,
+            ProviderError,
+            Unreadable,
+        ) as failure:  # the draft stays, unjudged
             return dataclasses.replace(review, problem=str(failure))
         return criteria.judge(reply, review)
 

@@ -150,15 +150,26 @@ def test_a_score_is_a_number_from_1_to_5(given: Any, score: float | None) -> Non
         ((4, 3), "good", "good"), ((4, 3), "other", "good"), ((3, 3), "other", "partial"), ((2, 2), "other", "partial"),
         ((1, 2), "other", "failed"), ((), "good", "good"), ((), "other", "failed"),
         ((2, 2), "good", "partial"), ((5, 5), "failed", "failed"),  # the lower of the two
+        ((4, 4, 3, 4), None, "good"), ((2, 1, 3, 2), None, "partial"), ((1, 1, 2, 1), None, "failed"),
     ],
 )  # fmt: skip
 def test_a_quality_is_good_from_3_5_and_partial_from_2(
-    scores: tuple[int, ...], stated: str, quality: str
+    scores: tuple[int, ...], stated: str | None, quality: str
 ) -> None:
     names = ("relevance", "completeness", "usability", "goal_progress")
     fields = {**dict(zip(names, scores, strict=False)), "quality": stated}
 
     assert read_evaluation(json.dumps(fields)).quality == quality
+
+
+def test_an_evaluation_without_its_quality_needs_all_scores() -> None:
+    scores = '"relevance": "4", "Completeness": 5, "usability": "4/5"'
+    whole = read_evaluation(f'Well.\n```json\n{{{scores}, "progress": 4}}\n```')
+
+    assert (whole.quality, whole.mean) == ("good", 4.25)
+    for missing in ("", ', "progress": 6'):
+        with pytest.raises(ValueError, match='"quality"'):
+            read_evaluation(f"{{{scores}{missing}}}")
 
 
 def test_a_text_field_is_the_reply_itself_where_that_is_not_json() -> None:

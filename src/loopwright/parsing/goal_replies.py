@@ -134,16 +134,15 @@ def read_step_input(text: str) -> InputReply:
 
 
 def read_evaluation(text: str) -> EvaluationReply:
-    """Return the evaluation in a reply; raise ValueError without a "quality".
+    """Return the evaluation in a reply; raise ValueError without a "quality", unless it has all scores.
 
-    A quality that is not one of the words is the one of the mean of the scores; the lower of the two counts where both
-    are there, since models judge their own work too kindly.
+    A quality that is not one of the words, or missing, is the one of the mean of the scores; the lower of the two counts
+    where both are there, since models judge their own work too kindly.
     """
-    fields = _read_fields(text, ALIASES["quality"])
-    if _find(fields, "quality") is None:
+    fields = _read_judgement(text)
+    scores = _read_scores(fields)
+    if _find(fields, "quality") is None and len(scores) < len(SCORES):
         raise ValueError('The field "quality" is missing.')
-    found = {name: read_rating(_find(fields, name)) for name in SCORES}
-    scores = {name: score for name, score in found.items() if score is not None}
     mean = sum(scores.values()) / len(scores) if scores else None
     named = str(_find(fields, "quality")).strip().casefold()
     judged: list[Quality] = [one for one in QUALITIES if one == named]
@@ -153,6 +152,23 @@ def read_evaluation(text: str) -> EvaluationReply:
     return EvaluationReply(
         quality, scores, mean, _text(_find(fields, "summary")), _text(_find(fields, "working_memory"))
     )  # fmt: skip
+
+
+def _read_judgement(text: str) -> dict[str, Json]:
+    """Return the object with a "quality", or else with all scores; raise ValueError without either."""
+    try:
+        return _read_fields(text, ALIASES["quality"])
+    except ValueError:
+        for fields in _iterate_objects(text[:MAX_REPLY]):
+            folded = _fold(fields)
+            if len(_read_scores(folded)) == len(SCORES):
+                return folded
+        raise
+
+
+def _read_scores(fields: Mapping[str, Json]) -> dict[str, float]:
+    found = {name: read_rating(_find(fields, name)) for name in SCORES}
+    return {name: score for name, score in found.items() if score is not None}
 
 
 def read_goal_decision(text: str) -> DecisionReply:
@@ -261,7 +277,7 @@ def _read_fields(text: str, wanted: Collection[str]) -> dict[str, Json]:
         raise ValueError("The reply is empty.")
     others = 0
     for fields in _iterate_objects(text[:MAX_REPLY]):
-        folded = {str(name).strip().casefold(): value for name, value in fields.items()}
+        folded = _fold(fields)
         if not folded.keys().isdisjoint(wanted):
             return folded
         others += 1
@@ -269,6 +285,11 @@ def _read_fields(text: str, wanted: Collection[str]) -> dict[str, Json]:
     if others:
         raise ValueError(f"The JSON object has no field {names}.")
     raise ValueError(f"There is no JSON object that can be read, with a field {names}.")
+
+
+def _fold(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Return fields by their names in lower case."""
+    return {str(name).strip().casefold(): value for name, value in fields.items()}
 
 
 def _iterate_objects(text: str) -> Iterator[dict[str, Json]]:

@@ -56,7 +56,7 @@ async def limited(
 # --- what is no limit ---
 
 
-@pytest.mark.parametrize("value", [0, -1, "many"])
+@pytest.mark.parametrize("value", [0, -1, "many", "15", True])
 @pytest.mark.parametrize(
     "field",
     ["max_iterations", "max_llm_calls", "max_tokens", "timeout", "tool_timeout", "model_timeout", "max_concurrent_tools",
@@ -69,9 +69,12 @@ def test_a_limit_that_is_none_is_refused_by_name(field: str, value: Any) -> None
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("max_tool_calls", -1), ("max_cost", -0.01), ("timeout", float("nan"))],
-)
-def test_a_limit_below_nothing_is_refused_by_name(field: str, value: Any) -> None:
+    [("max_tool_calls", -1), ("max_cost", -0.01), ("timeout", float("nan")), ("max_cost", "1.5"), ("max_cost", True),
+     ("max_tool_calls", 2.0), ("best_effort", "no"), ("best_effort", 0)],
+)  # fmt: skip
+def test_a_limit_below_nothing_or_of_another_type_is_refused_by_name(
+    field: str, value: Any
+) -> None:
     with pytest.raises(ConfigError, match=f"Limits: {field}"):
         Limits(**{field: value})
 

@@ -3,16 +3,18 @@
 import dataclasses
 from abc import ABCMeta
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, dataclass_transform
+from typing import TYPE_CHECKING, Any, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails
 
 from ..errors import ConfigError
 
 MAX_SHOWN = 60  # characters of a bad value in an error
+NO_SCHEMA = frozenset({"default", "metadata", "serialization", "config"})
+"""The keys of a schema that hold something else than the schemas of its parts."""
 MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 
 
@@ -129,4 +131,38 @@ def _list_shared(cls: type[Any]) -> set[str]:
     field_specifiers=(dataclasses.field, Field),
 )
 class Options(metaclass=Validated):
-    """Base of classes that are configured by typed fields, such as limits and engines."""
+    """Base of classes that are configured by typed fields, such as limits and engines.
+
+    Numbers and truth values are taken as they are declared: neither `True` nor "15" is a whole number, nor "yes" a `bool`.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema = handler(source)
+        _require_exact(schema, handler, set())
+        return schema
+
+
+def _require_exact(part: Any, handler: GetCoreSchemaHandler, seen: set[str]) -> None:
+    """Have the numbers and truth values of a schema taken strictly, but for those of pydantic models, which say so."""
+    if isinstance(part, list):
+        for each in cast("list[Any]", part):  # type: ignore[redundant-cast] # for basedpyright
+            _require_exact(each, handler, seen)
+    if not isinstance(part, dict):
+        return
+    schema = cast("dict[str, Any]", part)
+    match schema.get("type"):
+        case "model":
+            return
+        case "int" | "float" | "bool":
+            schema["strict"] = True
+        case "definition-ref" if schema["schema_ref"] not in seen:
+            seen.add(schema["schema_ref"])
+            found = handler.resolve_ref_schema(cast("CoreSchema", part))
+            _require_exact(found, handler, seen)
+        case _:
+            pass
+    for name in schema.keys() - NO_SCHEMA:
+        _require_exact(schema[name], handler, seen)

@@ -80,7 +80,7 @@ class DirectorCriticEngine(CompositeEngine):
     Each round revises the best draft so far, by its review. The answer is the draft with the best review, not the last
     one. Each review is noted as a `DraftReview`, and the choice as `DraftChosen`. A round without a review, since it cannot
     be read or the critic's provider refuses, has no score, and the same draft is reviewed again in the next one. A
-    draft that nobody could review is an answer whose `DraftChosen` has no score and is not approved.
+    draft that no round could review is an answer whose `DraftChosen` has no score and is not approved.
 
     Args:
         director: who drafts and revises: an engine, or an agent by name; `None` is the model itself.

@@ -59,7 +59,9 @@ async def test_a_run_cut_after_any_entry_has_the_same_memory() -> None:
         assert resumed.facts == result.facts
 
 
-async def test_short_notes_are_left_and_a_longer_summary_is_not_taken() -> None:
+async def test_short_notes_are_left_and_a_longer_or_empty_summary_is_not_taken() -> (
+    None
+):
     async def short(run: Run) -> object:
         notes = WorkingMemory(every=1, above=50, limit=100).open(run)
         notes.add("brief")
@@ -73,8 +75,9 @@ async def test_short_notes_are_left_and_a_longer_summary_is_not_taken() -> None:
         return notes.text
 
     assert (await engine(short, model=["never asked"]).run("go")).answer == "brief"
-    verbose = engine(long, model=lambda request: "z" * 90)
-    assert (await verbose.run("go")).answer == "y" * 60
+    for summary in ("z" * 90, "", " \n"):
+        answers = engine(long, model=lambda request, text=summary: text)
+        assert (await answers.run("go")).answer == "y" * 60
 
 
 async def test_notes_that_stay_too_long_lose_the_oldest() -> None:
@@ -96,6 +99,12 @@ async def test_notes_that_stay_too_long_lose_the_oldest() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    for options, name in (({"every": 0}, "every"), ({"above": 9, "limit": 8}, "above")):
+    given: list[tuple[dict[str, Any], str]] = [
+        ({"every": 0}, "every"),
+        ({"every": "3"}, "every"),
+        ({"limit": True}, "limit"),
+        ({"above": 9, "limit": 8}, "above"),
+    ]
+    for options, name in given:
         with pytest.raises(ConfigError, match=name):
             WorkingMemory(**options)

@@ -36,8 +36,10 @@ class WorkingMemory:
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            if value < 1:
-                raise ConfigError(f"{name}: must be at least 1, got {value!r}")
+            if type(value) is not int or value < 1:
+                raise ConfigError(
+                    f"{name}: must be a whole number of at least 1, got {value!r}"
+                )
         if self.above > self.limit:
             raise ConfigError(
                 f"above: must be at most limit, {self.limit}, got {self.above}"
@@ -88,7 +90,8 @@ class WorkingNotes:
             shorter = await self._run.ask(prompt, purpose="memory")
         except AskFailed:  # the notes stay as they are
             return
-        if len(shorter) < len(notes):
+        # An empty reply leaves out everything that the run has to know.
+        if shorter.strip() and len(shorter) < len(notes):
             self._notes = [shorter]
             self._run.note(MemorySnapshot(self._iterations, self.text))
 

@@ -88,8 +88,7 @@ def _build_store(store: Knowledge) -> Tool:
             object: the value, such as "Bergen".
             confidence: how sure it is, from 0 to 1.
         """
-        # "Zo\u00eb" in either of the two forms that Unicode has is one subject.
-        topic = unicodedata.normalize("NFC", f"{subject}|{predicate}").casefold()
+        topic = f"{_normalize(subject)}|{_normalize(predicate)}"
         item = Remembered(
             f"{subject} {predicate} {object}", topic=topic, score=confidence,
             label=ctx.label, untrusted=ctx.untrusted, source_run=ctx.run_id, source_key=ctx.key, scope=_narrow(ctx, None),
@@ -99,6 +98,12 @@ def _build_store(store: Knowledge) -> Tool:
         return "Stored." if id else "It was forgotten since, and is not stored again."
 
     return store_knowledge
+
+
+def _normalize(name: str) -> str:
+    """Return a name as a topic has it: the same for other cases, spaces and forms of Unicode, without a bar of its own."""
+    composed = unicodedata.normalize("NFC", name).casefold()
+    return " ".join(composed.split()).replace("|", "%7c")
 
 
 def _narrow(ctx: ToolContext[Any], scope: str | None) -> str:

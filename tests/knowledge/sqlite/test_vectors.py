@@ -6,6 +6,7 @@ import multiprocessing
 import random
 import sqlite3
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,20 @@ async def test_what_is_no_vector_is_refused_and_nothing_is_stored(
         await store.search("lantern", scope="acme")
     embedder.given = [[1.0, 2.0, 2.0]]
     assert await found(store, "lantern") == []
+
+
+async def test_an_embedder_that_fails_is_an_error_of_knowledge_with_its_cause() -> None:
+    class Away(FixedEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Any:
+            raise ConnectionError("the service is away")
+
+    store = MemoryKnowledge(embedder=Away([]))
+
+    with pytest.raises(KnowledgeError, match="fixed/3: gave no vectors: the service"):
+        await store.store(fact("a lantern"), key="1")
+    with pytest.raises(KnowledgeError, match="the service is away") as raised:
+        await store.search("lantern", scope="acme")
+    assert isinstance(raised.value.__cause__, ConnectionError)
 
 
 @pytest.mark.parametrize(

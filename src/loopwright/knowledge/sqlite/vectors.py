@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..._internal import dataclasses
-from ...errors import ConfigError, KnowledgeError
+from ...errors import ConfigError, KnowledgeError, format_error
 from ..base import Embedder
 from .items import COLUMNS, read_item
 from .search import MAX_CANDIDATES, Found, Query, conditions_of
@@ -82,9 +82,9 @@ class Vectors:
         try:
             given = await self._embedder.embed([text])
             vector = numpy.asarray(given, dtype=numpy.float32)
-        except (ValueError, TypeError) as error:
+        except Exception as error:
             raise KnowledgeError(
-                f"embedder {self.made_by}: gave no vectors: {error}"
+                f"embedder {self.made_by}: gave no vectors: {format_error(error)}"
             ) from error
         if vector.shape != (1, self._dimensions):
             raise KnowledgeError(

@@ -9,6 +9,7 @@ from loopwright import (
     Action,
     Allow,
     Ask,
+    Completion,
     Conversation,
     Deny,
     Entry,
@@ -23,12 +24,17 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import Denied
+from loopwright.hooks import Before, Hook, ModelQuestion, Moment
 from loopwright.messages import ToolCall
+from loopwright.providers import Request
 from loopwright.security.redaction import Redactor
 from loopwright.testing import ScriptedProvider, crashed
 
 SECRET = "blue-horse-77"
 REDACTED = Redactor([SECRET])
+
+CHILD = ScriptedProvider(lambda request: "Yes.")
+"""The model of a child engine."""
 
 Verb = Callable[[Run], Awaitable[object]]
 
@@ -47,12 +53,13 @@ async def ask_user(run: Run) -> object:
     return await run.ask_user(f"Is it {SECRET}?")
 
 
-async def permit(run: Run) -> object:
-    return await run.permit("plan", {"steps": [f"Use {SECRET}."]})
+async def permit(run: Run) -> None:
+    await run.permit("plan", {"steps": [f"Use {SECRET}."]})
 
 
 async def delegate(run: Run) -> object:
-    return await run.delegate(ReActEngine(run._cycle.services), f"Use {SECRET}.")  # type: ignore[arg-type]
+    child = ReActEngine(Runtime(CHILD))  # its own redactor knows no secret
+    return await run.delegate(child, f"Use {SECRET}.")
 
 
 async def hand_off(run: Run) -> object:
@@ -79,7 +86,8 @@ async def look_up(run: Run) -> object:
 
 async def note(run: Run) -> object:
     run.note({"text": SECRET})
-    return run.endorse(f"It is {SECRET}.", f"{SECRET} is checked")
+    run.endorse(f"It is {SECRET}.", f"{SECRET} is checked")
+    return None
 
 
 async def gather(run: Run) -> object:
@@ -132,7 +140,7 @@ class Talking(LoopEngine):
         return "It is noted." if self.verb == "note" else f"It is {SECRET}."
 
 
-def build(journal: MemoryJournal, verb: str, kind: str, **options: Any) -> LoopEngine:
+def build(journal: MemoryJournal, verb: str, kind: str, **options: Any) -> Any:
     async def answer(question: str) -> str:
         return "Yes."
 
@@ -149,7 +157,8 @@ def build(journal: MemoryJournal, verb: str, kind: str, **options: Any) -> LoopE
 def is_free(engine: LoopEngine, entries: list[Entry]) -> bool:
     """Whether neither the new entries nor the requests hold the secret."""
     provider: Any = engine.runtime.provider
-    sent = str([request.conversation.messages for request in provider.requests])
+    requests = [*provider.requests, *CHILD.requests]
+    sent = str([request.conversation.messages for request in requests])
     bodies = b"".join(entry.body for entry in entries)
     return SECRET not in sent and SECRET.encode() not in bodies
 
@@ -168,6 +177,7 @@ async def test_a_run_cut_anywhere_goes_on_with_texts_that_became_secret(
 
     for cut in range(1, len(entries)):
         again = crashed(entries, cut)
+        CHILD.requests.clear()
         resumed = build(again, verb, kind, redactor=REDACTED)
         seen = await resumed.resume("r")
         at = f"cut after {cut}: {entries[cut - 1].kind}"
@@ -185,6 +195,7 @@ async def test_an_approval_counts_for_a_text_that_became_secret(
     waiting = await before.run("Go.", run_id="r")
     [question] = waiting.pending
     count = len(journal.read("r"))
+    CHILD.requests.clear()
     resumed = build(journal, verb, "ask", redactor=REDACTED)
     if known == "before approval":
         [question] = (await resumed.resume("r")).pending
@@ -197,3 +208,71 @@ async def test_an_approval_counts_for_a_text_that_became_secret(
 
     assert (result.status, result.answer) == ("completed", "It is [redacted].")
     assert is_free(resumed, journal.read("r")[count:])
+
+
+class Quoting(Hook):
+    """Tells the model a text with the secret."""
+
+    name = "quoting"
+
+    def before_model(self, at: Moment, asked: ModelQuestion) -> Before:
+        return Before((f"Use {SECRET}.",))
+
+
+class Heard(ScriptedProvider):
+    """A model during whose first reply a person says a text with the secret."""
+
+    control: Any = None
+
+    async def complete(self, request: Request) -> Completion:
+        """Reply."""
+        if self.control is not None and not self.requests:
+            await self.control.steer(f"Use {SECRET}.")
+        return await super().complete(request)
+
+
+class Reasoning(LoopEngine):
+    """Asks in one conversation, with what was delivered to the model in it."""
+
+    name = "reasoning"
+
+    async def solve(self, run: Run) -> str:
+        conversation = run.conversation
+        for _ in range(3):
+            proposal = await run.reason(conversation)
+            conversation = run.latest.user("More?")
+        return proposal.answer or ""
+
+
+@pytest.mark.parametrize("said", ["by a hook", "by a person"])
+async def test_what_was_delivered_is_not_recorded_again_as_a_secret(said: str) -> None:
+    def build_engine(journal: MemoryJournal, **options: Any) -> LoopEngine:
+        hooks = [Quoting()] if said == "by a hook" else []
+        runtime = Runtime(Heard(["Yes."] * 3), journal=journal, hooks=hooks, **options)
+        return Reasoning(runtime)
+
+    journal = MemoryJournal()
+    first = build_engine(journal)
+    handle = first.start("Go.", run_id="r")
+    if said == "by a person":
+        heard: Any = first.runtime.provider
+        heard.control = handle
+    await handle.result()
+    entries = journal.read("r")
+    assert [entry.kind for entry in entries].count("model_requested") == 3
+    assert any(
+        SECRET.encode() in e.body for e in entries if e.kind == "model_requested"
+    )
+
+    for cut in range(1, len(entries)):
+        second = crashed(entries, cut)
+        resumed = build_engine(second, redactor=REDACTED)
+        result = await resumed.resume("r")
+        assert result.status == "completed"
+        written = second.read("r")
+        assert is_free(resumed, written[cut:]), f"cut after {cut}"
+        for again in range(cut + 1, len(written)):
+            third = crashed(written, again)
+            resumed = build_engine(third, redactor=REDACTED)
+            assert (await resumed.resume("r")).status == "completed", (cut, again)
+            assert is_free(resumed, third.read("r")[again:]), (cut, again)

@@ -242,10 +242,10 @@ class FittedCall:
 
     def _clean(self, request: Request) -> Request:
         """Return a request without secrets that became known after its messages were recorded."""
-        services, redactor = self._session.services, self._services.redactor
-        if self._session.is_new and redactor is services.redactor:
+        session, own = self._session, self._services.redactor
+        if session.is_new and own is session.services.redactor:
             return request
-        return redact_request(redactor, request)
+        return redact_request(session.secrets.join_registered(own), request)
 
     def _call(self, request: Request) -> ModelCall:
         request = self._clean(request)

@@ -32,8 +32,9 @@ from ...providers.context.choice import DEFAULT_POLICY, EARLIER_DEFAULT
 from ...providers.context.tokens import is_about_samples
 from ...providers.provider_tools import ProviderTool
 from ...providers.settings import SAMPLES_HINT
+from ...security.redaction import Redactor
 from ...security.redaction.errors import redact_error
-from ...security.redaction.messages import redact_completion
+from ...security.redaction.messages import redact_completion, redact_messages
 from ..durability.description import QuestionDescriber
 from ..durability.flow_record import QUARANTINED
 from ..durability.history import ContinuedConversation, load_messages
@@ -137,15 +138,17 @@ class Inference:
         offers: tuple[ProviderTool, ...] = ()
         if question.tools and self._services.tools.provider_tools:
             offers = await self._offers.choose(keys[0], self.provider_of(question))
-        intents, new = dict[str, ModelRequested](), list[str]()
+        known, new = dict[str, ModelRequested](), list[str]()
         for key in keys:
-            known = session.replay.effects.intent(key)
-            if isinstance(known, ModelRequested):
-                about = session.secrets.redactor.redact_text(known.about)
-                intents[key] = dataclasses.replace(known, about=about)
+            intent = session.replay.effects.intent(key)
+            if isinstance(intent, ModelRequested):
+                known[key] = intent
             else:
                 new.append(key)
-        changed = [key for key in intents if _has_changed(question, intents[key])]
+        changed = [key for key in known if _has_changed(question, known[key])]
+        redactor = session.secrets.redactor
+        intents = {key: _restate(redactor, question, known[key]) for key in known}
+        same = {key for key in known if _are_same(intents[key], known[key])}
         if new or changed:
             recalled = await self._recall(question)
             intent = self._request(
@@ -155,7 +158,7 @@ class Inference:
                 intent = dataclasses.replace(intent, covers=asked.covers)
             self._open(new, changed, question, intent)
             intents |= dict.fromkeys((*new, *changed), intent)
-        recorded = frozenset(intents) - {*new, *changed}
+        recorded = frozenset(same.difference(changed))
         for key in keys:
             self._mark(key, intents[key])
         ordered = dict(zip(keys, map(intents.__getitem__, keys), strict=True))
@@ -458,6 +461,24 @@ def _is_for_one_call(message: Message) -> bool:
 
 def _is_knowledge(message: Message) -> bool:
     return message.origin == "memory"
+
+
+def _restate(
+    redactor: Redactor, question: Question, known: ModelRequested
+) -> ModelRequested:
+    """Return a recorded intent of a question without what became a secret since."""
+    about = redactor.redact_text(known.about)
+    delivered = redact_messages(redactor, known.delivered)
+    stated = dataclasses.replace(known, about=about, delivered=delivered)
+    if delivered == known.delivered:
+        return stated
+    # It is recorded again, and is compared with what that entry says from then on.
+    asked = _fingerprint(question, delivered)
+    return dataclasses.replace(stated, fingerprint=asked)
+
+
+def _are_same(one: ModelRequested, other: ModelRequested) -> bool:
+    return one.fingerprint == other.fingerprint
 
 
 def _has_changed(question: Question, intent: ModelRequested) -> bool:

@@ -26,7 +26,8 @@ class Secrets:
     """
 
     def __init__(self, redactor: Redactor, replay: Replay) -> None:
-        self.redactor = redactor
+        self.redactor = self._registered = redactor
+        self._joined: dict[Redactor, Redactor] = {redactor: redactor}
         self._lock = threading.Lock()  # tools ask for secrets in threads
         self.calls: dict[str, ToolCall] = {}
         """The calls with arguments that are withheld, by their keys."""
@@ -100,6 +101,13 @@ class Secrets:
         """Take out the secrets that another redactor knows, too."""
         with self._lock:
             self.redactor = self.redactor.merge(redactor)
+
+    def join_registered(self, redactor: Redactor) -> Redactor:
+        """Return what knows the registered secrets of the run's runtime and of an engine's: the same one each time."""
+        joined = self._joined.get(redactor)
+        if joined is None:
+            joined = self._joined[redactor] = self._registered.merge(redactor)
+        return joined
 
     def watch(self, store: SecretStore) -> SecretStore:
         """Return a store for a tool: the redactor learns each value before the tool gets it, also one that was rotated."""

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, MemoryJournal, Runtime, Suspend, tool
+from loopwright import ConfigError, Limits, MemoryJournal, Runtime, Suspend, tool
+from loopwright._kernel.durability.transitions import park
 from loopwright.agents import Agent, DeletedThread
-from loopwright.errors import ThreadBusy
+from loopwright.console.records import Records
+from loopwright.errors import ProviderError, ThreadBusy
 from loopwright.events import RunFinished
+from loopwright.events.run import RunParked
 from loopwright.followups import Memories
 from loopwright.journals import RunFilter, SQLiteJournal
 from loopwright.knowledge import SQLiteKnowledge
@@ -380,3 +383,61 @@ async def test_marker_of_a_switch_is_an_ended_run_without_an_answer(
     assert isinstance(ended, RunFinished)
     assert (ended.status, ended.answer, ended.agent) == ("completed", None, "fraud")
     assert desk.journal.verify(info.run_id).ok
+
+
+# --- retries ---
+
+
+class Away:
+    """A provider that is away, refuses the key or answers."""
+
+    def __init__(self) -> None:
+        self.status = 0
+
+    def answer(self, request: object) -> str | ProviderError:
+        if self.status:
+            return ProviderError("it does not work", status=self.status)
+        return "yes"
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+async def test_a_failed_turn_that_the_next_one_continues_is_not_retried(
+    path: Path, in_file: bool
+) -> None:
+    away = Away()
+    journal: Any = SQLiteJournal(path) if in_file else MemoryJournal()
+    runtime = Runtime(ScriptedProvider(away.answer), journal=journal)
+    thread = runtime.agent("desk").thread("user-42")
+    away.status = 401
+    first = await thread.run("one")
+    records = Records(journal)
+    assert records.find_retry_problem(records.find(first.run_id)) == ""
+    away.status = 0
+    second = await thread.run("two")
+
+    with pytest.raises(ConfigError, match=f"is continued by '{second.run_id}', and of"):
+        await runtime.control(first.run_id).retry()
+    problem = records.find_retry_problem(records.find(first.run_id))
+    assert problem.startswith(f"it is continued by '{second.run_id}'")
+    statuses = [(turn.status, turn.answer) for turn in await thread.turns()]
+    assert statuses == [("failed", None), ("completed", "yes")]
+    await journal.close()
+
+
+async def test_a_turn_that_is_suspended_or_parked_says_what_continues_it() -> None:
+    away, limits = Away(), Limits(max_provider_wait=0.0)
+    runtime = Runtime(ScriptedProvider(away.answer), limits=limits)
+    thread = runtime.agent("desk").thread("user-42")
+    away.status = 503
+    first = await thread.run("one")
+    with pytest.raises(ThreadBusy, match="suspended: continue it with `await thread"):
+        await thread.run("two")
+    parked = RunParked("its provider was not available")
+    await park(runtime.journal, runtime.clock, first.run_id, parked)
+
+    with pytest.raises(ThreadBusy, match=r"parked: find the cause, then .*retry\(\)`"):
+        await thread.run("two")
+    away.status = 0
+    await runtime.control(first.run_id).retry()
+    assert (await thread.run("two")).answer == "yes"
+    assert [turn.answer for turn in await thread.turns()] == ["yes", "yes"]

@@ -27,6 +27,15 @@ Taken = TypeVar("Taken")
 AnyResult: TypeAlias = Result[Any]
 
 
+_HOW = {
+    "running": "is at work: send the message again once it has ended",
+    "suspended": "is suspended: continue it with `await thread.resume()`",
+    "parked": "is parked: find the cause, then `await runtime.control({run_id!r}).retry()`",
+    "waiting": "is {status}: decide what it waits for with runtime.control({run_id!r}), then `await thread.resume()`",
+}
+"""What a caller does about a turn that takes no message, by its status."""
+
+
 class NextTurn(ABC, Generic[Taken]):
     """An attempt to take the next turn of a thread.
 
@@ -142,9 +151,7 @@ class NextTurn(ABC, Generic[Taken]):
         """Return the error that a turn takes no message now."""
         run_id, status = last.info.run_id, last.info.status
         questions = open_questions(await self.record.read_entries(run_id))
-        how = f"is {status}: decide what it waits for with runtime.control({run_id!r}), then `await thread.resume()`"
-        if status == "running":
-            how = "is at work: send the message again once it has ended"
+        how = _HOW.get(status, _HOW["waiting"]).format(status=status, run_id=run_id)
         if command:
             how += "; it has the message, so do not send that again"
         text = f"thread {self.record.id!r}: turn {last.name.number} {how}"

@@ -261,10 +261,12 @@ def _explain_blocked(
     busy: ThreadBusy, thread: str | None, chosen: CommandOptions
 ) -> ThreadBusy:
     """Return the error that the last turn of a thread waits, with the command that resumes it."""
-    how = format_resume_command(busy.run_id, chosen)
-    return ThreadBusy(
-        f"thread {thread!r}: its last turn is {busy.status}: decide what it waits for, then resume it: {how} --provider ..."
-    )
+    how = f"resume it: {format_resume_command(busy.run_id, chosen)} --provider ..."
+    if busy.status == "parked":
+        how = f"find the cause, then `loopwright retry {busy.run_id}`, and {how}"
+    elif busy.status != "suspended":
+        how = f"decide what it waits for, then {how}"
+    return ThreadBusy(f"thread {thread!r}: its last turn is {busy.status}: {how}")
 
 
 def resume_run(

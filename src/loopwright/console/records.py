@@ -13,10 +13,10 @@ from ..clock import Clock, SystemClock
 from ..errors import JournalError, UnknownRun
 from ..events.entry import Entry
 from ..events.run import Question
-from ..journals.base import RESUMABLE, Journal, RunInfo
+from ..journals.base import RESUMABLE, Journal, RunInfo, is_turn_id
 from ..journals.capabilities import PagedJournal, list_page
 from ..journals.claims import get_watch, is_orphaned
-from ..journals.listing import RunFilter
+from ..journals.listing import RunFilter, find_later_turn, format_continued
 from ..messages import JsonObject, hash_arguments
 from .digest import RunDigest
 from .digests import MAX_DIGESTS, Digests
@@ -111,6 +111,10 @@ class Records:
             )
         except JournalError as error:
             return f"it cannot be read: {error}"
+        if not problem and is_turn_id(info.run_id):
+            turns = self.list_runs(RunFilter(thread=info.thread))
+            later = find_later_turn(info.run_id, turns)
+            problem = format_continued(later) if later else ""
         return f"it {problem}" if problem else ""
 
     def find_proposed(self, run_id: str, question: Question) -> JsonObject | None:

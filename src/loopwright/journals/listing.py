@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..events.followups import FOLLOW_UP
 from ..events.run import Status
 from ..principals import TENANT_TAG, USER_TAG
-from .base import RESUMABLE, RunInfo
+from .base import RESUMABLE, RunInfo, is_turn_id
 
 MAX_TAGS = 32
 """The maximum number of tags of a run."""
@@ -239,6 +239,22 @@ def check_thread(thread: Any) -> str:
         return thread or ""
     raise ConfigError(
         f"thread: must be at most {MAX_TAG_VALUE} printable characters, got {thread!r}"
+    )
+
+
+def find_later_turn(run_id: str, turns: Iterable[RunInfo]) -> str:
+    """Return which turn of its thread continues a run; empty if none does."""
+    later = (
+        one.run_id for one in turns if one.follows == run_id and is_turn_id(one.run_id)
+    )
+    return next(later, "")
+
+
+def format_continued(later: str) -> str:
+    """Return why a run is not retried that another turn of its thread continues."""
+    return (
+        f"is continued by {later!r}, and of a thread one turn is at work at a time: send what it was asked again, "
+        "or fork it before its end"
     )
 
 

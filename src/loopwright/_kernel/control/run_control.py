@@ -383,7 +383,8 @@ class RunControl(Control):
     async def retry(self, reason: str = "", *, by: Sender = "") -> None:
         """Let a run that is parked, or that a provider's failure or a dead letter ended, continue: the next worker takes it.
 
-        Raises `ConfigError` for any other run, and for dead letters that may have taken effect.
+        Raises `ConfigError` for any other run, for a turn that the next one of its thread continues, and for dead letters
+        that may have taken effect.
         """
         redacted = self._redactor.redact_text(reason)
         await retry(self._journal, self._clock, self.run_id, redacted, str(by))

@@ -9,12 +9,14 @@ from ...errors import Aborted, ConfigError, UndoFailed
 from ...events.effect_key import undo_key
 from ...events.effects import ToolFinished, ToolStarted
 from ...events.entry import Entry, chain_event
+from ...events.lifecycle import read_start
 from ...events.run import ErrorRecord, RunFinished, RunParked, RunRetried
-from ...journals.access import read_run
-from ...journals.base import Journal
+from ...journals.access import list_runs, read_run
+from ...journals.base import Journal, is_turn_id
+from ...journals.listing import RunFilter, find_later_turn, format_continued
 from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ...messages import UNCERTAIN_STATUSES
-from .forgotten_failures import plan_retry
+from .forgotten_failures import RetryPlan, plan_retry
 from .history import count_messages
 from .replay import Replay, last_event
 
@@ -39,16 +41,26 @@ async def retry(
 ) -> Entry:
     """Let a parked run, or one that a provider's failure or a dead letter ended, continue in the next worker.
 
-    Raises `ConfigError` for any other run, and `RunBusy` for one at work.
+    Raises `ConfigError` for any other run, also for a turn that the next one of its thread continues, and `RunBusy` for
+    one at work.
     """
+    later = await _find_later_turn(journal, run_id)
 
     def decide(entries: Sequence[Entry]) -> RunRetried:
-        plan = plan_retry(entries)
+        plan = RetryPlan((), format_continued(later)) if later else plan_retry(entries)
         if plan.problem:
             raise ConfigError(f"run_id: run {run_id!r} {plan.problem}")
         return RunRetried(reason, plan.forgets, by)
 
     return await _append(journal, clock, run_id, decide, "released")
+
+
+async def _find_later_turn(journal: Journal, run_id: str) -> str:
+    """Return the turn that continues a run of a thread; empty if there is none."""
+    if not is_turn_id(run_id):
+        return ""
+    thread = read_start(run_id, await read_run(journal, run_id)).thread
+    return find_later_turn(run_id, await list_runs(journal, RunFilter(thread=thread)))
 
 
 async def close(journal: Journal, clock: Clock, run_id: str, reason: str) -> Entry:

@@ -48,7 +48,7 @@ def write_export(path: str | os.PathLike[str], runs: Iterable[ExportedRun]) -> i
             os.fsync(file.fileno())
         os.link(draft, target)  # which fails if another process made it meanwhile
     except FileExistsError:
-        raise ConfigError(_format_taken(target)) from None
+        raise ConfigError(format_path_taken(target)) from None
     finally:
         draft.unlink()
     return count
@@ -154,7 +154,7 @@ def check_new_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a file that does not exist; raise `ConfigError` if none can be made there."""
     target = check_path(path).absolute()
     if target.exists():
-        raise ConfigError(_format_taken(target))
+        raise ConfigError(format_path_taken(target))
     if not target.parent.is_dir():
         raise ConfigError(
             f"path: directory {str(target.parent)!r} does not exist; create it first"
@@ -162,5 +162,6 @@ def check_new_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _format_taken(path: Path) -> str:
+def format_path_taken(path: Path) -> str:
+    """Return the error text for a path where a file is already."""
     return f"path: {str(path)!r} exists already; choose another one"

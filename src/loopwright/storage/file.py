@@ -164,14 +164,17 @@ class SQLiteFile:
 
     def copy(self, target: Path) -> None:
         """Copy one state of the file, which others may write meanwhile, into a new file, private to its owner."""
-        create_file(target)
-        with (
-            self.reading() as connection,
-            contextlib.closing(sqlite3.connect(target)) as copy,
-        ):
-            if connection is not None:
-                connection.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+        try:
+            create_file(target)
+            with (
+                self.reading() as connection,
+                contextlib.closing(sqlite3.connect(target)) as copy,
+            ):
+                if connection is not None:
+                    connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+        except OSError as error:
+            raise self.explain(error) from error
 
     def _name(self) -> str:
         return f"{self.kind.noun} {str(self.path)!r}"

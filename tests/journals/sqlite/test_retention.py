@@ -606,6 +606,29 @@ async def test_a_backup_is_one_state_while_runs_are_at_work(
         await journal.backup(path)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of the system")
+async def test_a_backup_that_fails_leaves_no_file(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    for number in range(10):
+        await add(journal, f"r{number}", b"x" * 60_000)
+    journal.send("r1", "steer", {"text": "left"})
+    (tmp_path / "b").mkdir()
+    copy = tmp_path / "b" / "copy.db"
+    with room_for(300_000), pytest.raises(JournalError, match="the disk failed"):
+        await journal.backup(copy)
+    assert list(copy.parent.iterdir()) == []
+    (copy.parent / "copy.db.inbox").touch()
+    with pytest.raises(ConfigError, match=r"path: .*copy.db.inbox' exists already"):
+        await journal.backup(copy)
+
+    (copy.parent / "copy.db.inbox").unlink()
+    await journal.backup(copy)
+    files = sorted(file.name for file in copy.parent.iterdir())
+    assert files == ["copy.db", "copy.db.inbox"]
+    assert len(SQLiteJournal(copy).runs()) == 10
+
+
 def test_the_lines_of_an_export_are_json(tmp_path: Path) -> None:
     async def make() -> None:
         journal = SQLiteJournal(tmp_path / "r")

@@ -46,14 +46,17 @@ REVOKING = ("deny", "stop", "abort")
 CLOCK_RESOLUTION = 100_000_000  # nanoseconds within which two changes may leave a file with the same time
 
 
+def name_inbox(path: Path) -> Path:
+    """Return the path of the inbox of a journal."""
+    return add_suffix(path, ".inbox")
+
+
 class Inbox:
     """Stores commands in `<path>.inbox`, which is opened for each use, because commands are rare."""
 
     def __init__(self, path: Path, busy_timeout: float, codec: Codec | None) -> None:
         self._codec = codec
-        self._file = JournalFile(
-            add_suffix(path, ".inbox"), "FULL", busy_timeout, INBOX
-        )
+        self._file = JournalFile(name_inbox(path), "FULL", busy_timeout, INBOX)
         self._warned: set[object] = set()
         """Runs with a logged command without a number, and the places of logged commands that cannot be decoded."""
 
@@ -153,7 +156,7 @@ class Inbox:
     def copy(self, target: Path) -> None:
         """Copy the inbox to a new path, if there is one."""
         if self._file.exists():
-            self._file.copy(add_suffix(target, ".inbox"))
+            self._file.copy(name_inbox(target))
 
     def mark(self) -> object:
         """Return a value that changes with the files."""

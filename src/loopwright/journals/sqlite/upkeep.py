@@ -6,20 +6,29 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
 from ...events.payloads import Codec
+from ...storage.file import BESIDE
+from ...storage.modes import add_suffix
 from ...storage.rewrite import PAUSE
 from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
-from ..exports import check_new_path, check_path, read_export, write_export
+from ..exports import (
+    check_new_path,
+    check_path,
+    format_path_taken,
+    read_export,
+    write_export,
+)
 from ..listing import RunFilter, check_page
 from ..retention import check_deleter, check_prune, choose_pruned
 from .file import JournalFile
-from .inbox import Inbox
+from .inbox import Inbox, name_inbox
 from .jobs import Job, Waiter
 from .listing import RunQuery
 from .reader import read_info, read_journal_id
@@ -143,8 +152,8 @@ class Upkeep:
         """Copy one state of the journal."""
         self._require_file()
         target = check_new_path(path)
-        await asyncio.to_thread(self._file.copy, target)
-        await asyncio.to_thread(self._inbox.copy, target)
+        check_new_path(name_inbox(target))
+        await asyncio.to_thread(self._copy, target)
 
     async def _erase(self, deleted: Sequence[str]) -> None:
         """Erase what is left of deleted runs: their commands, and copies of their rows in free pages and logs."""
@@ -174,6 +183,19 @@ class Upkeep:
             if info is None or info.owner is None:
                 return
             await asyncio.sleep(0.02)
+
+    def _copy(self, target: Path) -> None:
+        """Copy the journal and its inbox under other names, and give them theirs once both are whole."""
+        draft = add_suffix(target, ".part")
+        names = {name_inbox(draft): name_inbox(target), draft: target}
+        drafts = [add_suffix(made, end) for made in names for end in ("", *BESIDE)]
+        _remove(drafts)  # those of a process that died
+        try:
+            self._file.copy(draft)
+            self._inbox.copy(draft)
+            _publish({made: name for made, name in names.items() if made.exists()})
+        finally:
+            _remove(drafts)
 
     def _list(self) -> list[RunInfo]:
         with self._file.reading() as connection:
@@ -220,6 +242,23 @@ def _split(threads: Sequence[list[str]]) -> Iterator[list[list[str]]]:
         part.append(thread)
     if part:
         yield part
+
+
+def _publish(names: Mapping[Path, Path]) -> None:
+    """Give files their names, all of them or none; raise `ConfigError` if another process has made one meanwhile."""
+    done: list[Path] = []
+    try:
+        for made, name in names.items():
+            os.link(made, name)
+            done.append(name)
+    except FileExistsError as error:
+        _remove(done)
+        raise ConfigError(format_path_taken(Path(error.filename2))) from None
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 def build_unknown_run(file: JournalFile, run_id: str) -> UnknownRun:

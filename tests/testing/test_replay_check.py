@@ -16,6 +16,7 @@ from loopwright.journals import Journal, SQLiteJournal
 from loopwright.testing import (
     ReplayReport,
     ScriptedProvider,
+    call,
     crashed,
     replay_check,
 )
@@ -153,6 +154,28 @@ async def test_a_run_with_an_output_needs_its_class() -> None:
     )
     [report] = await replay_check(journal, [today], outputs=[Answer])
     assert report.outcome == "replayed"
+
+
+async def test_runs_of_agents_are_replayed_with_their_agents() -> None:
+    def build(model: ScriptedProvider, journal: Journal) -> Runtime:
+        runtime = Runtime(model, journal=journal)
+        runtime.agent("clerk", instructions="Write.")
+        runtime.agent("form", output=Answer)
+        runtime.agent("desk", handoffs=["clerk"])
+        return runtime
+
+    journal = MemoryJournal()
+    handed = [call("transfer_to_clerk"), "yes", '{"text": "no"}']
+    first = build(ScriptedProvider(handed), journal)
+    assert (await first.agents["desk"].run("Go.", run_id="r1")).status == "completed"
+    await first.agents["form"].thread("chat").run("And?")
+    today = build(ScriptedProvider([]), MemoryJournal())
+
+    found = await replay_check(journal, agents=today.agents.values())
+    assert [report.outcome for report in found] == ["replayed", "replayed"]
+    found = await replay_check(journal, [ReActEngine(today)])
+    assert [report.outcome for report in found] == ["unchecked", "unchecked"]
+    assert found[0].problem == "agents: run 'r1' is of agent 'desk', which is missing; pass it"  # fmt: skip
 
 
 async def test_an_aborted_run_is_skipped() -> None:

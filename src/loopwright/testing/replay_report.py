@@ -13,6 +13,7 @@ from .._kernel.phases.execution import Execution
 from .._kernel.phases.output_type import OutputType
 from .._kernel.session.replay_end import ReplayEnd
 from .._kernel.session.session import Session
+from ..agents.agent import Agent
 from ..engine import LoopEngine
 from ..errors import ConfigError, JournalError, LoopwrightError, ReplayDivergence
 from ..events.entry import Entry
@@ -52,12 +53,13 @@ class ReplayReport:
 
 async def replay_check(
     journal: Journal,
-    engines: Iterable[LoopEngine],
+    engines: Iterable[LoopEngine] = (),
     *,
+    agents: Iterable[Agent[Any]] = (),
     status: str | None = None,
     outputs: Iterable[Any] = (),
 ) -> list[ReplayReport]:
-    """Replay the runs of a journal with engines of today; return a report on each, the oldest first.
+    """Replay the runs of a journal with engines and agents of today; return a report on each, the oldest first.
 
     The journal is only read. No model is called, no tool runs, and nothing is recorded: each run is replayed up to the
     place where something new would begin. Tool sources, such as MCP servers, are listed.
@@ -65,19 +67,28 @@ async def replay_check(
     Args:
         journal: the runs, such as a copy of the journal in production.
         engines: one engine for each name, built as the application builds it.
+        agents: the agents, whose runs and turns are replayed with them: `runtime.agents.values()`.
         status: check runs of that status only, such as "waiting".
         outputs: the types of `output=` that runs were started with.
     """
     known = {engine.name: engine for engine in engines}
+    by_name = {agent.name: agent for agent in agents}
+    own = [agent.output for agent in by_name.values() if agent.output is not None]
 
     def find(run_id: str, started: RunStarted) -> LoopEngine:
+        if started.agent in by_name:
+            return by_name[started.agent].rebuild(started)
+        if started.agent:  # an engine of the same name may be that of any agent
+            raise ConfigError(
+                f"agents: run {run_id!r} is of agent {started.agent!r}, which is missing; pass it"
+            )
         if started.engine not in known:
             raise ConfigError(
                 f"engines: run {run_id!r} was made by engine {started.engine!r}, which is missing; pass it"
             )
         return known[started.engine]
 
-    return await check_runs(journal, find, status=status, outputs=outputs)
+    return await check_runs(journal, find, status=status, outputs=[*own, *outputs])
 
 
 async def check_runs(

@@ -45,7 +45,7 @@ from ._kernel.session.setup_record import (
     record_progress,
     record_setup,
 )
-from ._kernel.session.task import check_principal, read_task, redact_tags
+from ._kernel.session.task import check_options, read_task, redact_tags
 from ._kernel.session.unwatched_runs import OnDisconnect, check_on_disconnect
 from .errors import ConfigError
 from .events.entry import Entry
@@ -238,7 +238,7 @@ class LoopEngine(Options):
         check_provider_tools(services.provider, services.tools.provider_tools)
         check_targets(services)
         _check_native_tools(services)
-        check_principal(options.get("principal"), options.get("approvals"))
+        check_options(options)
         on_disconnect = check_on_disconnect(options.get("on_disconnect"))
         conversation, session = engine._begin(task, read_as, settings, **options)
         return RunHandle(engine, session, conversation, read_as, on_disconnect, deltas=deltas)  # fmt: skip

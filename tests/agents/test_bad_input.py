@@ -75,6 +75,76 @@ async def test_agent_without_a_name_or_with_one_of_another_kind_is_not_defined(
     assert house.rows() == {}
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"saga": 5}, "saga: must be True or False"),
+        ({"saga": None}, "saga: must be True or False"),
+        ({"attachments": ["page.pdf"]}, "attachments: must be a list of Attachment"),
+        ({"attachments": 5}, "attachments: must be a list of Attachment"),
+    ],
+)
+async def test_option_that_no_journal_could_keep_leaves_the_thread_as_it_was(
+    house: House, options: dict[str, Any], problem: str
+) -> None:
+    agent = house.runtime.agent("desk")
+    await agent.thread("ada").run("Hello.")
+    before = house.rows()
+    with pytest.raises(ConfigError, match=problem):
+        await agent.thread("ada").run("And now?", **options)
+    with pytest.raises(ConfigError, match=problem):
+        await agent.thread("ada", **options).run("And now?")
+    if "saga" in options:
+        with pytest.raises(ConfigError, match=problem):
+            await agent.run("And now?", **options)
+
+    assert house.rows() == before
+    assert (await agent.thread("ada").run("And now?")).answer == "Heard: And now?"
+
+
+async def test_agents_and_switches_of_another_type_are_refused(house: House) -> None:
+    agent: Any = house.runtime.agent("desk")
+    thread = agent.thread("ada")
+    await thread.run("Hello.")
+    before = house.rows()
+    for other in (5, None, "", agent.engine.runtime):
+        with pytest.raises(ConfigError, match="agent: must be an agent, or the name"):
+            await thread.switch(other)
+    with pytest.raises(ConfigError, match="system: must be a text, got 5"):
+        await agent.run("Hello.", system=5)
+    define: Any = house.runtime.agent
+    for options, problem in (
+        ({"engine": 5}, "engine: must be an engine, or the name of one, got 5"),
+        ({"engine": None}, "engine: must be an engine"),
+        ({"description": 5}, "description: must be a text, got 5"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            define("other", **options)
+
+    assert list(house.runtime.agents) == ["desk"]
+    assert house.rows() == before
+
+
+async def test_fork_at_a_turn_of_another_thread_is_refused(house: House) -> None:
+    agent = house.runtime.agent("desk")
+    ada, bob = agent.thread("ada"), agent.thread("bob")
+    await ada.run("I am Ada.")
+    await bob.run("I am Bob.")
+    [of_ada] = await ada.turns()
+    with pytest.raises(ConfigError, match=f"no ended turn {of_ada.run_id}"):
+        await bob.fork("bob/again", at=of_ada)
+    await ada.delete()
+    await ada.run("I am another Ada.")
+    with pytest.raises(ConfigError, match=f"no ended turn {of_ada.run_id}"):
+        await ada.fork("ada/again", at=of_ada)
+    [today] = await ada.turns()
+    fork = await ada.fork("ada/again", at=today)
+
+    assert [message.content for message in await fork.history()] == [
+        "I am another Ada.", "Heard: I am another Ada.",
+    ]  # fmt: skip
+
+
 async def test_template_with_an_unknown_placeholder_leaves_nothing_of_a_turn(
     house: House,
 ) -> None:

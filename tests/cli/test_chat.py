@@ -8,6 +8,7 @@ from subprocess import PIPE
 
 import pytest
 
+from loopwright.events import RunStarted
 from loopwright.journals import SQLiteJournal
 
 from .test_processes import until
@@ -220,12 +221,16 @@ def test_ctrl_c_at_a_question_stops_the_turn(at_terminal: AtTerminal) -> None:
     assert SQLiteJournal("loopwright.db").count_runs() == {"aborted": 1}
 
 
-def test_lines_of_a_pipe_are_a_turn_each(start: Start) -> None:
-    process = start(*TALK, stdin=PIPE)
-    output, errors = process.communicate("hello\n\nand again\n", timeout=60)
+def test_lines_of_a_pipe_are_a_turn_each(start_python: Start) -> None:
+    process = start_python(*TALK, stdin=PIPE)
+    output, errors = process.communicate("hello\r\n\nand again\n", timeout=60)
 
     assert (process.returncode, output) == (0, "1: hello\n2: and again\n")
     assert "continue it:" in errors
+    journal = SQLiteJournal("loopwright.db")
+    started = [journal.read(info.run_id)[0].event for info in journal.runs()]
+    messages = [one.messages[-1] for one in started if isinstance(one, RunStarted)]
+    assert {one.content for one in messages} == {"hello", "and again"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Literal, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, cast, get_args, overload
 
 from pydantic import BaseModel
 
@@ -64,7 +64,10 @@ class AgentDefinition:
             raise ConfigError(
                 f"instructions: must be a text, a Template or a function, got {given!r:.80}"
             )
+        description: Any = self.description
         limits: Any = self.limits
+        if not isinstance(description, str):
+            raise ConfigError(f"description: must be a text, got {description!r:.80}")
         if limits is not None and not isinstance(limits, Limits):
             raise ConfigError(f"limits: must be Limits(...), got {limits!r:.80}")
         if self.output is str:
@@ -309,9 +312,13 @@ def define_agent(
     agents: Mapping[str, Agent[Any]],
 ) -> Agent[Any]:
     """Return an agent on the services of a runtime, beside the other agents of that."""
-    services = definition.adapt(runtime)
+    services, given = definition.adapt(runtime), cast("object", engine)
     if isinstance(engine, str):
         engine = load_engine_class(engine)(services)
+    elif not isinstance(given, LoopEngine):
+        raise ConfigError(
+            f"engine: must be an engine, or the name of one, got {given!r:.80}"
+        )
     own, about = rebind(engine, services), definition.description
     return Agent(definition.name, own, about, definition.output, agents)
 

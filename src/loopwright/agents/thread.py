@@ -15,7 +15,7 @@ from typing import (
 
 from .._internal.sync import LOOP_THREAD
 from .._kernel.control.commands import is_filled_text
-from .._kernel.session.task import check_principal
+from .._kernel.session.task import check_options
 from .._kernel.session.unwatched_runs import OnDisconnect
 from ..attachments import Attachment
 from ..errors import ConfigError
@@ -302,8 +302,7 @@ class Thread(Generic[Answer]):
         """
         given = cast("TurnOptions", _merge_options(self._options, options))
         forked = Thread[Answer](self._agent, id, busy=busy or self._busy, **given)
-        number = at.number if isinstance(at, Turn) else at
-        end = await self._record.read_end_of(number)
+        end = await self._record.read_end_of(at)
         name = TurnName(TurnName.first().incarnation, 0)
         tags = _list_tags(given)
         marker = TurnMarker(id, name, end, is_first=True, tags=tags)
@@ -321,7 +320,7 @@ class Thread(Generic[Answer]):
 
         A turn at work is waited for, or refuses the switch (`busy="refuse"`), as it does a message.
         """
-        name = agent if isinstance(agent, str) else agent.name
+        name = _get_name(agent)
         self._build_runner(None, self._options).find_agent(name)
         _check_timeout(timeout)
         mode: Busy = self._busy if busy is None else _check_busy(busy)
@@ -359,7 +358,21 @@ class Thread(Generic[Answer]):
 def _build_message(text: object, attachments: Any) -> Message:
     if not is_filled_text(text):
         raise ConfigError(f"text: must be a text that says something, got {text!r:.80}")
-    return Message("user", text, attachments=tuple(attachments))
+    is_list = hasattr(attachments, "__iter__")
+    given: tuple[Any, ...] = tuple(attachments) if is_list else (attachments,)
+    for one in given:
+        if not isinstance(one, Attachment):
+            raise ConfigError(
+                f"attachments: must be a list of Attachment.image(...) and Attachment.document(...), got {one!r:.80}"
+            )
+    return Message("user", text, attachments=given)
+
+
+def _get_name(agent: object) -> str:
+    name = agent if isinstance(agent, str) else getattr(agent, "name", None)
+    if is_filled_text(name):
+        return name
+    raise ConfigError(f"agent: must be an agent, or the name of one, got {agent!r:.80}")
 
 
 def _check_busy(busy: Any) -> Busy:
@@ -387,7 +400,7 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"{name}: a turn does not have this option; it has {known}"
             )
     check_tags(options.get("tags"))
-    check_principal(options.get("principal"), options.get("approvals"))
+    check_options(options)
     return dict(options)
 
 

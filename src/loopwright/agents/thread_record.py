@@ -51,6 +51,12 @@ class LastTurn:
         """Whether the next turn may begin."""
         return self.info.status not in RESUMABLE
 
+    def is_meant(self, at: int | Turn | None) -> bool:
+        """Whether it is the turn that is asked for; `None` is any. A thread of the same name may be a later one."""
+        if isinstance(at, Turn):
+            return at.run_id == self.info.run_id
+        return at is None or at == self.name.number
+
 
 @dataclasses.dataclass(frozen=True)
 class ThreadEnd:
@@ -161,20 +167,20 @@ class ThreadRecord:
         await load_messages(end.conversation)
         return end
 
-    async def read_end_of(self, number: int | None) -> ThreadEnd:
-        """Return what a turn that follows the turn `number` begins with; raise `ConfigError` if it has not ended.
+    async def read_end_of(self, at: int | Turn | None) -> ThreadEnd:
+        """Return what a turn that follows a turn, or that of a number, begins with; raise `ConfigError` if it has not ended.
 
-        Without a number it is the last turn that has.
+        With `None` it is the last turn that has.
         """
         await self.find_last()
         turns = await consult(lambda: list(self._list_turns()))
         for turn in turns:
-            is_meant = number in (None, turn.name.number)
-            if turn.has_ended and is_meant:
+            if turn.has_ended and turn.is_meant(at):
                 return await self.read_end(turn)
         ended = [turn.name.number for turn in reversed(turns) if turn.has_ended]
+        given = at.run_id if isinstance(at, Turn) else at
         raise ConfigError(
-            f"at: thread {self.id!r} has no ended turn {'at all' if number is None else number}, only {ended}"
+            f"at: thread {self.id!r} has no ended turn {'at all' if at is None else given}, only {ended}"
         )
 
     def _build_end(self, entries: list[Entry]) -> ThreadEnd:

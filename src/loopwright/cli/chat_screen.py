@@ -187,7 +187,7 @@ class PlainScreen:
 
         def read_all() -> None:
             for line in [*iter(sys.stdin.readline, ""), None]:
-                text = None if line is None else line.rstrip("\n")
+                text = None if line is None else line.rstrip("\r\n")
                 with contextlib.suppress(RuntimeError):  # the chat is over
                     loop.call_soon_threadsafe(self._typed.put_nowait, text)
 

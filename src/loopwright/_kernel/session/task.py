@@ -19,7 +19,9 @@ def read_task(task: object, system: str | None, redactor: Redactor) -> Conversat
     return redact_conversation(redactor, _parse_task(task, system))
 
 
-def _parse_task(task: object, system: str | None) -> Conversation:
+def _parse_task(task: object, system: object) -> Conversation:
+    if system is not None and not isinstance(system, str):
+        raise ConfigError(f"system: must be a text, got {system!r:.80}")
     if isinstance(task, str) and task.strip():
         try:
             return Conversation.of(task, system=system)
@@ -63,8 +65,12 @@ def redact_tags(
     return {name: redact(value) for name, value in given.items()}
 
 
-def check_principal(principal: object, approvals: object) -> None:
-    """Raise `ConfigError` for what is not a principal, such as a name, or not a rule of approvals."""
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise `ConfigError` for an option of a run that no journal could keep, before anything is stored."""
+    saga = options.get("saga", False)
+    if not isinstance(saga, bool):
+        raise ConfigError(f"saga: must be True or False, got {saga!r:.80}")
+    principal, approvals = options.get("principal"), options.get("approvals")
     if principal is not None and not isinstance(principal, Principal):
         raise ConfigError(
             f"principal: must be Principal(id, tenant, roles), got {principal!r:.80}"

@@ -7,8 +7,8 @@ BENCH_DIR ?= ../shared/bench
 # How many simulated worlds, or which: a number, or FIRST-LAST.
 SEEDS ?= 10000
 FIGURES := $(CURDIR)/build/faults.txt
-# Where tests marked `faults` are: those with the mark, and the contracts whose runs are killed.
-FAULTS = tests/faults $(sort $(shell grep -rlE 'mark\.faults|\b(EngineContract|DurableJournalContract)\b' tests \
+# Where tests marked `faults` are: those with the mark, the contracts whose runs are killed, and files that have a long size.
+FAULTS = tests/faults $(sort $(shell grep -rlE 'mark\.faults|\b(EngineContract|DurableJournalContract|fault_sizes)\b' tests \
 	--include='test_*.py' --exclude-dir=faults --exclude-dir=benchmarks --exclude-dir=third_party))
 SIZE :=
 # Processes that run the tests: one more than there are cores, and two more for `make test`, which kills none, since many

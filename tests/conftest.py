@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import fault_sizes
 from sample_tools import RAN
 
 # Nothing is timed, since a busy machine is no defect; several classes inherit one contract; CI repeats itself.
@@ -71,12 +72,21 @@ def pytest_make_collect_report(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the fault tests, and have the slowest files begin first, so that no process is left alone with one.
 
-    They are those of their folder, and the kills of each contract, which start processes for seconds.
+    They are those of their folder, and the kills of each contract, which start processes for seconds. In the long size
+    each test of a file that has such a size is one of them, also where it is short enough for `make test` otherwise.
     """
     for item in items:
-        if FAULTS in item.path.parents or "killed_at_any_barrier" in item.name:
+        is_kill = "killed_at_any_barrier" in item.name
+        is_long = fault_sizes.LONG and has_size(item)
+        if is_kill or is_long or FAULTS in item.path.parents:
             item.add_marker(pytest.mark.faults)
     items.sort(key=lambda item: (find_place(item.path), item.path))
+
+
+def has_size(item: pytest.Item) -> bool:
+    """Return whether the file of a test says how much its tests do."""
+    names = vars(item.module) if isinstance(item, pytest.Function) else {}
+    return "sized" in names or "LONG" in names
 
 
 def find_place(path: Path) -> int:

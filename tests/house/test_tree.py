@@ -1,8 +1,12 @@
 """The tree shows the architecture: few packages, few loose modules, and a noun for each."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from loopwright import testing
 
@@ -109,7 +113,9 @@ def test_make_faults_runs_each_file_of_which_make_test_leaves_out_a_test() -> No
         for name in testing.__all__
         if any("killed_at_any_barrier" in one for one in dir(getattr(testing, name)))
     }
-    mark = re.compile(rf"\bmark\.faults\b|\({'|'.join(killed)}\):")
+    mark = re.compile(
+        rf"\bmark\.faults\b|\({'|'.join(killed)}\):|import .*\b(sized|LONG)\b"
+    )
     leaving_out = {
         path.relative_to(root).as_posix()
         for path in (root / "tests").rglob("test_*.py")
@@ -121,3 +127,19 @@ def test_make_faults_runs_each_file_of_which_make_test_leaves_out_a_test() -> No
 
     assert {"EngineContract", "DurableJournalContract"} <= killed
     assert leaving_out - set(shown.stdout.split()) == set()
+
+
+@pytest.mark.faults
+def test_the_long_size_selects_tests_without_the_mark_that_have_such_a_size() -> None:
+    root = PACKAGE.parents[1]
+    collect = [
+        sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", "faults",
+        "tests/gates/rules/test_differential.py", "tests/security/test_spotlighting.py",
+    ]  # fmt: skip
+    environment = os.environ | {"LOOPWRIGHT_FAULTS": "long"}
+    found = subprocess.run(
+        collect, cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert "test_random_policies_are_decided_as_the_documentation_says" in found.stdout
+    assert "test_no_reader_finds_a_call_or_a_marked_answer" in found.stdout

@@ -3,14 +3,16 @@
 import asyncio
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from loopwright import (
     ConfigError,
+    LoopEngine,
     ReActEngine,
     ReflexionEngine,
+    Run,
     Runtime,
     Suspend,
     Worker,
@@ -286,7 +288,17 @@ async def test_a_call_of_an_agent_that_was_handed_the_run_is_judged_by_its_own_t
     await runtime.aclose()
 
 
-@pytest.mark.parametrize("kind", ["agent", "engine", "part", "toolbox"])
+class MakingEngine(LoopEngine):
+    """Makes an engine while it runs, on a runtime that only its code knows, and delegates to it."""
+
+    name = "making"
+    others: ClassVar[list[Runtime]] = []
+
+    async def solve(self, run: Run) -> str:
+        return (await run.delegate(ReActEngine(self.others[-1]), run.task)).answer or ""
+
+
+@pytest.mark.parametrize("kind", ["agent", "engine", "part", "toolbox", "made"])
 async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_tool(
     tmp_path: Path, kind: str
 ) -> None:
@@ -300,11 +312,13 @@ async def test_a_call_of_an_engine_with_its_own_runtime_is_judged_by_its_own_too
     model, policy = ScriptedProvider(script), ApprovalGate(["pay"])
     other = Runtime(model, tools=[build("to", "account")], gate=policy, approver=Suspend())  # fmt: skip
     inner = ReActEngine(other)
+    MakingEngine.others.append(other)
     outer = Runtime(model, gate=policy, approver=Suspend())
     parts: dict[str, Any] = {
         "agent": lambda: other.agent("back").as_tool(effect="read"),
         "engine": lambda: inner.as_tool(name="back", effect="read"),
         "part": lambda: ReflexionEngine(outer, actor=inner).as_tool(name="back", effect="read"),
+        "made": lambda: MakingEngine(outer).as_tool(name="back", effect="read"),
         "toolbox": lambda: AgentsToolbox(other, [other.agent("back").name], effect="read"),
     }  # fmt: skip
     runtime = Runtime(

@@ -206,7 +206,7 @@ def test_questions_are_told_as_json_with_their_exact_texts(
     arguments = {"path": f"b{HOSTILE}\x7f"}
     assert question == {
         "key": "0#0", "text": f"May it?{HOSTILE}", "tool": "wipe", "arguments": arguments, "about": "approval",
-        "arguments_hash": hash_arguments(arguments), "policy_version": "guarded-1",
+        "arguments_hash": hash_arguments(arguments), "policy_version": "guarded-1", "destinations": ["path"],
     }  # fmt: skip
 
 

@@ -13,8 +13,6 @@ from ..journals.access import read_inbox, read_run
 from ..journals.base import Command
 from ..principals import TENANT_TAG, sign_body
 from ..result import Result
-from ..tools.base import Tool
-from .reachable_tools import find_reachable
 from .thread_approvals import ThreadApproval, ThreadApprovals
 from .turn import TurnName
 
@@ -67,14 +65,7 @@ class ApprovedTurn:
         approvals = await self._approvals.find_held() if asked else []
         used = set[str]()
         for question in asked if approvals else ():
-            # The one that asks may have been handed the run off, or work for the turn with tools of its own.
-            known = find_reachable(self._services, question.tool)
-            tools: Sequence[Tool | None] = known or [None]
-            covering = [
-                one
-                for one in approvals
-                if all(one.covers(question, tool) for tool in tools)
-            ]
+            covering = [one for one in approvals if one.covers(question)]
             used |= await self._approve(result.run_id, question, covering)
         await self._withdraw(result.run_id, used)
         return bool(used)

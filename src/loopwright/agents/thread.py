@@ -26,7 +26,7 @@ from ..principals import TENANT_TAG, ApprovalRule, Principal, tag_principal
 from ..providers.base import Delta, Sampling
 from ..result import Result
 from .next_turn import BUSY, Busy
-from .reachable_tools import list_reachable
+from .reachable_services import list_reachable
 from .thread_approvals import ThreadApproval, ThreadApprovals
 from .thread_deletion import DeletedThread, ThreadDeletion
 from .thread_message import ThreadMessage

@@ -12,12 +12,10 @@ from ..events.run import Question, RunForked, RunSuspended
 from ..journals.access import list_runs, read_inbox, read_run, send_command
 from ..journals.base import RESUMABLE, Command, Journal, RunInfo
 from ..journals.listing import RunFilter
-from ..messages import Json, JsonObject, hash_arguments
+from ..messages import Json, JsonObject, hash_arguments, hash_each
 from ..principals import TENANT_TAG, Principal, read_principal, sign_body
 from ..security.redaction import Redactor
 from ..security.signed_commands import CommandSigner
-from ..tools.base import Tool
-from ..tools.destinations import is_to_same
 
 THREAD = "thread"
 """The scope of an approval that holds for the later turns too."""
@@ -35,6 +33,8 @@ class ThreadApproval:
         at: when (wall clock, seconds).
         until: when it ends (wall clock, seconds).
         policy_version: the version of the policy under which it holds.
+        destinations: the arguments that say where it goes, by the tool of the approved call and what a person added;
+            `None` where its question did not say.
     """
 
     id: str
@@ -45,20 +45,35 @@ class ThreadApproval:
     until: float
     policy_version: str
     same: Mapping[str, str] = dataclasses.field(repr=False)
+    destinations: tuple[str, ...] | None = None
 
     @property
     def run_id(self) -> str:
         """The turn in which it was given, as a run."""
         return self.id.rpartition("#")[0]
 
-    def covers(self, question: Question, tool: Tool | None) -> bool:
-        """Return whether it is about the call of a question, which is one of that tool."""
+    def covers(self, question: Question) -> bool:
+        """Return whether it is about the call of a question: to the same destinations, as both tools declare them."""
         # A question does not show what has become a secret since: then its destinations are not known here.
         if hash_arguments(question.arguments) != question.arguments_hash:
             return False
-        is_same = is_to_same(tool, question.arguments, self.same)
         asked = (question.about, question.tool, question.policy_version)
-        return is_same and asked == ("approval", self.tool, self.policy_version)
+        is_about = asked == ("approval", self.tool, self.policy_version)
+        return is_about and self._is_to_same(question)
+
+    def _is_to_same(self, question: Question) -> bool:
+        """Return whether no argument differs that is a destination for either of the two tools."""
+        arguments, same, own = question.arguments, self.same, self.destinations
+        given = arguments.keys()
+        by_call = given if question.destinations is None else {*question.destinations}
+        by_approved = set[str]() if own is None else {*own}
+        content = given - by_call
+        if own is not None:
+            # Of an argument that only the approved call has, its own tool says what it is.
+            content |= same.keys() - by_approved - given
+        here = (by_call | by_approved) & given
+        there = (same.keys() - content) | by_approved
+        return hash_each(arguments, here) == {name: same[name] for name in there}
 
 
 class ThreadApprovals:
@@ -164,10 +179,10 @@ def read_approval(
     run_id: str, entries: list[Entry], command: Command
 ) -> ThreadApproval | None:
     """Return an approval as the turn accepted it; `None` for a command that it refused or did not receive."""
-    call: JsonObject = {}
+    call = Question("", "")
     for event in _list_own(entries):
         if isinstance(event, RunSuspended):
-            asked = {one.key: one.arguments for one in event.pending}
+            asked = {one.key: one for one in event.pending}
             call = asked.get(str(command.body.get("key")), call)
         elif isinstance(event, CommandReceived) and event.number == command.number:
             is_given = event.command == APPROVE and event.body.get("scope") == THREAD
@@ -186,18 +201,21 @@ def _list_own(entries: list[Entry]) -> list[Event]:
 
 
 def _build_approval(
-    run_id: str, event: CommandReceived, call: JsonObject
+    run_id: str, event: CommandReceived, call: Question
 ) -> ThreadApproval:
     body = event.body
     given, same, seconds = body.get("arguments"), body.get("same"), body.get("seconds")
-    arguments = given if isinstance(given, dict) else call
+    arguments = given if isinstance(given, dict) else call.arguments
     lasts = seconds if isinstance(seconds, (int, float)) else 0.0
     digests = same if isinstance(same, dict) else {}
+    known = call.destinations
+    if known is not None:
+        known = tuple(one for one in digests if one in known or one not in call.arguments)  # fmt: skip
     by = read_principal(body.get("principal")) or str(body.get("by", ""))
     return ThreadApproval(
         f"{run_id}#{event.number}", str(body["tool"]), arguments, by, event.sent, event.sent + lasts,
         str(body["policy_version"]),
-        {name: str(digest) for name, digest in digests.items()},
+        {name: str(digest) for name, digest in digests.items()}, known,
     )  # fmt: skip
 
 

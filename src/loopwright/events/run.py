@@ -86,7 +86,7 @@ class ErrorRecord:
         return error
 
 
-ANSWER_FIELDS = frozenset(("choices", "schema", "problem"))
+ANSWER_FIELDS = frozenset(("choices", "schema", "problem", "destinations"))
 """Fields of a question that its entry has only where they say something."""
 
 
@@ -98,7 +98,8 @@ class Question:
     to the user. `key` is its place in the run. An approval is for the arguments with that hash under that version of
     the policy; it can be given until `expires` (wall clock, seconds), 0 for no end.
     The answer to a question to the user is one of `choices` or fits the JSON `schema`, where there are any; `problem` is
-    why the last answer to it could not be used.
+    why the last answer to it could not be used. `destinations` are the arguments that decide where a call to approve
+    goes, by the tool of the engine that makes it; `None` where the question does not say.
     """
 
     key: str
@@ -113,6 +114,9 @@ class Question:
     choices: tuple[str, ...] = ()
     schema: JsonObject = dataclasses.field(default_factory=dict[str, Json])
     problem: str = dataclasses.field(default="", compare=False)
+    destinations: tuple[str, ...] | None = dataclasses.field(
+        default=None, compare=False
+    )
 
     @property
     def id(self) -> str:

@@ -140,7 +140,7 @@ def _find_approval(
     return Ruling(
         Question(
             request.key, text, action.tool, action.arguments, action.call_id, "approval",
-            request.arguments_hash, request.policy_version, expires,
+            request.arguments_hash, request.policy_version, expires, destinations=action.destinations,
         )
     )  # fmt: skip
 

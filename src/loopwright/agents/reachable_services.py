@@ -1,4 +1,4 @@
-"""The services and tools that a run may come to: of all agents, of engines that are tools, and of parts of engines."""
+"""The services that a run may come to: of all agents, of engines that are tools, and of parts of engines."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -6,13 +6,6 @@ from typing import Any, cast
 
 from .._kernel.session.services import Services
 from ..engine import LoopEngine
-from ..tools.base import Tool
-
-
-def find_reachable(services: Services, name: str) -> list[Tool]:
-    """Return the tools of a name of all engines that a run of some services may come to, each engine with its runtime."""
-    found = [one.tools.get(name) for one in list_reachable(services)]
-    return [one for one in found if one is not None]
 
 
 def list_reachable(services: Services) -> list[Services]:

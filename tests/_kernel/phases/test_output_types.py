@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, field_validator
 from typing_extensions import TypedDict
 
 from loopwright import (
     ChainOfThoughtEngine,
+    ConfigError,
     CriticEngine,
     LoopEngine,
+    MemoryJournal,
     PlanExecuteEngine,
     ReActEngine,
     ReflexionEngine,
@@ -192,6 +194,38 @@ def test_dumped_value_is_restored(into: Any) -> None:
 
     assert read_as.restore(read_as.dump(read_as.read(text))) == value
     assert TypeAdapter(into).validate_python(value) == value
+
+
+class Basket(BaseModel):
+    """A basket, whose fields are read from another form than they have."""
+
+    fruits: list[str]
+    count: int
+
+    @field_validator("fruits", mode="before")
+    @classmethod
+    def split(cls, given: Any) -> Any:
+        """Split a text; what is no text cannot be split."""
+        return given.split(", ")
+
+    @field_validator("count")
+    @classmethod
+    def add_one(cls, given: int) -> int:
+        """Count the basket, too."""
+        return given + 1
+
+
+async def test_ended_run_gives_its_output_again_where_a_validator_changes_it() -> None:
+    model = ScriptedProvider(['{"fruits": "pear, fig", "count": 2}'])
+    agent = Runtime(model, journal=MemoryJournal()).agent("shop", output=Basket)
+    thread = agent.thread("ada")
+    ended = await thread.run("Which fruits?")
+    again = await thread.resume()
+
+    assert ended.output == again.output == Basket(fruits="pear, fig", count=2)  # type: ignore[arg-type]
+    assert again.output.count == 3
+    with pytest.raises(ConfigError, match="cannot be made of what the run recorded"):
+        OutputType(Basket).restore({"fruits": ["pear"], "count": 3})
 
 
 def test_names_do_not_depend_on_how_python_writes_a_type() -> None:

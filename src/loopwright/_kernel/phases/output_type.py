@@ -88,6 +88,10 @@ class OutputType(Generic[T]):
             raise ConfigError(
                 f"output: what the run recorded does not fit: {explain(error, self.name)}"
             ) from None
+        except Exception as error:
+            raise ConfigError(
+                f"output: {self.name} cannot be made of what the run recorded: {format_error(error)}"
+            ) from error
 
 
 def describe_type(into: Any) -> str:

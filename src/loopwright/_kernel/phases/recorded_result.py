@@ -1,5 +1,6 @@
 """The result of a run that has ended, as its entries have it."""
 
+import contextlib
 from typing import Any
 
 from ...errors import LoopwrightError
@@ -9,7 +10,6 @@ from ...events.lifecycle import read_start, restore_answer
 from ...events.run import RunFinished
 from ...journals.base import Journal
 from ...journals.recorded_conversations import build_end
-from ...messages import Json
 from ...result import Result
 from ..durability.history import offer_conversation, open_conversation
 from .output_type import OutputType
@@ -35,7 +35,7 @@ def read_result(
         last.run_id,
         _restore_error(done),
         head_hash=last.hash,
-        output=_restore_output(done.output, output),
+        output=_restore_output(done, output),
         conversation=offer_conversation(journal, last, start, conversation),
         llm_calls=done.llm_calls,
         tool_calls=done.tool_calls,
@@ -52,8 +52,17 @@ def _restore_error(done: RunFinished) -> LoopwrightError | None:
     return None if done.error is None else done.error.restore()
 
 
-def _restore_output(recorded: Json, output: OutputType[Any] | None) -> Any:
-    """Return the recorded output as the type that was asked for, if that is given."""
+def _restore_output(done: RunFinished, output: OutputType[Any] | None) -> Any:
+    """Return the recorded output as the type that was asked for, if that is given.
+
+    Mostly the answer is the text that it was read from. Read from that again, a validator that changes what it is given
+    does so once; from the record it would do so twice, or could not read its own result.
+    """
+    recorded = done.output
     if output is None or recorded is None:
         return recorded
+    with contextlib.suppress(ValueError):
+        value = output.read(done.answer or "")
+        if output.dump(value) == recorded:
+            return value
     return output.restore(recorded)

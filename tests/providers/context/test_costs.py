@@ -88,6 +88,14 @@ def split_as_models_do(request: Request) -> int:
     return sum(len(SPLITS.findall(text)) for text in texts) + 4 * len(texts)
 
 
+def split_digits_one_by_one(request: Request) -> int:
+    """Count tokens as a model that has one for each digit, and long ones for nothing but words."""
+    texts = [m.content + str([c.arguments for c in m.calls]) for m in request.conversation]  # fmt: skip
+    texts += [f"{one.name} {one.description} {one.schema}" for one in request.tools]
+    pieces = sum(len(re.findall(r"[^\W\d_]{1,7}|\d|[^\s\w]{1,2}|_", text)) for text in texts)  # fmt: skip
+    return pieces + 3 * len(texts)
+
+
 PAGES: dict[str, Callable[[int], str]] = {
     "prose": lambda n: "The quick brown fox jumps over the lazy dog. " * 12,
     "log": lambda n: "\n".join(
@@ -154,6 +162,21 @@ async def test_counts_are_within_5_percent_of_reports_at_cuts_too(
     kind: str, context: str
 ) -> None:
     cuts, others = await measure_errors(split_as_models_do, PAGES[kind], context)
+
+    assert len(cuts) >= 3
+    assert max(cuts) < 0.05
+    assert max(others) < 0.05
+
+
+@pytest.mark.parametrize("context", ["masking", "window"])
+@pytest.mark.parametrize("count", [split_as_models_do, split_digits_one_by_one])
+async def test_counts_are_right_where_results_are_of_many_kinds(
+    count: Callable[[Request], int], context: str
+) -> None:
+    def page(number: int) -> str:
+        return list(PAGES.values())[number % 7 % len(PAGES)](number)
+
+    cuts, others = await measure_errors(count, page, context)
 
     assert len(cuts) >= 3
     assert max(cuts) < 0.05

@@ -1,90 +1,29 @@
 """How many tokens single messages have, worked out from what the replies to requests with them reported."""
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
 
-from pydantic_core import to_json
-
-from ...messages import (
-    ATTACHMENT_SIZE,
-    Conversation,
-    Message,
-    ToolSpec,
-)
+from ...messages import Conversation, Message, ToolSpec
 from ..base import Request
+from .token_weights import (
+    Features,
+    TokenWeights,
+    add_features,
+    measure_message,
+    measure_tool,
+)
 
-Kind: TypeAlias = Literal["result", "mask", "other"]
-"""What a text is: texts of one kind have about as many tokens for what they weigh."""
-MASK_START = "[result of "
-"""What stands in the place of a masked result begins with it."""
 MAX_KNOWN, MAX_REPORTS = 20_000, 64
 """How many messages and how many requests are remembered."""
-SAMPLE = 2_000
-"""Bytes at the beginning and in the middle of a longer text that it is weighed by."""
-MESSAGE_WEIGHT, CALL_WEIGHT = 4, 8
-"""What a message and a call weigh beside their text, in tokens."""
 MIN_SCALE, MAX_SCALE = 1 / 8, 8.0
-"""Tokens for a unit of weight; anything else was not counted."""
-MIN_LEARNED = 60
-"""The weight of the masks of a request from which their own scale is learned."""
-_DIGITS = bytes(range(48, 58))
-_ALPHABETIC = bytes([*range(65, 91), *range(97, 123)])
-_SIGNS = bytes(c for c in range(33, 127) if c not in _DIGITS + _ALPHABETIC)
-_NOT_FIRST = bytes(range(0xC0))
-"""Every byte but the first of a character that is not ASCII."""
-
-
-def _keep(kept: bytes) -> bytes:
-    """Return the table that puts a space in the place of each other byte."""
-    return bytes(c if c in kept else 32 for c in range(256))
-
-
-_ONLY_ALPHABETIC, _ONLY_DIGITS, _ONLY_SIGNS = map(_keep, (_ALPHABETIC, _DIGITS, _SIGNS))
-
-
-def weigh(text: bytes) -> float:
-    """Return about how many tokens a text has: words, digits, runs of signs, and characters that are not ASCII.
-
-    Compared with the tokenizers of GPT-4, GPT-4o, Claude and SmolLM2 in twelve kinds of text. How much more finely another
-    model splits texts is told by the reports of its replies.
-    """
-    if len(text) > 2 * SAMPLE:
-        middle = len(text) // 2
-        parts = text[:SAMPLE], text[middle : middle + SAMPLE]
-        return sum(map(_weigh_all, parts)) * len(text) / (2 * SAMPLE)
-    return _weigh_all(text)
-
-
-def _weigh_all(text: bytes) -> float:
-    size = len(text)
-    alphabetic = size - len(text.translate(None, _ALPHABETIC))
-    digits = size - len(text.translate(None, _DIGITS))
-    words = len(text.translate(_ONLY_ALPHABETIC).split())
-    numbers = len(text.translate(_ONLY_DIGITS).split())
-    signs = len(text.translate(_ONLY_SIGNS).split())
-    others = len(text.translate(None, _NOT_FIRST))
-    return words + alphabetic / 40 + 0.3 * numbers + 0.7 * digits + signs + others
-
-
-def weigh_message(message: Message) -> float:
-    """Return what a message weighs as chat templates write it: its text and its calls, without ids and reasoning."""
-    weight = MESSAGE_WEIGHT + weigh(message.content.encode("utf-8", "replace"))
-    for call in message.calls:
-        weight += CALL_WEIGHT + weigh(to_json([call.name, call.arguments]))
-    return weight + ATTACHMENT_SIZE / 4 * len(message.attachments)
-
-
-def _find_kind(message: Message) -> Kind:
-    if message.role != "tool":
-        return "other"
-    return "mask" if message.content.startswith(MASK_START) else "result"
+"""What a report may have of what it was counted as; anything else was not counted."""
 
 
 class TokenCounts:
     """The tokens of messages and tools that requests to one model had.
 
     A request that begins with one that was reported says what its new messages have; one that was cut says what the
-    masks have, since the messages that stay are known.
+    masks have, since the messages that stay are known. What is not known yet is counted by what the model makes of
+    words, digits and signs.
     """
 
     def __init__(self) -> None:
@@ -92,22 +31,20 @@ class TokenCounts:
         """Tokens by the hash of what was sent, so that no text is kept."""
         self._reports: dict[bytes, float] = {}
         """Tokens of the messages of the last requests, by the digest of the conversation."""
-        self._scales: dict[Kind, float] = {}
-        """Tokens for a unit of weight."""
+        self._weights = TokenWeights()
 
     @property
     def are_any(self) -> bool:
         """Whether a reply reported anything yet."""
-        return bool(self._scales)
+        return bool(self._reports)
 
     def count(self, messages: Iterable[Message]) -> float:
         """Return about how many tokens messages have."""
-        known = self._known
-        total = 0.0
+        known, total = self._known, 0.0
         for message in messages:
             tokens = known.get(hash(message.canonical))
             if tokens is None:
-                tokens = weigh_message(message) * self._scale(_find_kind(message))
+                tokens = self._weights.estimate(measure_message(message))
             total += tokens
         return total
 
@@ -122,40 +59,35 @@ class TokenCounts:
         conversation = request.conversation
         start, base = self._find_report(conversation)
         left = tokens - base
-        weights: dict[Kind, float] = {}
-        unknown: list[tuple[int, float, Kind]] = []
-        for key, kind, source in _list_parts(request, start):
-            tokens_known = self._known.get(key)
-            if tokens_known is not None:
-                left -= tokens_known
-                continue
-            weight = _weigh_part(source)
-            unknown.append((key, weight, kind))
-            weights[kind] = weights.get(kind, 0.0) + weight
-        if weights:
-            scales = self._share(weights, left)
-            known = {key: weight * scales[kind] for key, weight, kind in unknown}
-            self._remember(known)
+        unknown: list[tuple[int, Features]] = []
+        for key, part in _list_parts(request, start):
+            known = self._known.get(key)
+            if known is None:
+                unknown.append((key, _measure_part(part)))
+            else:
+                left -= known
+        if unknown:
+            self._learn_parts(unknown, left)
         tools = sum(map(self._count_tool, request.tools))
         self._reports[conversation.digest] = tokens - tools
         if len(self._reports) > MAX_REPORTS:
             del self._reports[next(iter(self._reports))]
 
-    def _share(self, weights: dict[Kind, float], tokens: float) -> dict[Kind, float]:
-        """Return the scale of each kind by which unknown parts have so many tokens together.
+    def _learn_parts(self, parts: list[tuple[int, Features]], tokens: float) -> None:
+        """Take in that parts have so many tokens together, and share these among them."""
+        features = add_features(one for _, one in parts)
+        if self._scale(features, tokens):
+            self._weights.learn(features, tokens)
+        scale = self._scale(features, tokens) or 1.0
+        estimate = self._weights.estimate
+        self._known.update({key: estimate(one) * scale for key, one in parts})
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
 
-        One kind is learned, and the others are taken as they were before.
-        """
-        scales: dict[Kind, float] = {kind: self._scale(kind) for kind in weights}
-        learned = _choose_learned(weights)
-        others = sum(scales[one] * weights[one] for one in weights if one != learned)
-        scale = (tokens - others) / weights[learned]
-        if MIN_SCALE <= scale <= MAX_SCALE:
-            scales[learned] = self._scales[learned] = scale
-        return scales
-
-    def _scale(self, kind: Kind) -> float:
-        return self._scales.get(kind) or self._scales.get("other", 1.0)
+    def _scale(self, features: Features, tokens: float) -> float | None:
+        """Return by how much a report is above the estimate; `None` where it cannot have counted the text."""
+        scale = tokens / max(self._weights.estimate(features), 1.0)
+        return scale if MIN_SCALE <= scale <= MAX_SCALE else None
 
     def _find_report(self, conversation: Conversation) -> tuple[int, float]:
         """Return how many messages of a conversation a request had, and their tokens; zeros without one."""
@@ -168,38 +100,22 @@ class TokenCounts:
 
     def _count_tool(self, tool: ToolSpec) -> float:
         known = self._known.get(_key_tool(tool))
-        return _weigh_part(tool) * self._scale("other") if known is None else known
-
-    def _remember(self, counts: dict[int, float]) -> None:
-        self._known.update(counts)
-        while len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+        return self._weights.estimate(measure_tool(tool)) if known is None else known
 
 
 def _list_parts(
     request: Request, start: int
-) -> Iterable[tuple[int, Kind, Message | ToolSpec]]:
-    """Yield the key and kind of each tool of a request, and of each of its messages from one on."""
+) -> Iterable[tuple[int, Message | ToolSpec]]:
+    """Yield the key of each tool of a request, and of each of its messages from one on."""
     for tool in request.tools:
-        yield _key_tool(tool), "other", tool
+        yield _key_tool(tool), tool
     for message in request.conversation.messages[start:]:
-        yield hash(message.canonical), _find_kind(message), message
+        yield hash(message.canonical), message
 
 
-def _weigh_part(part: Message | ToolSpec) -> float:
-    if isinstance(part, Message):
-        return weigh_message(part)
-    return weigh(to_json([part.name, part.description, part.schema]))
+def _measure_part(part: Message | ToolSpec) -> Features:
+    return measure_message(part) if isinstance(part, Message) else measure_tool(part)
 
 
 def _key_tool(tool: ToolSpec) -> int:
     return hash((tool.name, tool.size))
-
-
-def _choose_learned(weights: dict[Kind, float]) -> Kind:
-    """Return the kind of a request of which most is new: masks after a cut, else results."""
-    if weights.get("mask", 0.0) > MIN_LEARNED:
-        return "mask"
-    if "result" in weights:
-        return "result"
-    return "other" if "other" in weights else "mask"

@@ -85,6 +85,29 @@ async def test_an_agent_reads_its_own_store_and_one_with_none_reads_none() -> No
     assert named == ["MemoryKnowledge", "Ledger", None]
 
 
+async def test_tools_of_the_runtime_come_without_those_of_its_knowledge() -> None:
+    shared, own = await stores()
+    ask = call("recall_knowledge", query="invoices of Ada")
+    model = ScriptedProvider([ask, "by card", "nothing"])
+    runtime = Runtime(model, tools=[look], knowledge=KnowledgeBridge(shared, limit=1))
+    billing = runtime.agent("billing", tools=runtime.tools, knowledge=own)
+    listed = runtime.agent("listed", tools=list(runtime.tools), knowledge=own)
+    none = runtime.agent("none", tools=runtime.tools, knowledge=None)
+
+    await billing.run("How does Ada pay?", tags=TAGS)
+    await none.run("How does Ada pay?", tags=TAGS)
+
+    tools = ["recall_knowledge", "store_knowledge"]
+    assert names(runtime, "billing") == names(runtime, listed.name) == ["look", *tools]
+    assert names(runtime, "none") == ["look"]
+    [recalled_text] = [
+        m.content for m in model.requests[1].conversation if m.role == "tool"
+    ]
+    assert "paid by card" in recalled_text
+    assert "Mondays" not in recalled_text
+    assert not model.requests[-1].tools[1:]
+
+
 async def test_tools_of_an_agent_with_its_own_store_write_to_that_alone() -> None:
     shared, own = await stores()
     script = [

@@ -82,7 +82,8 @@ class AgentDefinition:
         transfers = build_handoff_tools(self.name, self.handoffs, runtime.agents)
         own = None if tools is None else ToolRegistry(tools)
         if own is not None and runtime.has_own_knowledge:
-            own = own.with_tools(*runtime.knowledge_tools)
+            kept = own.without_tools(runtime.replaced_tools)
+            own = kept.with_tools(*runtime.knowledge_tools)
         if transfers:
             own = (own or runtime.tools).with_tools(*transfers)
         instructions = self.instructions or None

@@ -111,6 +111,8 @@ class Services:
     """Whether the store, or that there is none, is the agent's and not the runtime's."""
     runtime_knowledge: KnowledgeBridge | None = None
     """The store of the runtime, of an agent with knowledge of its own."""
+    replaced_tools: tuple[Tool, ...] = ()
+    """The tools of the runtime's knowledge, of an agent that has its own, or none."""
     hooks: tuple[PlannedHook, ...] = ()
     """The hooks of the runs of these services, but for those of an engine itself."""
     load_hook: Callable[[str], Any] | None = None
@@ -171,6 +173,7 @@ class Services:
         other = self.with_tools(kept.with_tools(*tools))
         vars(other).update(knowledge=bridge, knowledge_tools=tools)
         vars(other).update(has_own_knowledge=True, runtime_knowledge=self.knowledge)
+        vars(other).update(replaced_tools=self.knowledge_tools)
         return other
 
     def with_agent(

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from loopwright import ReActEngine, Runtime, Suspend
+from loopwright._kernel.durability.transitions import park
 from loopwright.agents.agent import AgentDefinition, define_agent
+from loopwright.clock import SystemClock
+from loopwright.events import RunParked
 from loopwright.journals import SQLiteJournal
 from loopwright.security import Ed25519Signer, KeyFile, PublicKey
 from loopwright.testing import ScriptedProvider
@@ -43,6 +46,20 @@ def test_a_thread_continues_what_was_said_in_the_commands_before(
     assert "run      t:" in again.stderr
     listed = invoke("runs", "--thread", "ada/1", "--json").stdout.splitlines()
     assert len(listed) == 3
+
+
+def test_a_thread_whose_turn_is_parked_says_how_to_end_it(invoke: Invoke) -> None:
+    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
+    invoke("run", "Go.", *wipe, "--thread", "ada", "--wait")
+    [row] = map(json.loads, invoke("runs", "--json").stdout.splitlines())
+    journal, run_id = SQLiteJournal("loopwright.db"), row["run_id"]
+    asyncio.run(park(journal, SystemClock(), run_id, RunParked("4 deaths", 4)))
+    blocked = invoke("run", "Hello?", *wipe, "--thread", "ada", "-q")
+
+    assert "its last turn is parked: find the cause" in blocked.stderr
+    assert f"or end it with `loopwright close {run_id}`" in blocked.stderr
+    assert invoke("close", run_id, "--reason", "given up").exit_code == 0
+    assert invoke("run", "Hello?", *wipe, "--thread", "ada", "--yes").exit_code == 0
 
 
 def test_a_thread_whose_turn_waits_says_how_to_resume_it(invoke: Invoke) -> None:

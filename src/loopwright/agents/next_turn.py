@@ -10,6 +10,7 @@ from .._kernel.control.questions import open_questions
 from .._kernel.durability.history import TurnStart
 from .._kernel.session.turn_queue import TurnQueue
 from ..errors import ConfigError, RunBusy, ThreadBusy, UnknownRun
+from ..events.run import RunParked
 from ..journals.base import Command, EarlierRunGone
 from ..messages import Conversation, Message
 from ..result import Result
@@ -30,7 +31,8 @@ AnyResult: TypeAlias = Result[Any]
 _HOW = {
     "running": "is at work: send the message again once it has ended",
     "suspended": "is suspended: continue it with `await thread.resume()`",
-    "parked": "is parked: find the cause, then `await runtime.control({run_id!r}).retry()`",
+    "parked": "is parked ({reason}): find the cause, then `await runtime.control({run_id!r}).retry()`, or end it without an "
+    "answer with `await runtime.control({run_id!r}).close(reason)`",
     "waiting": "is {status}: decide what it waits for with runtime.control({run_id!r}), then `await thread.resume()`",
 }
 """What a caller does about a turn that takes no message, by its status."""
@@ -150,8 +152,12 @@ class NextTurn(ABC, Generic[Taken]):
     async def build_busy(self, last: LastTurn, command: int = 0) -> ThreadBusy:
         """Return the error that a turn takes no message now."""
         run_id, status = last.info.run_id, last.info.status
-        questions = open_questions(await self.record.read_entries(run_id))
-        how = _HOW.get(status, _HOW["waiting"]).format(status=status, run_id=run_id)
+        entries = await self.record.read_entries(run_id)
+        questions, last_event = open_questions(entries), entries[-1].event
+        reason = last_event.reason if isinstance(last_event, RunParked) else ""
+        how = _HOW.get(status, _HOW["waiting"]).format(
+            status=status, run_id=run_id, reason=reason
+        )
         if command:
             how += "; it has the message, so do not send that again"
         text = f"thread {self.record.id!r}: turn {last.name.number} {how}"

@@ -263,7 +263,8 @@ def _explain_blocked(
     """Return the error that the last turn of a thread waits, with the command that resumes it."""
     how = f"resume it: {format_resume_command(busy.run_id, chosen)} --provider ..."
     if busy.status == "parked":
-        how = f"find the cause, then `loopwright retry {busy.run_id}`, and {how}"
+        end = f"or end it with `loopwright close {busy.run_id}`"
+        how = f"find the cause, then `loopwright retry {busy.run_id}`, and {how}; {end}"
     elif busy.status != "suspended":
         how = f"decide what it waits for, then {how}"
     return ThreadBusy(f"thread {thread!r}: its last turn is {busy.status}: {how}")

@@ -385,6 +385,26 @@ async def test_marker_of_a_switch_is_an_ended_run_without_an_answer(
     assert desk.journal.verify(info.run_id).ok
 
 
+async def test_a_thread_continues_after_its_last_turns_were_deleted(path: Path) -> None:
+    desk = Desk(path, "a", "b", "c", "d", "e")
+    thread = desk.support.thread("user-42")
+    for text in ("one", "two", "three"):
+        await thread.run(text)
+    for turn in reversed((await thread.turns())[1:]):
+        await desk.journal.delete(turn.run_id)
+
+    assert (await thread.run("four")).answer == "d"
+    assert desk.texts() == ["one", "a", "four"]
+    assert [turn.number for turn in await thread.turns()] == [1, 4]
+    await desk.journal.delete((await thread.turns())[-1].run_id)
+    await thread.switch(desk.fraud)
+    assert (await thread.run("five")).answer == "e"
+    assert desk.model.requests[-1].system == "Protect."
+    assert [one.content for one in await thread.history()] == ["one", "a", "five", "e"]
+    assert all(desk.journal.verify(info.run_id).ok for info in desk.journal.runs())
+    await desk.journal.close()
+
+
 # --- retries ---
 
 

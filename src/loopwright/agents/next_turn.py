@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from .._kernel.control.questions import open_questions
@@ -11,7 +11,7 @@ from .._kernel.durability.history import TurnStart
 from .._kernel.session.turn_queue import TurnQueue
 from ..errors import ConfigError, RunBusy, ThreadBusy, UnknownRun
 from ..events.run import RunParked
-from ..journals.base import Command, EarlierRunGone
+from ..journals.base import Command, EarlierRunGone, RunIdDeleted
 from ..messages import Conversation, Message
 from ..result import Result
 from .thread_record import LastTurn, ThreadEnd, ThreadRecord
@@ -24,6 +24,7 @@ refused (`ThreadBusy`)."""
 BUSY: tuple[Busy, ...] = ("wait", "steer", "refuse")
 FIRST_PAUSE, MAX_PAUSE = 0.02, 0.25  # seconds between two looks at a turn at work
 
+Begun = TypeVar("Begun")
 Taken = TypeVar("Taken")
 AnyResult: TypeAlias = Result[Any]
 
@@ -118,10 +119,14 @@ class NextTurn(ABC, Generic[Taken]):
             name, end = last.name.next(), await self.record.read_end(last)
         conversation = end.conversation.add(*messages)
         start = TurnStart(is_first=last is None, commands=commands)
-        try:
-            result = await self.turns.begin(
+
+        async def begin(name: TurnName) -> AnyResult:
+            return await self.turns.begin(
                 conversation, end.agent, str(name), start, is_own=is_own
             )
+
+        try:
+            result = await begin_unless_deleted(name, begin)
         except ConfigError:
             if await self.has_changed(last):
                 return None
@@ -198,6 +203,17 @@ class NextTurn(ABC, Generic[Taken]):
             if last is None:
                 raise
             raise await self.build_busy(last) from None
+
+
+async def begin_unless_deleted(
+    name: TurnName, begin: Callable[[TurnName], Awaitable[Begun]]
+) -> Begun:
+    """Begin a turn by its name, or by the next one that no deleted turn had."""
+    while True:
+        try:
+            return await begin(name)
+        except RunIdDeleted:
+            name = name.next()
 
 
 def _now() -> float:

@@ -16,7 +16,7 @@ from ..journals.base import EarlierRunGone, RunHeader
 from ..journals.owner import new_owner
 from ..journals.recorded_messages import RENDERER, delimiter_of
 from ..messages import Conversation, Usage
-from .next_turn import Busy, NextTurn
+from .next_turn import Busy, NextTurn, begin_unless_deleted
 from .thread_record import LastTurn, ThreadEnd, ThreadRecord
 from .turn import TurnName
 from .turn_runner import TurnRunner
@@ -93,9 +93,14 @@ class ThreadSwitch(NextTurn[str]):
             if end.agent == self._agent:
                 return self._agent
         switched = dataclasses.replace(end, agent=self._agent)
-        marker = TurnMarker(self.record.id, name, switched, last is None, self._tags)
-        try:
+        thread, tags, is_first = self.record.id, self._tags, last is None
+
+        async def write(name: TurnName) -> None:
+            marker = TurnMarker(thread, name, switched, is_first, tags)
             await marker.write(self._engine)
+
+        try:
+            await begin_unless_deleted(name, write)
         except (ConfigError, EarlierRunGone):
             if await self.has_changed(last):
                 return None

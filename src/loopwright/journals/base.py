@@ -56,6 +56,10 @@ def format_thread_taken(thread: str) -> str:
     return f"thread {thread!r} exists already: continue it, delete it, or choose another id"
 
 
+class RunIdDeleted(ConfigError):
+    """A new run would have the id of one that was deleted; nothing was stored."""
+
+
 class EarlierRunGone(JournalError):
     """The run that a new one continues is not in the journal, or not as it was; nothing was stored."""
 

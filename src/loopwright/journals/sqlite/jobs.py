@@ -23,6 +23,7 @@ from ..base import (
     EarlierRunGone,
     NewRun,
     RunHeader,
+    RunIdDeleted,
     RunInfo,
     format_earlier_gone,
     format_id_taken,
@@ -266,9 +267,9 @@ def insert_tags(cursor: sqlite3.Cursor, run_id: str, tags: Mapping[str, str]) ->
 
 
 def refuse_deleted_name(cursor: sqlite3.Cursor, run_id: str) -> None:
-    """Raise `ConfigError` if a run of that id was deleted."""
+    """Raise `RunIdDeleted` if a run of that id was deleted."""
     if cursor.execute(_IS_DELETED, (hash_name(run_id),)).fetchone() is not None:
-        raise ConfigError(format_name_deleted(run_id))
+        raise RunIdDeleted(format_name_deleted(run_id))
 
 
 def _check_head(cursor: sqlite3.Cursor, claim: SQLiteClaim, head_seq: int) -> None:

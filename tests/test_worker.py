@@ -1002,6 +1002,61 @@ async def test_a_runtime_tells_of_a_run_that_it_cannot_wake_and_wakes_the_others
     ]
 
 
+async def test_a_runtime_that_is_cancelled_leaves_what_it_woke_to_the_next():
+    clock, asked = FakeClock(wall=NOW), asyncio.Event()
+    journal = await sleeping(clock, NOW - 1_000_000)
+
+    class Slow(ScriptedProvider):
+        async def complete(self, request: Request) -> Completion:
+            asked.set()
+            await asyncio.Event().wait()
+            return await super().complete(request)
+
+    slow = Runtime(Slow([]), journal=journal, clock=clock, lease=30.0)
+    draining = asyncio.ensure_future(slow.drain())
+    await asked.wait()
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+
+    assert [info.status for info in journal.runs()] == ["released"]
+    [result] = await runtime("done", journal=journal, clock=clock).drain()
+    assert result.answer == "done"
+
+
+class Plan(LoopEngine):
+    """Asks twice."""
+
+    name = "plan"
+    question = "Where?"
+
+    async def solve(self, run: Run) -> str:
+        return await run.ask(self.question) + await run.ask("And then?")
+
+
+class OtherPlan(Plan):
+    """The code of today, which asks something else."""
+
+    question = "When?"
+
+
+async def test_a_runtime_stops_waking_what_its_code_cannot_replay():
+    first = runtime("there", "home", lease=None)
+    await first.agent("guide", engine=Plan(first)).run("Go.", run_id="r")
+    entries = first.journal.read("r")
+    cut = crashed(entries, cut_after(entries, "model_replied"), status="released")
+    today = runtime(journal=cut)
+    today.agent("guide", engine=OtherPlan(today))
+    with structlog.testing.capture_logs() as logs:
+        assert [await today.drain() for _ in range(7)] == [[]] * 7
+
+    assert [line["event"] for line in logs] == ["run_not_resumed"] * 5
+    assert [info.status for info in cut.runs()] == ["released"]
+    before = runtime("home", journal=cut)
+    before.agent("guide", engine=Plan(before))
+    assert (await before.resume("r")).answer == "therehome"
+
+
 class Vanished(LoopEngine):
     """Its package is uninstalled later."""
 

@@ -26,11 +26,10 @@ from .errors import (
     RunBusy,
     format_error,
 )
-from .events.entry import Entry
 from .events.followups import FOLLOW_UP
-from .events.lifecycle import find_diverged_versions, read_start
+from .events.lifecycle import read_start
 from .events.run import RunFinished, RunParked
-from .events.wakes import count_divergences, find_seconds_in_vain, find_wake_time
+from .events.wakes import find_seconds_in_vain, find_wake_time, has_diverged
 from .journals.access import read_inbox, read_run
 from .journals.base import RunInfo
 from .journals.claims import LeaseWatch, find_ending, get_watch, is_orphaned
@@ -42,8 +41,6 @@ from .schedules.plan import GRACE
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
 ISOLATION_PATIENCE = 60.0
 """Seconds that a run which needs a worker for itself waits for an idle worker; then nothing else begins before it."""
-MAX_DIVERGENCES = 5
-"""Divergences in a row of code without a version, after which workers without one leave a run to an operator."""
 VAIN_SECONDS = 86_400.0
 """A run is parked that a worker woke in vain for so long."""
 
@@ -325,7 +322,7 @@ class Worker:
                 memory.facts = _Facts(
                     place, count_deaths(entries, ending),
                     find_wake_time(entries), find_seconds_in_vain(entries),
-                    _has_diverged(self._runtime.app_version, entries),
+                    has_diverged(self._runtime.app_version, entries),
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one unreadable run must not stop the others
                 self._postpone_unreadable(info, "run_unreadable", error)
@@ -468,16 +465,6 @@ def _is_impatient(memory: _Memory, now: float) -> bool:
     """Return whether a run has waited long for an idle worker (monotonic clock, seconds)."""
     since = memory.due_since
     return since is not None and now - since >= ISOLATION_PATIENCE
-
-
-def _has_diverged(version: str, entries: list[Entry]) -> bool:
-    """Return whether a version of the application failed to replay a run before.
-
-    Code without a version may be other code each time, so it is tried a few times.
-    """
-    if version:
-        return version in find_diverged_versions(entries)
-    return count_divergences(entries) >= MAX_DIVERGENCES
 
 
 def _is_free(info: RunInfo, watch: LeaseWatch) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from .._internal.log import logger
 from .._kernel.session.services import Services
-from ..errors import JournalError, LoopwrightError, format_error
-from ..journals.access import list_unfinished
+from .._kernel.session.session import SUSPEND_REASON
+from ..errors import JournalError, format_error
+from ..events.wakes import has_diverged
+from ..journals.access import list_unfinished, read_run
 from ..journals.base import RunInfo
 from ..result import Result
 from .schedules import Schedules
@@ -35,6 +37,7 @@ class Wakes:
         join: Callable[[], Awaitable[None]],
     ) -> None:
         self._journal, self._clock = services.journal, services.clock
+        self._version = services.app_version
         self._schedules, self._resume = schedules, resume
         self._can_do, self._join = can_do, join
 
@@ -77,10 +80,17 @@ class Wakes:
         return {info.run_id: info.wake_at for info in waking if self._can_do(info)}
 
     async def _wake(self, run_id: str) -> Result | None:
-        """Resume a run; return `None`, and log why, if it cannot be resumed."""
+        """Resume a run; return `None`, and log why, if it cannot be resumed.
+
+        If this is cancelled, the run is left to the next process, as a worker leaves its runs.
+        """
+        SUSPEND_REASON.set("released")  # for the task that wakes this run
         try:
+            entries = await read_run(self._journal, run_id)
+            if has_diverged(self._version, entries):
+                return None
             return await self._resume(run_id)
-        except LoopwrightError as error:
+        except Exception as error:  # noqa: BLE001 - third-party code: one broken engine must not stop the other runs
             problem = format_error(error)
             logger().warning("run_not_resumed", run_id=run_id, error=problem)
             return None

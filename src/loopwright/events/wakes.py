@@ -11,10 +11,13 @@ from .effects import (
     ToolFinished,
 )
 from .entry import Entry
+from .lifecycle import find_diverged_versions
 from .run import RunResumed, RunRetried, RunSuspended
 
 VAIN_WAKES = 10
 """How often a run is woken without anything that comes of it, before that counts as in vain."""
+MAX_DIVERGENCES = 5
+"""Divergences in a row of code without a version, after which code without one leaves a run to an operator."""
 _PROGRESS = (ModelReplied, ToolFinished, EffectFinished, RunRetried)
 """Events which show that a run which was woken got further."""
 _REPEATED = (RunResumed, BreakerChanged, CommandReceived, DriftNoticed)
@@ -47,7 +50,17 @@ def _waits_for_provider(event: RunSuspended) -> bool:
     return event.wake_at > 0 and event.reason != "sleeping"
 
 
-def count_divergences(entries: Sequence[Entry]) -> int:
+def has_diverged(version: str, entries: Sequence[Entry]) -> bool:
+    """Return whether a version of the application failed to replay a run before.
+
+    Code without a version may be other code each time, so it is tried a few times.
+    """
+    if version:
+        return version in find_diverged_versions(entries)
+    return _count_divergences(entries) >= MAX_DIVERGENCES
+
+
+def _count_divergences(entries: Sequence[Entry]) -> int:
     """Count how often code could not replay a run, since the last code that could."""
     count = 0
     for entry in reversed(entries):

@@ -148,13 +148,17 @@ class ChainHead(Protocol):
 
 def chain_event(head: ChainHead, key: str, event: Event, at: float) -> Entry:
     """Return the next entry of a chain, which ends with it from now on; raise `CodecError` if it cannot be encoded."""
-    seq, kind = head.head_seq + 1, KINDS[type(event)]
-    body = encode_body(head.codec, event, head.run_id, seq, head.tenant)
+    seq, kind, codec = head.head_seq + 1, KINDS[type(event)], head.codec
+    body = (
+        encode_event(event)
+        if codec is None
+        else encode_body(codec, event, head.run_id, seq, head.tenant)
+    )
     entry = Entry(head.run_id, seq, key, kind, at, EVENT_VERSION, head.fence, body, "")
     head.head_seq, head.head_hash = seq, chain_hash(head.head_hash, entry)
     # The hash covers the other fields, so it is set after they are.
     entry.__dict__.update(hash=head.head_hash, event=event)
-    return entry if head.codec is None else with_codec(entry, head.codec)
+    return entry if codec is None else with_codec(entry, codec)
 
 
 def with_codec(entry: Entry, codec: Codec | None) -> Entry:

@@ -1,7 +1,15 @@
 """The provider port: what a model is asked (`Request`) and how it replies (`Completion`, or `Delta` by `Delta`)."""
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import operator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .._internal import dataclasses
@@ -21,6 +29,7 @@ from .settings import Sampling as Sampling
 
 ToolChoice: TypeAlias = Literal["auto", "none"]
 
+_get_arguments: Callable[[ToolCall], object] = operator.attrgetter("arguments")
 CALL_OVERHEAD = 20  # characters that a call needs beside its name, id and arguments
 # Looking for secrets in a longer reply, and recording it, would block every other run.
 MAX_REPLY = 2_000_000  # characters
@@ -259,20 +268,18 @@ def check_size(provider: Provider, reply: Completion) -> None:
         reply.finish_reason,
     }
     size = sum(map(len, texts.union(reply.flags)))
-    size += sum(map(_measure_call, reply.calls))
+    for call in reply.calls:
+        size += len(call.name) + len(call.id) + CALL_OVERHEAD
+    size += _measure_json(map(_get_arguments, reply.calls))
     for reasoning in reply.reasoning:
-        size += max(len(reasoning.text), _measure_json(reasoning.block))
-    _check_characters(provider, size)
+        size += max(len(reasoning.text), _measure_json([reasoning.block]))
+    if size > MAX_REPLY:
+        raise _build_size_error(provider)
 
 
-def _measure_call(call: ToolCall) -> int:
-    fixed = len(call.name) + len(call.id) + CALL_OVERHEAD
-    return fixed + _measure_json(call.arguments)
-
-
-def _measure_json(value: object) -> int:
-    """Return about how many characters a value has as JSON, or any number above the limit."""
-    size, waiting = 0, [value]
+def _measure_json(values: Iterable[object]) -> int:
+    """Return about how many characters values have as JSON, or any number above the limit."""
+    size, waiting = 0, [*values]
     while waiting and size <= MAX_REPLY:
         inner: Any = waiting.pop()
         size += 1
@@ -294,11 +301,9 @@ def _measure_delta(delta: Delta) -> int:
     return size + len(call.id) + len(call.name) + len(call.arguments)
 
 
-def _check_characters(provider: Provider, size: int) -> None:
-    if size > MAX_REPLY:
-        raise ProviderError(
-            f"{provider.name}: the reply has more than {MAX_REPLY:,} characters"
-        )
+def _build_size_error(provider: Provider) -> ProviderError:
+    text = f"{provider.name}: the reply has more than {MAX_REPLY:,} characters"
+    return ProviderError(text)
 
 
 async def stream_deltas(provider: Provider, request: Request) -> AsyncGenerator[Delta]:
@@ -322,7 +327,8 @@ async def stream_deltas(provider: Provider, request: Request) -> AsyncGenerator[
     try:
         async for delta in deltas:
             size += _measure_delta(delta)
-            _check_characters(provider, size)
+            if size > MAX_REPLY:
+                raise _build_size_error(provider)
             if delta.completion is not None:
                 check_size(provider, delta.completion)
                 completion = delta.completion

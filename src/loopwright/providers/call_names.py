@@ -1,7 +1,9 @@
 """Ids and names of calls that one API gave, as another API takes them."""
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
@@ -11,6 +13,8 @@ from .base import Delta
 MAX_NAME = 64  # characters
 MAX_DIGEST = 8  # characters
 NINE = 9
+MAX_LISTS = 256  # of tools whose changed names are kept
+_get_name: Callable[[ToolSpec | ToolCall], str] = operator.attrgetter("name")
 _NAME = compile_late(r"[a-zA-Z_][a-zA-Z0-9_-]*")
 _NOT_IN_NAME = compile_late(r"[^a-zA-Z0-9_-]")
 _PLAIN_ID = compile_late(r"[a-zA-Z0-9_-]+")
@@ -34,7 +38,12 @@ def fit_name(name: str) -> str:
 
 def list_changed_names(tools: Sequence[ToolSpec]) -> Mapping[str, str]:
     """Return the names of the tools that APIs know by another one, by that other one."""
-    changed = {fit_name(one.name): one.name for one in tools}
+    return _list_changed(tuple(map(_get_name, tools)))
+
+
+@functools.lru_cache(MAX_LISTS)
+def _list_changed(names: tuple[str, ...]) -> Mapping[str, str]:
+    changed = {fit_name(name): name for name in names}
     return {sent: name for sent, name in changed.items() if sent != name}
 
 
@@ -46,7 +55,7 @@ def restore_name(call: ToolCall, changed: Mapping[str, str]) -> ToolCall:
 
 def restore_names(reply: Completion, changed: Mapping[str, str]) -> Completion:
     """Return a reply whose calls have the names of the tools."""
-    if not any(call.name in changed for call in reply.calls):
+    if changed.keys().isdisjoint(map(_get_name, reply.calls)):
         return reply
     calls = tuple(restore_name(call, changed) for call in reply.calls)
     return dataclasses.replace(reply, calls=calls)

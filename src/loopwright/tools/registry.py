@@ -173,9 +173,10 @@ class ToolRegistry:
 
     def find_problem(self, name: str, arguments: Json | JsonObject) -> str | None:
         """Return the problem of a call, in words that help a model correct it; `None` without one."""
-        if self.get(name) is None:
+        schema = self._schemas.get(name)
+        if schema is None and name not in BUILT_IN:
             return self._describe_unknown(name)
-        schema = self._schemas.get(name) or _build_schema(name)
+        schema = schema or _build_schema(name)
         if schema.fits_plainly(arguments):
             return None
         return schema.find_problem(arguments) or self._find_type_problem(

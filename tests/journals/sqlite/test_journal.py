@@ -36,7 +36,6 @@ from loopwright.journals.sqlite.jobs import (
     MAX_INLINE_BYTES,
     Append,
     SQLiteClaim,
-    Waiter,
 )
 from loopwright.journals.sqlite.journal import MAX_QUEUED, SQLiteJournal
 from loopwright.journals.sqlite.writer import Writer
@@ -664,14 +663,18 @@ async def test_a_closed_journal_reads_and_refuses_to_write(
     assert journal.read("r1") == entries
 
 
+def awaited_append(name: str) -> Append:
+    """Return a job that creates a run, and that a task waits for."""
+    job = Append(SQLiteClaim(name, 1, header=header(name)))
+    job.waiter = asyncio.get_running_loop().create_future()
+    return job
+
+
 async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(
     path: Path,
 ) -> None:
     writer = Writer(JournalFile(path, "FULL", 1.0), SystemClock(), 30.0)
-    first, late = (
-        Append(SQLiteClaim(name, 1, header=header(name)), Waiter())
-        for name in ("first", "late")
-    )
+    first, late = map(awaited_append, ("first", "late"))
     with held_lock(path):
         writer.submit(first)
         await asyncio.sleep(0.02)
@@ -679,7 +682,7 @@ async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(
         writer.submit(late)
     for job in (first, late):
         assert job.waiter is not None
-        await job.waiter.future
+        await job.waiter
 
     assert first.failure is None
     assert isinstance(late.failure, JournalError)
@@ -690,10 +693,7 @@ async def test_what_comes_after_the_end_is_refused_and_not_left_waiting(
 async def test_an_end_that_is_asked_for_twice_is_one_end(path: Path) -> None:
     """By a closing and a finalizer, say."""
     writer = Writer(JournalFile(path, "FULL", 1.0), SystemClock(), 30.0)
-    first, late = (
-        Append(SQLiteClaim(name, 1, header=header(name)), Waiter())
-        for name in ("first", "late")
-    )
+    first, late = map(awaited_append, ("first", "late"))
     with held_lock(path):
         writer.submit(first)
         await asyncio.sleep(0.02)
@@ -702,7 +702,7 @@ async def test_an_end_that_is_asked_for_twice_is_one_end(path: Path) -> None:
         writer.submit(late)
     for job in (first, late):
         assert job.waiter is not None
-        await job.waiter.future
+        await job.waiter
 
     assert (first.failure, str(late.failure)) == (
         None,

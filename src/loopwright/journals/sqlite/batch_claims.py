@@ -14,7 +14,7 @@ from ..batch_claims import is_as_listed
 from ..claims import LeaseWatch, find_ending, is_claimable
 from ..leases import Lease
 from .file import JournalFile
-from .jobs import Job, Row, SQLiteClaim, Waiter, check_claim, store_claim
+from .jobs import Job, Row, SQLiteClaim, check_claim, store_claim
 from .reader import read_info
 from .writer import Writer
 
@@ -47,10 +47,9 @@ class SQLiteBatchClaims:
         if not self._file.exists():
             return []
         build = functools.partial(SQLiteClaim, file=self._file, codec=self._codec)
-        waiter = Waiter()
-        job = ClaimNext(runs, owners, lease, self._clock, self._watch, build, waiter)
+        job = ClaimNext(runs, owners, lease, self._clock, self._watch, build)
         try:
-            await self._writer.complete(job, waiter)
+            await self._writer.complete(job)
         except asyncio.CancelledError:
             # Its caller cannot know of the claims. The writer does this behind them.
             with contextlib.suppress(JournalError):
@@ -60,9 +59,8 @@ class SQLiteBatchClaims:
 
     async def return_claim(self, claim: Claim, run: RunInfo) -> None:
         """Return a claim under which nothing was written, so that the run is as it was listed but for its fence."""
-        waiter = Waiter()
-        job = ReturnClaim(check_claim(self._file, claim), run, waiter)
-        await self._writer.complete(job, waiter)
+        job = ReturnClaim(check_claim(self._file, claim), run)
+        await self._writer.complete(job)
 
 
 class ClaimNext(Job):
@@ -76,9 +74,8 @@ class ClaimNext(Job):
         clock: Clock,
         watch: LeaseWatch,
         build_claim: Callable[..., SQLiteClaim],
-        waiter: Waiter,
     ) -> None:
-        super().__init__(waiter)
+        super().__init__()
         self.claims: list[SQLiteClaim] = []
         self._runs, self._owners, self._lease = runs, owners, lease
         self._clock, self._watch, self._build_claim = clock, watch, build_claim
@@ -123,20 +120,20 @@ class UndoClaims(Job):
     """Return the claims of a job whose task was cancelled, if it made any."""
 
     def __init__(self, job: ClaimNext) -> None:
-        super().__init__(None)
+        super().__init__()
         self._job = job
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Set the rows to what they were."""
         for claim, run in self._job.find_made(cursor):
-            ReturnClaim(claim, run, None).write(cursor, rows)
+            ReturnClaim(claim, run).write(cursor, rows)
 
 
 class ReturnClaim(Job):
     """Return a claim under which nothing was written; do nothing if another owner has the run."""
 
-    def __init__(self, claim: SQLiteClaim, run: RunInfo, waiter: Waiter | None) -> None:
-        super().__init__(waiter)
+    def __init__(self, claim: SQLiteClaim, run: RunInfo) -> None:
+        super().__init__()
         self._claim, self._run = claim, run
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:

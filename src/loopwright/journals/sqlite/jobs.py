@@ -92,21 +92,12 @@ class SQLiteClaim(Claim):
     failure: LoopwrightError | None = None
 
 
-class Waiter:
-    """A task that waits in an event loop, which may be closed when it is woken."""
+class Job(abc.ABC):
+    """A write. `failure` is set if it fails; `waiter`, if a task waits for it, is woken in either case."""
 
-    __slots__ = ("future", "loop")
+    waiter: asyncio.Future[None] | None = None
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self.loop.create_future()
-
-
-class Job(abc.ABC):
-    """A write. `failure` is set if it fails; `waiter`, if any, is woken in either case."""
-
-    def __init__(self, waiter: Waiter | None) -> None:
-        self.waiter = waiter
         self.failure: LoopwrightError | None = None
         self.began = time.monotonic()
         self.is_repeated = False
@@ -132,8 +123,8 @@ class Job(abc.ABC):
 class Append(Job):
     """Append the queued entries of a claim and set the run's new status; without both, check the fence."""
 
-    def __init__(self, claim: SQLiteClaim, waiter: Waiter | None) -> None:
-        super().__init__(waiter)
+    def __init__(self, claim: SQLiteClaim) -> None:
+        super().__init__()
         self._claim = claim
         self._entries, self._header = claim.pending, claim.header
         self._status, self._releases = claim.status, claim.releases
@@ -325,9 +316,8 @@ class ClaimRun(Job):
         lease: float | None,
         clock: Clock,
         watch: LeaseWatch,
-        waiter: Waiter,
     ) -> None:
-        super().__init__(waiter)
+        super().__init__()
         self.claim, self._watch = claim, watch
         self._owner, self._take_over = owner, take_over
         self._lease, self._clock = lease, clock
@@ -370,10 +360,8 @@ class Renew(Job):
     The claim stays valid if the job fails.
     """
 
-    def __init__(
-        self, claim: SQLiteClaim, lease: float, clock: Clock, waiter: Waiter
-    ) -> None:
-        super().__init__(waiter)
+    def __init__(self, claim: SQLiteClaim, lease: float, clock: Clock) -> None:
+        super().__init__()
         self._claim, self._lease, self._clock = claim, lease, clock
         self.given = Lease()
 

@@ -30,7 +30,7 @@ from .batch_claims import SQLiteBatchClaims
 from .codec import encode_due, encode_header, refuse_plain, show_options
 from .file import JournalFile, resolve_path
 from .inbox import Inbox, mark_files
-from .jobs import Append, ClaimRun, Renew, SQLiteClaim, Waiter, check_claim
+from .jobs import Append, ClaimRun, Renew, SQLiteClaim, check_claim
 from .listing import RunQuery
 from .reader import (
     find_tags,
@@ -131,7 +131,6 @@ class SQLiteJournal(RequestReader):
         """Claim a run for an owner; durable on return."""
         if not self._file.exists():  # a wrong path must not leave an empty file
             raise build_unknown_run(self._file, run_id)
-        waiter = Waiter()
         job = ClaimRun(
             SQLiteClaim(run_id, fence=0, file=self._file, codec=self._codec),
             owner,
@@ -139,9 +138,8 @@ class SQLiteJournal(RequestReader):
             lease,
             self._clock,
             self.lease_watch,
-            waiter,
         )
-        await self._writer.complete(job, waiter)
+        await self._writer.complete(job)
         return job.claim
 
     async def renew(self, claim: Claim, lease: float) -> None:
@@ -149,9 +147,8 @@ class SQLiteJournal(RequestReader):
         held = check_claim(self._file, claim)
         if held.header is not None:
             return
-        waiter = Waiter()
-        job = Renew(held, lease, self._clock, waiter)
-        await self._writer.complete(job, waiter)
+        job = Renew(held, lease, self._clock)
+        await self._writer.complete(job)
         held.given, held.lease_until = job.given, job.given.lease_until
 
     def append(
@@ -166,7 +163,8 @@ class SQLiteJournal(RequestReader):
                 raise JournalError(
                     f"run {claim.run_id!r}: entry {held.tail + 1} must follow, got {entries[0].seq}"
                 )
-            _check_encoded(self._codec, entries)
+            if self._codec is not None:
+                _check_encoded(entries)
             held.tail = entries[-1].seq
             held.pending.extend(entries)
         if status is not None:
@@ -177,7 +175,7 @@ class SQLiteJournal(RequestReader):
             if held.header is not None:
                 _begin_lease(held, held.header, self._clock)
             self._queued.pop(id(held), None)
-            self._writer.submit(Append(held, None))
+            self._writer.submit(Append(held))
 
     def append_end(
         self,
@@ -188,20 +186,18 @@ class SQLiteJournal(RequestReader):
         due: Sequence[NewRun],
     ) -> None:
         """Queue the last entries of a run, and the runs that are due after it, for one transaction."""
-        for new in due:
-            _check_encoded(self._codec, new.entries)
+        if self._codec is not None:
+            _check_encoded([entry for new in due for entry in new.entries])
         check_claim(self._file, claim).due = encode_due(self._codec, due)
         self.append(claim, entries, status=status)
 
     async def barrier(self, claim: Claim) -> None:
         """Wait until all entries queued under this claim are on disk."""
         held = check_claim(self._file, claim)
-        waiter = Waiter()
         if held.header is not None:
             _begin_lease(held, held.header, self._clock)
         self._queued.pop(id(held), None)
-        job = Append(held, waiter)
-        await self._writer.complete(job, waiter)
+        await self._writer.complete(Append(held))
 
     def read(
         self,
@@ -411,10 +407,8 @@ def _check_options(synchronous: str, busy_timeout: float, retry_timeout: float) 
         )
 
 
-def _check_encoded(codec: Codec | None, entries: Sequence[Entry]) -> None:
+def _check_encoded(entries: Sequence[Entry]) -> None:
     """Raise `JournalError` for entries that would be stored as they are, though a codec is to encode them."""
-    if codec is None:
-        return
     for entry in entries:
         if not entry.body.startswith(MARK):
             raise JournalError(

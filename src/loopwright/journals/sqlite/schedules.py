@@ -12,7 +12,7 @@ from ...schedules.base import Schedule
 from ..base import NewRun
 from .codec import encode_due, guard_file
 from .file import JournalFile
-from .jobs import Job, Row, Waiter, insert_due
+from .jobs import Job, Row, insert_due
 from .writer import Writer
 
 _ALL = "SELECT name, body FROM schedules ORDER BY name"
@@ -71,11 +71,10 @@ class SQLiteSchedules:
 
     async def store(self, schedule: Schedule, due: NewRun | None = None) -> bool:
         """Store the next revision of a schedule, with the run that is due; durable on return."""
-        waiter = Waiter()
         body = self._encode(schedule)
         runs = encode_due(self._codec, () if due is None else (due,))
-        job = StoreSchedule(schedule, body, runs, self._codec, waiter)
-        await self._writer.complete(job, waiter)
+        job = StoreSchedule(schedule, body, runs, self._codec)
+        await self._writer.complete(job)
         return job.is_stored
 
     def _encode(self, schedule: Schedule) -> str | bytes:
@@ -112,9 +111,8 @@ class StoreSchedule(Job):
         body: str | bytes,
         due: Sequence[NewRun],
         codec: Codec | None,
-        waiter: Waiter,
     ) -> None:
-        super().__init__(waiter)
+        super().__init__()
         self._schedule, self._body, self._due = schedule, body, due
         self._codec = codec
         self.is_stored = False

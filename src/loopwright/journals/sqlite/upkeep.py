@@ -6,7 +6,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from ..listing import RunFilter, check_page
 from ..retention import check_deleter, check_prune, choose_pruned
 from .file import JournalFile
 from .inbox import Inbox, name_inbox
-from .jobs import Job, Waiter
+from .jobs import Job
 from .listing import RunQuery
 from .reader import read_info, read_journal_id
 from .upkeep_jobs import (
@@ -79,7 +79,7 @@ class Upkeep:
         self._require_file()
         new = secrets.token_hex(8)
         change = "INSERT OR REPLACE INTO facts VALUES ('journal_id', ?)"
-        await self._do(functools.partial(Execute, change, values=(new,)))
+        await self._do(Execute(change, (new,)))
         self._id = new
         return new
 
@@ -91,12 +91,12 @@ class Upkeep:
         self._require_file(run_id)
         if abort:
             await self._abort(run_id)
-        build = functools.partial(
-            DeleteRuns, [run_id], cascade=cascade, deleted_by=by, clock=self._clock, watch=self._watch
+        job = DeleteRuns(
+            [run_id], cascade=cascade, deleted_by=by, clock=self._clock, watch=self._watch
         )  # fmt: skip
         deleted = [run_id]
         try:
-            deleted = (await self._do(build)).deleted
+            deleted = (await self._do(job)).deleted
         except RunGone:  # an earlier deletion may have been cut short
             await self._erase(deleted)
             raise
@@ -121,7 +121,7 @@ class Upkeep:
         deleted: list[str] = []
         try:
             for part in _split(chosen):
-                deleted += (await self._do(functools.partial(build, part))).deleted
+                deleted += (await self._do(build(part))).deleted
         finally:
             if deleted:
                 await self._erase(deleted)
@@ -145,7 +145,7 @@ class Upkeep:
     async def import_(self, path: str | os.PathLike[str]) -> list[str]:
         """Put the runs of an export into the journal."""
         runs = await asyncio.to_thread(read_export, path)
-        await self._do(functools.partial(ImportRuns, runs, self._codec))
+        await self._do(ImportRuns(runs, self._codec))
         return [run.info.run_id for run in runs]
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
@@ -166,7 +166,7 @@ class Upkeep:
         """Write the file anew and cut its log to nothing; another process may prevent either for a moment."""
         rewrite = self._file.begin_rewrite("the runs are deleted")
         while True:
-            await self._do(functools.partial(RewriteFile, rewrite))
+            await self._do(RewriteFile(rewrite))
             if rewrite.is_complete:
                 return
             rewrite.check_patience()
@@ -220,11 +220,9 @@ class Upkeep:
             write_export(path, (read_exported(connection, info) for info in infos))
         return exported
 
-    async def _do(self, build: Callable[[Waiter], AnyJob]) -> AnyJob:
+    async def _do(self, job: AnyJob) -> AnyJob:
         """Let the writer do a job, and return it once it is durable."""
-        waiter = Waiter()
-        job = build(waiter)
-        await self._writer.complete(job, waiter)
+        await self._writer.complete(job)
         return job
 
     def _require_file(self, run_id: str = "") -> None:

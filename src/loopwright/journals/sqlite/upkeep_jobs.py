@@ -19,7 +19,6 @@ from .jobs import (
     INSERT_EVENT,
     Job,
     Row,
-    Waiter,
     has_entry,
     insert_tags,
     refuse_deleted_name,
@@ -60,14 +59,13 @@ class DeleteRuns(Job):
     def __init__(
         self,
         run_ids: Sequence[str],
-        waiter: Waiter,
         *,
         cascade: bool,
         deleted_by: str,
         clock: Clock,
         watch: LeaseWatch,
     ) -> None:
-        super().__init__(waiter)
+        super().__init__()
         self._run_ids, self._cascade = run_ids, cascade
         self._deleted_by, self._clock, self._watch = deleted_by, clock, watch
         self.deleted: list[str] = []
@@ -125,7 +123,6 @@ class PruneThreads(DeleteRuns):
     def __init__(
         self,
         threads: Sequence[Sequence[str]],
-        waiter: Waiter,
         *,
         statuses: Sequence[str],
         deleted_by: str,
@@ -133,7 +130,7 @@ class PruneThreads(DeleteRuns):
         watch: LeaseWatch,
     ) -> None:
         super().__init__(
-            (), waiter, cascade=False, deleted_by=deleted_by, clock=clock, watch=watch
+            (), cascade=False, deleted_by=deleted_by, clock=clock, watch=watch
         )
         self._threads, self._statuses = threads, statuses
 
@@ -219,10 +216,8 @@ def read_exported(connection: sqlite3.Connection, info: RunInfo) -> ExportedRun:
 class ImportRuns(Job):
     """Put exported runs into the journal, all of them or none."""
 
-    def __init__(
-        self, runs: Sequence[ExportedRun], codec: Codec | None, waiter: Waiter
-    ) -> None:
-        super().__init__(waiter)
+    def __init__(self, runs: Sequence[ExportedRun], codec: Codec | None) -> None:
+        super().__init__()
         self._runs, self._codec = runs, codec
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
@@ -300,10 +295,8 @@ def _check_thread(cursor: sqlite3.Cursor, info: RunInfo) -> None:
 class Execute(Job):
     """Execute one statement, such as the rebuilding of an index."""
 
-    def __init__(
-        self, statement: str, waiter: Waiter, values: Sequence[object] = ()
-    ) -> None:
-        super().__init__(waiter)
+    def __init__(self, statement: str, values: Sequence[object] = ()) -> None:
+        super().__init__()
         self._statement, self._values = statement, values
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:

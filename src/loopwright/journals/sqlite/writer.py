@@ -15,7 +15,7 @@ from ...storage.errors import is_passing
 from ...storage.rewrite import Rewrite
 from ...storage.writer import WritingConnection
 from .file import JournalFile
-from .jobs import INSERT_EVENT, Job, Row, Waiter, copy_error
+from .jobs import INSERT_EVENT, Job, Row, copy_error
 
 # Errors caused by one value: the other jobs of the same transaction are tried again alone.
 _VALUE_ERRORS = (
@@ -35,8 +35,8 @@ FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5
 class RewriteFile(Job):
     """Let the writer rewrite the file and empty its log, between two transactions."""
 
-    def __init__(self, rewrite: Rewrite, waiter: Waiter) -> None:
-        super().__init__(waiter)
+    def __init__(self, rewrite: Rewrite) -> None:
+        super().__init__()
         self._rewrite = rewrite
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
@@ -83,10 +83,11 @@ class Writer:
                 self._thread.start()
             self._jobs.put(job)
 
-    async def complete(self, job: Job, waiter: Waiter) -> None:
+    async def complete(self, job: Job) -> None:
         """Queue a job, and wait until it is done; raise its failure."""
+        waiter = job.waiter = asyncio.get_running_loop().create_future()
         self.submit(job)
-        await waiter.future
+        await waiter
         if job.failure is not None:
             raise copy_error(job.failure)
 
@@ -245,7 +246,7 @@ def _wake(jobs: list[Job]) -> None:
     waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for job in jobs:
         if job.waiter is not None:
-            waiting.setdefault(job.waiter.loop, []).append(job.waiter.future)
+            waiting.setdefault(job.waiter.get_loop(), []).append(job.waiter)
     for loop, futures in waiting.items():
         # A loop that was closed meanwhile has no waiting task.
         with contextlib.suppress(RuntimeError):

@@ -46,7 +46,7 @@ class View:
     @classmethod
     def whole(cls, conversation: Conversation) -> "View":
         """Return the view of all of a conversation."""
-        length = len(conversation)
+        length = len(conversation.messages)
         spans = ((0, length),) if length else ()
         return cls(length, spans, size=conversation.size)
 
@@ -184,9 +184,13 @@ class ContextPolicy(Protocol):
 
 def sends_what_fits(policy: ContextPolicy) -> bool:
     """Whether the class that a policy has its `view` from says that it sends all of a conversation that has room."""
-    owner = next((one for one in type(policy).__mro__ if "view" in vars(one)), object)
-    is_stated = "sends_what_fits" in vars(owner)
-    return is_stated and bool(getattr(policy, "sends_what_fits"))  # noqa: B009
+    return _states_what_fits(type(policy)) and bool(getattr(policy, "sends_what_fits"))  # noqa: B009
+
+
+@functools.lru_cache
+def _states_what_fits(policy_type: type[ContextPolicy]) -> bool:
+    owner = next((one for one in policy_type.__mro__ if "view" in vars(one)), object)
+    return "sends_what_fits" in vars(owner)
 
 
 class FittingPolicy(Protocol):

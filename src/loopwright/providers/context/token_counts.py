@@ -32,11 +32,8 @@ class TokenCounts:
         self._reports: dict[bytes, float] = {}
         """Tokens of the messages of the last requests, by the digest of the conversation."""
         self._weights = TokenWeights()
-
-    @property
-    def are_any(self) -> bool:
+        self.are_any = False
         """Whether a reply reported anything yet."""
-        return bool(self._reports)
 
     def count(self, messages: Iterable[Message]) -> float:
         """Return about how many tokens messages have."""
@@ -70,6 +67,7 @@ class TokenCounts:
             self._learn_parts(unknown, left)
         tools = sum(map(self._count_tool, request.tools))
         self._reports[conversation.digest] = tokens - tools
+        self.are_any = True
         if len(self._reports) > MAX_REPORTS:
             del self._reports[next(iter(self._reports))]
 

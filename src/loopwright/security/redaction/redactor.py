@@ -163,7 +163,8 @@ class Redactor:
             return self._collect_item_texts(items, texts)
         fields = cast("dict[str, object]", value)
         if self._uses_patterns:
-            is_harmless = all(map(_is_harmless, fields))
+            are_short = max(map(len, fields), default=0) <= MAX_NAME_LENGTH
+            is_harmless = are_short and all(map(_has_harmless_name, fields))
             if not is_harmless or _find_value_name(fields) is not None:
                 return False
         return self._collect_item_texts(chain.from_iterable(fields.items()), texts)
@@ -176,7 +177,12 @@ class Redactor:
             elif kind is dict or kind is list:
                 if not self._collect_texts(item, texts):
                     return False
-            elif not _collect_number(item, texts):
+            elif kind is int or kind is float:
+                written = _write_number(cast("float", item))
+                if written == REDACTED:  # it is not written out
+                    return False
+                texts.append(written)
+            elif item is not None and kind is not bool:  # it is not plain JSON
                 return False
         return True
 
@@ -283,22 +289,10 @@ def _find_value_name(fields: Mapping[str, object]) -> str | None:
     return None
 
 
-def _is_harmless(name: str) -> bool:
-    """Return whether a field is certainly not named like something secret."""
-    return len(name) <= MAX_NAME_LENGTH and _has_harmless_name(name)
-
-
 @functools.lru_cache(2048)
 def _has_harmless_name(name: str) -> bool:
+    """Return whether a field is certainly not named like something secret."""
     return classify_name(name) is None and name.lower() not in _HEADERS
-
-
-def _collect_number(value: object, texts: list[str]) -> bool:
-    """Add a number in digits; return False for one that is not written out, or what is not plain JSON."""
-    if type(value) is int or type(value) is float:
-        texts.append(_write_number(value))
-        return texts[-1] != REDACTED
-    return value is None or type(value) is bool
 
 
 def _write_number(number: float) -> str:

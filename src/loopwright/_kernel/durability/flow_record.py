@@ -43,66 +43,88 @@ RECORDED = ("plan", "history")
 
 
 class FlowRecord:
-    """Notes the entries of a run, recorded before or now, that provenance and plans are computed from.
+    """Keeps the events of a run, recorded before or now, that provenance and plans are computed from.
 
-    Nothing is computed here, so that a run whose gates do not ask pays for a look at a type only.
+    They are read when something is asked, so that a run whose gates do not ask pays for a look at a type only.
     """
 
     def __init__(self, has_read_untrusted: Callable[[], bool]) -> None:
         self.has_read_untrusted = has_read_untrusted
         """Whether the run has read text from outside by now."""
-        self.texts: list[tuple[str, TextEvent]] = []
-        """The events with texts, by their keys, in order."""
+        self._unread: list[tuple[str, Any]] = []
+        """The events that were not read yet, with their keys, in order."""
+        self._texts: list[tuple[str, TextEvent]] = []
         self._allowed: collections.Counter[str] = collections.Counter()
         self._decided: dict[str, GateDecided] = {}
         self._finished: dict[str, ToolFinished] = {}
         self._plans: list[tuple[str, ...]] = []
-        self.plan: tuple[str, ...] | None = None
-        """The tools of the plans that were decided before the run read text from outside; `None` without one."""
+        self._plan: tuple[str, ...] | None = None
         self._may_reject = False
         self._is_decided_plan_spoiled = False
-        self.notes: dict[type[Any], Callable[[str, Any], None]] = {
-            ToolFinished: self._note_call,
-            EffectFinished: self._note_text,
-            ModelRequested: self._note_delivered,
-            CommandReceived: self._note_text,
-            InstructionsSet: self._note_text,
-            FactNoted: self._note_fact,
-            GateDecided: self._note_decision,
+        self._readers: dict[type[Any], Callable[[str, Any], None]] = {
+            ToolFinished: self._read_result,
+            EffectFinished: self._read_text,
+            CommandReceived: self._read_text,
+            InstructionsSet: self._read_text,
+            GateDecided: self._read_decision,
         }
-        """What notes an event of each type that is recorded at a key."""
+        self.notes: dict[type[Any], Callable[[tuple[str, Any]], None]] = {
+            **dict.fromkeys(self._readers, self._unread.append),
+            ModelRequested: self._note_request,
+            FactNoted: self._note_fact,
+        }
+        """What notes an event of each type that is recorded, with its key."""
 
     def readers(self) -> dict[type[Any], Callable[[Entry, Any], None]]:
         """Return what reads each type of event."""
-        return dict.fromkeys(self.notes, self._read)
+        return dict.fromkeys(self.notes, self._read_entry)
 
-    def _read(self, entry: Entry, event: Event) -> None:
-        self.notes[type(event)](entry.key, event)
+    def _read_entry(self, entry: Entry, event: Event) -> None:
+        self.notes[type(event)]((entry.key, event))
 
-    def _note_text(self, key: str, event: TextEvent) -> None:
-        self.texts.append((key, event))
+    def _read(self) -> None:
+        """Read the events that were noted since the last time."""
+        for key, event in self._unread:
+            self._readers[type(event)](key, event)
+        self._unread.clear()
 
-    def _note_delivered(self, key: str, event: ModelRequested) -> None:
+    @property
+    def texts(self) -> list[tuple[str, TextEvent]]:
+        """The events with texts, by their keys, in order."""
+        self._read()
+        return self._texts
+
+    @property
+    def plan(self) -> tuple[str, ...] | None:
+        """The tools of the plans that were decided before the run read text from outside; `None` without one."""
+        return self._plan
+
+    def _read_text(self, key: str, event: TextEvent) -> None:
+        self._texts.append((key, event))
+
+    def _note_request(self, noted: tuple[str, ModelRequested]) -> None:
+        event = noted[1]
         if event.delivered:
-            self.texts.append((key, event))
+            self.texts.append(noted)
         if event.purpose == PLAN_PURPOSE:
             self._is_decided_plan_spoiled |= event.untrusted
 
-    def _note_call(self, key: str, event: ToolFinished) -> None:
-        self.texts.append((key, event))
+    def _read_result(self, key: str, event: ToolFinished) -> None:
+        self._texts.append((key, event))
         self._finished[key] = event
 
-    def _note_decision(self, key: str, event: GateDecided) -> None:
+    def _read_decision(self, key: str, event: GateDecided) -> None:
         before = self._decided.get(key)
         if before is not None and is_allowed(before):
             self._allowed[before.tool] -= 1
         self._allowed[event.tool] += is_allowed(event)
         self._decided[key] = event
 
-    def _note_fact(self, key: str, event: FactNoted) -> None:
+    def _note_fact(self, noted: tuple[str, FactNoted]) -> None:
         """Note an endorsement, or a plan, unless text from outside may have had a part in it."""
+        event = noted[1]
         if event.name == ENDORSED:
-            self.texts.append((key, event))
+            self.texts.append(noted)
             return
         if event.name == REJECTED and self._may_reject:
             self._plans.pop()
@@ -113,11 +135,12 @@ class FlowRecord:
         elif event.name == DECIDED and not self._is_decided_plan_spoiled:
             self._plans.append(_list_tools(event.value))
         plans = self._plans
-        self.plan = tuple(tool for plan in plans for tool in plan) if plans else None
+        self._plan = tuple(tool for plan in plans for tool in plan) if plans else None
 
     @property
     def history(self) -> tuple[PastCall, ...]:
         """Return the calls that were decided about, in order."""
+        self._read()
         return tuple(
             PastCall(
                 key,
@@ -130,6 +153,7 @@ class FlowRecord:
 
     def count_allowed(self, tool: str, key: str) -> int:
         """Return how many calls of a tool were allowed, without the one at `key`."""
+        self._read()
         own = self._decided.get(key)
         is_counted = own is not None and own.tool == tool and is_allowed(own)
         return self._allowed[tool] - is_counted

@@ -38,9 +38,11 @@ class SentRequest:
             is_redacted = plain is not request.conversation
             for key, intent in self.intents.items():
                 self._record(key, intent, clean, shown, is_redacted)
-        self.ensure_recorded()
+        else:
+            self.ensure_recorded()
         await self.session.writer.barrier()
-        self.session.writer.show_request([*self.intents], clean)
+        if self.session.services.request_observers:
+            self.session.writer.show_request([*self.intents], clean)
 
     def _record(
         self,
@@ -51,9 +53,11 @@ class SentRequest:
         is_redacted: bool,
     ) -> None:
         requests = self.session.requests
-        options = request.sampling.options
-        settings: Any = self.session.secrets.redactor.redact_value(options)
-        is_redacted |= settings is not options
+        settings: Any = request.sampling.options
+        if settings:
+            options = settings
+            settings = self.session.secrets.redactor.redact_value(options)
+            is_redacted |= settings is not options
         record = requests.describe(key, request, shown, redacted=is_redacted)
         if settings != intent.sampling:
             record = dataclasses.replace(record, sampling=settings)

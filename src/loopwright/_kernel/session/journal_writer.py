@@ -42,10 +42,12 @@ class JournalWriter:
         signals: Signals,
         secrets: Secrets,
         feed: RunFeed,
-        notes: Mapping[type[Any], Callable[[str, Any], None]] = MappingProxyType({}),
+        notes: Mapping[type[Any], Callable[[tuple[str, Any]], None]] = MappingProxyType(
+            {}
+        ),
     ) -> None:
         self._notes = notes
-        """What is told the events of a type that are recorded."""
+        """What is told the events of a type that are recorded, with their keys."""
         self.claim = claim
         self.watchers: list[Callable[[Entry], None]] = []
         self.stored = asyncio.Event()
@@ -83,7 +85,7 @@ class JournalWriter:
         self._unsent.append(entry)
         note = self._notes.get(type(event))
         if note is not None:
-            note(key, event)
+            note((key, event))
         if self._unshown is not None:
             self._unshown.append(entry)
         elif self.watchers or self._services.observers:
@@ -262,11 +264,8 @@ class JournalWriter:
 
     def show_request(self, keys: Sequence[str], request: Request) -> None:
         """Show the observers that want it what model calls, whose intents are durable, are about to send."""
-        observers = self._services.request_observers
-        clean = (
-            redact_request(self._secrets.redactor, request) if observers else request
-        )
-        for observe in observers:
+        clean = redact_request(self._secrets.redactor, request)
+        for observe in self._services.request_observers:
             self._notify(observe, self.claim.run_id, keys, clean)
 
     def _notify(self, observer: Callable[..., None], *shown: object) -> None:

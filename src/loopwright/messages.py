@@ -16,6 +16,7 @@ from ._internal.encoder import EntryMark as EntryMark
 from ._internal.encoder import canonical_json as canonical_json
 from ._internal.encoder import hash_arguments as hash_arguments
 from ._internal.encoder import hash_each as hash_each
+from ._internal.encoder import mark_entries
 from ._internal.encoder import mark_entry as mark_entry
 from ._internal.issued_values import IssuedByRun as IssuedByRun
 from ._internal.usage import Usage as Usage
@@ -36,7 +37,7 @@ UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "ca
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 MAX_GROWTH = 7
 """How many conversations that it grew from a conversation knows, beside the last one."""
-_get_id, _get_call_id = operator.attrgetter("id"), operator.attrgetter("call.id")
+_get_id, _get_call_id, _get_entry = map(operator.attrgetter, ("id", "call.id", "entry"))
 ATTACHMENT_SIZE = 6_000  # bytes; about the 1,500 tokens that a large image or a page of a document costs
 
 
@@ -391,8 +392,9 @@ class Conversation:
             "assistant", text, proposal.calls, origin="model", reasoning=proposal.reasoning,
             label=self.label, untrusted=self.untrusted,
         )  # fmt: skip
-        mark_entry(turn, proposal.entry)
-        return self.add(*proposal.delivered, turn, *map(_build_result, results))
+        made = (turn, *map(_build_result, results))
+        mark_entries(made, (proposal.entry, *map(_get_entry, results)))
+        return self.add(*proposal.delivered, *made)
 
     @property
     def task(self) -> str:
@@ -419,12 +421,10 @@ class Conversation:
 
 def _build_result(observation: Observation) -> Message:
     """Return the message that gives an observation to the model."""
-    result = Message(
+    return Message(
         "tool", observation.content, call_id=observation.call.id, origin="tool",
         attachments=observation.attachments, label=observation.label, untrusted=observation.untrusted,
     )  # fmt: skip
-    mark_entry(result, observation.entry)
-    return result
 
 
 def _check_message(message: object) -> None:

@@ -136,10 +136,10 @@ class Run:
         An unreadable reply goes back to it with the reason, at most three times running; then `Unreadable`. For
         `provider` and `purpose` see `ask`.
         """
+        chosen = self._choose_provider(provider)
         with self._scope.enter("reason"):
-            chosen = self._choose_provider(provider)
             question = Question(
-                "reason", conversation, tools, sampling=sampling, provider=chosen, purpose=purpose
+                "reason", conversation, chosen, tools, sampling=sampling, purpose=purpose
             )  # fmt: skip
             return await reason(self._cycle, question)
 
@@ -151,8 +151,8 @@ class Run:
         They are `n` calls of the budget and, where the provider can, one request; options are those of `reason`. A reply
         that was cut, or cannot be read, is a thought without calls or an answer.
         """
+        chosen = self._choose_provider(options.get("provider"))
         with self._scope.enter("samples"):
-            chosen = self._choose_provider(options.get("provider"))
             return await sample(self._cycle, conversation, n, chosen, options)
 
     def can_sample(self, provider: str | None = None) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pydantic import JsonValue
@@ -36,6 +36,13 @@ def mark_entry(value: object, entry: EntryMark | None) -> None:
     """Note which entry a frozen value is made of; a changed copy of it has no such note."""
     if entry is not None:
         value.__dict__["entry"] = entry
+
+
+def mark_entries(values: Sequence[object], entries: Iterable[EntryMark | None]) -> None:
+    """Note which entry each of several frozen values is made of."""
+    for value, entry in zip(values, entries, strict=True):
+        if entry is not None:
+            value.__dict__["entry"] = entry
 
 
 def find_code(entry: EntryMark | None, run_id: str) -> str:

@@ -232,7 +232,7 @@ def bounds_attempts(provider: Provider) -> bool:
 
 def admit_attempt(
     provider: Provider, request: Request
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[object]:
     """Return the context of one attempt, whose end is told to the breaker of the provider's model.
 
     Raises `CircuitOpen` if that breaker rejects it. Outside a run, and for a provider that asks several others, there is

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
-from ..messages import Completion, Message, ToolCall, ToolSpec
+from ..messages import Completion, Message, ToolCall
 from .base import Delta
 
 MAX_NAME = 64  # characters
 MAX_DIGEST = 8  # characters
 NINE = 9
 MAX_LISTS = 256  # of tools whose changed names are kept
-_get_name: Callable[[ToolSpec | ToolCall], str] = operator.attrgetter("name")
+_get_name: Callable[[ToolCall], str] = operator.attrgetter("name")
 _NAME = compile_late(r"[a-zA-Z_][a-zA-Z0-9_-]*")
 _NOT_IN_NAME = compile_late(r"[^a-zA-Z0-9_-]")
 _PLAIN_ID = compile_late(r"[a-zA-Z0-9_-]+")
@@ -36,13 +36,9 @@ def fit_name(name: str) -> str:
     return f"{kept[: MAX_NAME - len(digest) - 1]}_{digest}"
 
 
-def list_changed_names(tools: Sequence[ToolSpec]) -> Mapping[str, str]:
-    """Return the names of the tools that APIs know by another one, by that other one."""
-    return _list_changed(tuple(map(_get_name, tools)))
-
-
 @functools.lru_cache(MAX_LISTS)
-def _list_changed(names: tuple[str, ...]) -> Mapping[str, str]:
+def list_changed_names(names: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the names of tools that APIs know by another one, by that other one."""
     changed = {fit_name(name): name for name in names}
     return {sent: name for sent, name in changed.items() if sent != name}
 

@@ -42,7 +42,7 @@ def recover_call(completion: Completion, request: Request) -> Completion:
 
 def find_bare_call(text: str, request: Request) -> BareCall | None:
     """Return the call that a reply ends with as bare JSON; `None` without one, or if the model only quotes it."""
-    changed = list_changed_names(request.tools)
+    changed = list_changed_names(tuple(one.name for one in request.tools))
     tools = [*request.tools, *_list_sent(request.tools, changed)]
     for candidate in (text, strip_tags(text)):
         bare = None if candidate is None else read_bare_call(candidate, tools)

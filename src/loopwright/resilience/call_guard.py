@@ -1,5 +1,6 @@
 """CallGuard: the circuit breakers of one model call, which may ask several models one after another."""
 
+import contextlib
 from types import TracebackType
 
 from .._internal import dataclasses
@@ -30,9 +31,10 @@ class CallGuard:
 
     _breakers: CircuitBreakers
     _changed: StateCallback
-    _queues: dict[str, CircuitBreaker] = dataclasses.field(
+    queues: dict[str, CircuitBreaker] = dataclasses.field(
         default_factory=dict[str, CircuitBreaker], init=False
     )
+    """The breakers that it waits for, by model."""
 
     def admit(self, model: str) -> "Admission":
         """Return permission for one attempt of a model, "PROVIDER/MODEL", or raise `CircuitOpen`.
@@ -45,21 +47,21 @@ class CallGuard:
         try:
             ticket = breaker.acquire(self._changed, waiter=self)
         except CircuitOpen:
-            self._queues[model] = breaker
+            self.queues[model] = breaker
             raise
-        if self._queues:  # a call that is served must not hold up the others there
+        if self.queues:  # a call that is served must not hold up the others there
             self.cancel_waiting()
         return Admission(breaker, ticket, self._changed)
 
     def cancel_waiting(self) -> None:
         """Give up every place in a queue: the call does not wait for a breaker now."""
-        for breaker in self._queues.values():
+        for breaker in self.queues.values():
             breaker.remove_waiter(self)
-        self._queues.clear()
+        self.queues.clear()
 
 
 @dataclasses.dataclass(eq=False)
-class Admission:
+class Admission(contextlib.AbstractContextManager["Admission"]):
     """Permission for one attempt, and the context in which it is made: how it ends is told to the breaker.
 
     A failure counts if it says something about the provider's health; after a 429 the model is left alone.
@@ -68,9 +70,6 @@ class Admission:
     _breaker: CircuitBreaker
     _ticket: BreakerPass
     _changed: StateCallback
-
-    def __enter__(self) -> None:
-        """Begin the attempt."""
 
     def __exit__(
         self,

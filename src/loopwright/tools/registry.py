@@ -70,6 +70,8 @@ class ToolRegistry:
         for each in _choose_tools(self._given, choose):
             self._add(each)
         self._check_fallbacks()
+        self.get: Callable[[str], Tool | None] = {**BUILT_IN, **self._tools}.get
+        """Return the tool of that name, also one that is offered only where there is something for it to do."""
         self.targets = tuple(each for each in self if each.engine or each.handoff)
         """The tools that let another engine work."""
 
@@ -160,10 +162,6 @@ class ToolRegistry:
     def secrets(self) -> tuple[str, ...]:
         """Return the values that its tools know and must not disclose."""
         return tuple(secret for each in self for secret in each.secrets)
-
-    def get(self, name: str) -> Tool | None:
-        """Return the tool of that name, also one that is offered only where there is something for it to do."""
-        return self._tools.get(name) or BUILT_IN.get(name)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())

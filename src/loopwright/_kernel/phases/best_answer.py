@@ -29,7 +29,9 @@ async def ask_best_answer(cycle: Cycle, conversation: Conversation) -> str:
         reserved = cycle.scope.is_root and not budget.reserved_used
         budget.reserved_used |= reserved
         asked = conversation.user(BEST_ANSWER, origin="runtime")
-        question = Question("best_answer", asked, reserved=reserved)
+        question = Question(
+            "best_answer", asked, cycle.services.provider, reserved=reserved
+        )
         expected = expect_output(cycle, question)
         completion = (await settle(cycle, expected)).completion
         if completion.answer is None or completion.is_cut:

@@ -8,10 +8,10 @@ from ...messages import Conversation, Json
 from ...result import Result, RunOutcome
 from ...settings.configured_engine import configure
 from ..durability.description import quote
-from ..session.scope import fingerprint
 from .approvals import Guard
 from .cycle import Cycle, Engine, name_of
 from .delegation import check_delegation
+from .fingerprints import fingerprint
 from .secret_free import clean_conversation
 
 

@@ -155,7 +155,7 @@ class ContextViews:
         """
         conversation = request.conversation
         has_slots = any(map(_get_slot, conversation.messages))
-        if beside or has_slots or self._session.views.are_any(self._path):
+        if beside or has_slots or self._path in self._session.views.paths:
             return None
         if not sends_what_fits(self._policy):
             return None

@@ -304,9 +304,10 @@ class Cycle:
             decisions = cleared.decisions
             if len(decisions) > 1:
                 decisions = refuse_handoffs(decisions, self.session.permits)
+            seconds = self.session.active.seconds()
             for decision in decisions:  # their policy is checked right before each call
                 if isinstance(decision, Permit):
-                    check_permit(decision, self.session, None)
+                    check_permit(decision, self.session, seconds, None)
             if len(decisions) == 1:
                 observations: tuple[Observation, ...] = (
                     await self.settle_call(decisions[0]),
@@ -437,7 +438,7 @@ class Cycle:
                 stuck = Stuck("denied", f"{name} was denied again: {denial.reason}")
                 raise self.scope.halt(stuck)
             if denial.final:
-                reason = monitor.stop_reason(denial.key)
+                reason = monitor.stop_reasons.get(denial.key, "")
                 repeated = reason == "repeated_error"
                 what = "failed in the same way" if repeated else "was called"
                 stuck = Stuck(reason, f"{name} {what} again and again")

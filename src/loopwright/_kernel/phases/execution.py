@@ -79,7 +79,14 @@ class Execution:
 
         `cancelled` is what arrived before this could begin: nothing is solved then.
         """
-        outcome, output = await self._solve_or_abort(cancelled)
+        try:
+            if cancelled is not None:
+                raise cancelled
+            outcome, output = await self._finish_solving()
+        except asyncio.CancelledError as error:
+            outcome, output = await self._stop_or_abort(error), None
+        except ReplayDivergence as error:
+            outcome, output = await self._diverge_or_abort(error), None
         outcome, output = self._override_ending(outcome, output)
         self.is_closing = True
         if needs_compensation(self._session, outcome):
@@ -89,23 +96,23 @@ class Execution:
                 await self._interrupt(error)
         return await self._close(outcome, output)
 
-    async def _solve_or_abort(
-        self, cancelled: asyncio.CancelledError | None
-    ) -> tuple[RunOutcome, Any]:
-        session, signals = self._session, self._session.signals
-        try:
-            if cancelled is not None:
-                raise cancelled
-            return await self._finish_solving()
-        except asyncio.CancelledError as error:
-            if not signals.aborting or isinstance(signals.fatal, Fenced):
-                await self._interrupt(error)
-        except ReplayDivergence:
-            # An aborted run ends without its replay, unless a saga must know what it did.
-            if session.saga or not session.command_log.aborting:
-                await self._suspend("diverged")
-                raise
-        return self._abort(), None
+    async def _stop_or_abort(self, cancelled: asyncio.CancelledError) -> RunOutcome:
+        """Return the outcome of a run that is being aborted; stop where its task was cancelled from outside."""
+        signals = self._session.signals
+        if not signals.aborting or isinstance(signals.fatal, Fenced):
+            await self._interrupt(cancelled)
+        return self._abort()
+
+    async def _diverge_or_abort(self, diverged: ReplayDivergence) -> RunOutcome:
+        """Return the outcome of an aborted run, which ends without its replay; raise the divergence of any other.
+
+        A saga must know what the run did.
+        """
+        session = self._session
+        if session.saga or not session.command_log.aborting:
+            await self._suspend("diverged")
+            raise diverged
+        return self._abort()
 
     def _override_ending(
         self, outcome: RunOutcome, output: Any

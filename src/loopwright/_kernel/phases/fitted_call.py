@@ -2,11 +2,12 @@
 
 import asyncio
 import functools
+import operator
+from collections.abc import Callable
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import ContextTooLong, ProviderError, format_error
-from ...events.effect_key import EffectKey
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
 from ...limits import MIN_OUTPUT, OpenCall
@@ -40,6 +41,7 @@ from .sent_request import SentRequest, with_conversation
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
 )
+_get_attachments: Callable[[Message], object] = operator.attrgetter("attachments")
 NO_ATTACHMENTS = Capabilities(images=False, documents=False)
 
 
@@ -73,10 +75,10 @@ class FittedCall:
         self._failed = 0
         """Attempts that failed in this process and were made again with another request."""
 
-    async def complete(self, asked: Conversation) -> tuple[Completion, ...]:
+    async def complete(self) -> tuple[Completion, ...]:
         """Return as `ModelCall.complete` does."""
-        path = EffectKey.parse(self._key).path
-        if self._session.attachments.are_any(path, asked):
+        asked = self._request.conversation
+        if any(map(_get_attachments, asked.messages)):
             return await self._complete_with_attachments(asked)
         return await self._complete(asked)
 
@@ -116,7 +118,9 @@ class FittedCall:
         return await self._ask(self._offer_recall(self._prepare(smaller)))
 
     def _prepare(self, conversation: Conversation) -> Request:
-        request = with_conversation(self._request, conversation)
+        request = self._request
+        if conversation is not request.conversation:
+            request = with_conversation(request, conversation)
         if request.tool_choice == "auto" or any(m.calls for m in conversation):
             return request
         return dataclasses.replace(request, tools=())

@@ -110,7 +110,8 @@ class Clearance:
 
     def _find_early_problem(self, key: str) -> str:
         """Return why a call is not even looked at; empty if it is."""
-        if self.session.secrets.is_lost(key):
+        secrets = self.session.secrets
+        if secrets.withheld and secrets.is_lost(key):
             return SECRET_LOST
         limit = self.services.limits.max_calls_per_turn
         number = key.rpartition("#")[2]  # a substitute call has more than a number
@@ -345,15 +346,21 @@ class Clearance:
     # --- decisions: recorded first ---
 
     def _ask(self, gated: GatedCall, question: Question) -> Question:
-        decided = self._record(gated, "ask", question.text, until=question.expires)
+        reason = self._redact(question.text)
+        decided = self._record(gated, "ask", reason, until=question.expires)
         return dataclasses.replace(
             question, text=decided.reason, arguments=gated.call.arguments
         )
 
     def _allow(self, gated: GatedCall, approval: HumanDecision | None) -> Permit:
-        verdict: GateVerdict = "modify" if gated.is_changed else "allow"
-        reason = "; ".join(gated.reasons)
+        verdict: GateVerdict = "allow"
+        reason = ""
+        if gated.is_changed:
+            verdict, reason = "modify", self._redact("; ".join(gated.reasons))
         return self._permit(gated, self._record(gated, verdict, reason, approval))
+
+    def _redact(self, reason: str) -> str:
+        return self.session.secrets.redactor.redact_text(reason)
 
     def _permit(self, gated: GatedCall, decided: GateDecided) -> Permit:
         real = self.session.secrets.get(gated.key)
@@ -381,7 +388,7 @@ class Clearance:
         reason: str,
         approval: HumanDecision | None = None,
     ) -> Denial:
-        decided = self._record(gated, verdict, reason, approval)
+        decided = self._record(gated, verdict, self._redact(reason), approval)
         status, is_final = REFUSALS[verdict], verdict == "stuck"
         return Denial(
             gated.call, gated.arguments_hash, gated.key, status, decided.reason, final=is_final
@@ -395,7 +402,10 @@ class Clearance:
         approval: HumanDecision | None = None,
         until: float = 0.0,
     ) -> GateDecided:
-        """Record a decision, with the policy version and the person's command that it rests on."""
+        """Record a decision, with the policy version and the person's command that it rests on.
+
+        `reason` has no secrets.
+        """
         session, call, key = self.session, gated.call, gated.key
         keeps_arguments = gated.is_changed or _is_recorded_here(gated, verdict)
         arguments = call.arguments if keeps_arguments and gated.arguments_hash else None
@@ -403,9 +413,9 @@ class Clearance:
         if approval is not None:  # a refusal holds for ever: its `until` is 0
             command, until = approval.command.number, approval.until
         decided = GateDecided(
-            call.name, call.id, verdict, session.secrets.redactor.redact_text(reason),
+            call.name, call.id, verdict, reason,
             gated.policy_version, gated.arguments_hash, arguments,
-            session.active.take_waited(), self.monitor.stop_reason(key), key in session.secrets.calls,
+            session.active.take_waited(), self.monitor.stop_reasons.get(key, ""), key in session.secrets.calls,
             command, until, gated.effect,
         )  # fmt: skip
         if verdict == "ask":

@@ -10,8 +10,9 @@ from ...messages import Conversation, Json, Observation
 from ...tools.handoff import check_view, find_agent
 from ..durability.description import quote
 from ..session.handoffs import Handoff
-from ..session.scope import EngineUsage, Scope, fingerprint
+from ..session.scope import EngineUsage, Scope
 from .cycle import Cycle, name_of
+from .fingerprints import fingerprint
 from .handoff_rules import check_handoff, find_handoff_tool
 from .secret_free import clean_conversation
 

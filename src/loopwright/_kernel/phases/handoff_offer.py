@@ -16,7 +16,9 @@ async def offer_handoffs(cycle: Cycle) -> None:
     cycle.use(own.with_tools(ToolRegistry(transfers)))
     try:
         with cycle.scope.enter("reason"):
-            question = Question("reason", cycle.conversation, True, purpose="handoff")
+            question = Question(
+                "reason", cycle.conversation, own.provider, True, purpose="handoff"
+            )
             proposal = await reason(cycle, question)
         if proposal.calls:
             await act(cycle, await cycle.gate(proposal))

@@ -32,13 +32,12 @@ from ...providers.context.choice import DEFAULT_POLICY, EARLIER_DEFAULT
 from ...providers.context.tokens import is_about_samples
 from ...providers.provider_tools import ProviderTool
 from ...providers.settings import SAMPLES_HINT
-from ...security.redaction import Redactor
 from ...security.redaction.errors import redact_error
-from ...security.redaction.messages import redact_completion, redact_messages
+from ...security.redaction.messages import redact_completion
 from ..durability.description import QuestionDescriber
 from ..durability.flow_record import QUARANTINED
 from ..durability.history import ContinuedConversation, load_messages
-from ..session.scope import EngineUsage, fingerprint
+from ..session.scope import EngineUsage
 from ..session.services import Services
 from ..session.session import Session
 from .call_setup import (
@@ -50,6 +49,7 @@ from .call_setup import (
     without_surrogates,
 )
 from .context_view import AskModel, ContextViews
+from .fingerprints import are_same, fingerprint_question, has_changed, restate
 from .fitted_call import FittedCall
 from .knowledge import NOTHING, Recalled, recall
 from .offers import Offers
@@ -137,7 +137,7 @@ class Inference:
         await self._load(question.conversation)
         offers: tuple[ProviderTool, ...] = ()
         if question.tools and self._services.tools.provider_tools:
-            offers = await self._offers.choose(keys[0], self.provider_of(question))
+            offers = await self._offers.choose(keys[0], question.provider)
         known, new = dict[str, ModelRequested](), list[str]()
         for key in keys:
             intent = session.replay.effects.intent(key)
@@ -145,10 +145,10 @@ class Inference:
                 known[key] = intent
             else:
                 new.append(key)
-        changed = [key for key in known if _has_changed(question, known[key])]
+        changed = [key for key in known if has_changed(question, known[key])]
         redactor = session.secrets.redactor
-        intents = {key: _restate(redactor, question, known[key]) for key in known}
-        same = {key for key in known if _are_same(intents[key], known[key])}
+        intents = {key: restate(redactor, question, known[key]) for key in known}
+        same = {key for key in known if are_same(intents[key], known[key])}
         if new or changed:
             recalled = await self._recall(question)
             intent = self._request(
@@ -156,13 +156,15 @@ class Inference:
             )
             if asked.covers:
                 intent = dataclasses.replace(intent, covers=asked.covers)
-            self._open(new, changed, question, intent)
+            seconds = self._open(new, changed, question, intent)
             intents |= dict.fromkeys((*new, *changed), intent)
+        else:
+            seconds = session.active.seconds()
         recorded = frozenset(same.difference(changed))
         for key in keys:
             self._mark(key, intents[key])
         ordered = dict(zip(keys, map(intents.__getitem__, keys), strict=True))
-        return Begun(ordered, question, offers, recorded)
+        return Begun(ordered, question, seconds, offers, recorded)
 
     def _mark(self, key: str, intent: ModelRequested) -> None:
         """Name the messages that are delivered by their entry from now on."""
@@ -217,7 +219,7 @@ class Inference:
         intent = self._session.replay.effects.intent(key)
         if not isinstance(intent, ModelRequested):
             return None
-        return _fingerprint(question, intent.delivered) == intent.fingerprint
+        return fingerprint_question(question, intent.delivered) == intent.fingerprint
 
     def _request(
         self,
@@ -228,7 +230,7 @@ class Inference:
         recalled: Recalled,
     ) -> ModelRequested:
         """Return the intent of a model call."""
-        provider = self.provider_of(question)
+        provider = question.provider
         label, untrusted = recalled.label, recalled.untrusted
         if question.purpose == QUARANTINED:  # what it reads comes in by its answer
             label = highest((label, question.conversation.label))
@@ -242,7 +244,7 @@ class Inference:
         if settings:
             settings = clean_settings(settings, self._session.secrets.redactor)
         return ModelRequested(
-            question.verb, _fingerprint(question, delivered), self._setup(question), iteration, delivered,
+            question.verb, fingerprint_question(question, delivered), self._setup(question), iteration, delivered,
             provider.name, provider.model, settings, question.purpose, commands, label,
             self._describe(question), untrusted,
         )  # fmt: skip
@@ -259,18 +261,23 @@ class Inference:
         changed: list[str],
         question: Question,
         intent: ModelRequested,
-    ) -> None:
-        """Take places in the budget for the new intents, which are recorded with what is sent."""
+    ) -> float:
+        """Take places in the budget for the new intents, which are recorded with what is sent.
+
+        Return the active seconds so far.
+        """
         session, budget = self._session, self._session.budget
-        keys = [*new, *changed]
+        keys, seconds = [*new, *changed], session.active.seconds()
         try:
-            session.check_time(session.active.seconds())
+            session.check_time(seconds)
             if new and not question.reserved:
                 budget.check(len(new))
         except LimitReached as error:
             raise session.refuse(keys[0], error, question.verb) from None
         budget.llm_calls += len(new)
-        session.sensitivity.observe(intent.label, intent.untrusted, keys[0])
+        if intent.untrusted or intent.label != "public":
+            session.sensitivity.observe(intent.label, intent.untrusted, keys[0])
+        return seconds
 
     async def ask(self, begun: Begun) -> list[Reply]:
         """Ask the model by one request; record its replies, or its failure at each key.
@@ -278,18 +285,15 @@ class Inference:
         Fewer replies than keys belong to the first ones; none where the endpoint refused to give several.
         """
         session, question, intents = self._session, begun.question, begun.intents
-        keys, before = [*intents], session.active.seconds()
+        keys, before = [*intents], begun.seconds
         delivered = intents[keys[0]].delivered
-        # What is for this call alone stands before the newest turn, and later calls do not continue it.
-        beside = tuple(filter(_is_knowledge, delivered)) if session.revision > 2 else ()
-        kept = itertools.filterfalse(beside.__contains__, delivered)
-        asked, instructed = question.conversation.add(*kept), self._usage.instructed
-        if instructed.text:
-            asked = instructed.lead(asked)
+        asked, beside = question.conversation, tuple[Message, ...]()
+        if delivered or self._usage.instructed.text:
+            asked, beside = self._extend(asked, delivered)
         sent = SentRequest(session, intents, begun.known)
         try:
             try:
-                completions = await self._call(begun, sent, beside).complete(asked)
+                completions = await self._call(begun, asked, sent, beside).complete()
             except BaseException:
                 sent.ensure_recorded()
                 raise
@@ -305,13 +309,29 @@ class Inference:
                 raise
             raise redacted from None
         seconds = round(session.active.seconds() - before, 6)
+        waited = session.active.take_waited()
         replies: list[Reply] = []
         for key, completion in zip(keys, completions, strict=False):
             session.budget.usage += completion.usage
             session.budget.tool_calls += len(completion.provider_calls)
-            recorded = self._record_reply(key, completion, seconds)
+            recorded = self._record_reply(key, completion, seconds, waited)
+            waited = 0.0
             replies.append(self._reply(key, recorded, intents[key]))
         return replies
+
+    def _extend(
+        self, asked: Conversation, delivered: tuple[Message, ...]
+    ) -> tuple[Conversation, tuple[Message, ...]]:
+        """Return a conversation with instructions and what is delivered, and what of that is for this call alone.
+
+        The latter stands before the newest turn, and later calls do not continue it.
+        """
+        beside: tuple[Message, ...] = ()
+        if self._session.revision > 2:
+            beside = tuple(filter(_is_knowledge, delivered))
+        asked = asked.add(*itertools.filterfalse(beside.__contains__, delivered))
+        instructed = self._usage.instructed
+        return (instructed.lead(asked) if instructed.text else asked), beside
 
     def _record_failure(
         self, keys: list[str], error: ProviderError, before: float
@@ -326,7 +346,7 @@ class Inference:
 
     def _note_refusal(self, key: str, question: Question, error: ProviderError) -> None:
         """Record that an endpoint refused to give several replies; it is not asked for them again."""
-        self._services.token_meter(self.provider_of(question)).refuses_samples = True
+        self._services.token_meter(question.provider).refuses_samples = True
         failed = AttemptFailed(1, ErrorRecord.of(error), 0.0)
         self._session.writer.record(key, failed)
 
@@ -338,10 +358,14 @@ class Inference:
         return provider.capabilities.max_samples
 
     def _call(
-        self, begun: Begun, sent: SentRequest, beside: tuple[Message, ...]
+        self,
+        begun: Begun,
+        asked: Conversation,
+        sent: SentRequest,
+        beside: tuple[Message, ...],
     ) -> FittedCall:
         question, key = begun.question, next(iter(begun.intents))
-        provider, policy = self.provider_of(question), self._services.context
+        provider, policy = question.provider, self._services.context
         is_early = self._session.revision < 3 and policy is DEFAULT_POLICY
         # What a policy asks itself is cut without asking.
         if is_early or is_context(key):
@@ -351,13 +375,13 @@ class Inference:
         views = ContextViews(
             self._session, self._services.tools, policy, key, meter, ask
         )
-        request = self._build_request(begun, key)
+        request = self._build_request(begun, asked, key)
         return FittedCall(
             self._session, self._services, key, provider, request, sent, views, meter, beside
         )  # fmt: skip
 
-    def _build_request(self, begun: Begun, key: str) -> Request:
-        """Return what is asked, about the conversation of the question."""
+    def _build_request(self, begun: Begun, asked: Conversation, key: str) -> Request:
+        """Return what is asked, about the conversation of the question and what is delivered with it."""
         question, sampling = begun.question, begun.question.sampling
         if len(begun.intents) > 1:
             sampling = dataclasses.replace(sampling, n=len(begun.intents))
@@ -365,7 +389,7 @@ class Inference:
         if question.offered is not None:
             specs = select_specs(specs, question.offered)
         return Request(
-            question.conversation,
+            asked,
             specs,
             "auto" if question.tools else "none",
             sampling,
@@ -379,7 +403,7 @@ class Inference:
         )
 
     def _record_reply(
-        self, key: str, completion: Completion, seconds: float
+        self, key: str, completion: Completion, seconds: float, waited: float
     ) -> Completion:
         """Record a reply without its secrets; those of its calls are kept for the tools of this process."""
         session = self._session
@@ -390,7 +414,6 @@ class Inference:
             call = dataclasses.replace(completion.calls[number], arguments=arguments)
             session.secrets.keep(call_key(key, number), call)
         reply, withheld = redacted.completion, tuple(redacted.originals)
-        waited = session.active.take_waited()
         try:
             session.writer.record(key, ModelReplied(reply, seconds, withheld, waited))
         except PydanticSerializationError:  # lone surrogates: not Unicode text
@@ -406,7 +429,7 @@ class Inference:
             raise session.recorded_refusal(key, outcome)
         if not isinstance(outcome, (ModelReplied, ModelFailed)):
             raise session.signals.diverge_from(key, self._describe(question))
-        if not isinstance(intent, ModelRequested) or _has_changed(question, intent):
+        if not isinstance(intent, ModelRequested) or has_changed(question, intent):
             raise session.signals.diverge_from(key, self._describe(question))
         self._mark(key, intent)
         session.replay.effects.agree(key)
@@ -421,7 +444,7 @@ class Inference:
 
     def apply_sampling(self, question: Question) -> Question:
         """Return a question with the settings of the run, then of the engine, where it leaves them open."""
-        provider, merged = self.provider_of(question), question.sampling
+        provider, merged = question.provider, question.sampling
         for model, given in self._settings:
             if provider is model:
                 merged = given.override(merged)
@@ -431,13 +454,9 @@ class Inference:
             return question
         return dataclasses.replace(question, sampling=merged)
 
-    def provider_of(self, question: Question) -> Provider:
-        """Return the provider that a question is for."""
-        return question.provider or self._services.provider
-
     def _setup(self, question: Question) -> str:
         """Return what may change between deployments, as a short text: model, sampling, tools, limits."""
-        provider = self.provider_of(question)
+        provider = question.provider
         name = f"{provider.name}/{provider.model}"
         setups = self._services.setups
         known = setups.get((name, question.sampling, question.tools))
@@ -461,31 +480,3 @@ def _is_for_one_call(message: Message) -> bool:
 
 def _is_knowledge(message: Message) -> bool:
     return message.origin == "memory"
-
-
-def _restate(
-    redactor: Redactor, question: Question, known: ModelRequested
-) -> ModelRequested:
-    """Return a recorded intent of a question without what became a secret since."""
-    about = redactor.redact_text(known.about)
-    delivered = redact_messages(redactor, known.delivered)
-    stated = dataclasses.replace(known, about=about, delivered=delivered)
-    if delivered == known.delivered:
-        return stated
-    # It is recorded again, and is compared with what that entry says from then on.
-    asked = _fingerprint(question, delivered)
-    return dataclasses.replace(stated, fingerprint=asked)
-
-
-def _are_same(one: ModelRequested, other: ModelRequested) -> bool:
-    return one.fingerprint == other.fingerprint
-
-
-def _has_changed(question: Question, intent: ModelRequested) -> bool:
-    """Return whether code asks something else than a recorded intent."""
-    return _fingerprint(question, intent.delivered) != intent.fingerprint
-
-
-def _fingerprint(question: Question, delivered: tuple[Message, ...]) -> str:
-    what = f"{question.verb} tools={question.tools} into={question.into}"
-    return fingerprint(what, question.conversation.add(*delivered).digest)

@@ -19,7 +19,7 @@ from ...errors import (
 )
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
-from ...messages import Completion, Usage
+from ...messages import Completion, ToolSpec, Usage
 from ...providers.base import (
     Provider,
     Request,
@@ -44,6 +44,7 @@ from ..session.session import Session, out_of_time
 from .provider_wait import FIRST_DELAY, ProviderWait
 from .stream import ReplyStream
 
+_get_name: Callable[[ToolSpec], str] = operator.attrgetter("name")
 _get_provider_calls = operator.attrgetter("provider_calls")
 Announce: TypeAlias = Callable[[Request], Awaitable[None]]
 """Records what is sent, durable on return."""
@@ -75,8 +76,6 @@ class ModelCall:
         if request.schema is not None:
             self._asked, self._request = enforce_schema(provider, self._request)
         self._retries = session.services.retry_budget(provider)
-        self._bound = None if bounds_attempts(provider) else request.timeout
-        """Seconds for an attempt; none where the provider bounds each of its members."""
 
     @functools.cached_property
     def _wait(self) -> ProviderWait:
@@ -88,7 +87,7 @@ class ModelCall:
 
     @functools.cached_property
     def _changed_names(self) -> Mapping[str, str]:
-        return list_changed_names(self._request.tools)
+        return list_changed_names(tuple(map(_get_name, self._request.tools)))
 
     async def complete(self) -> tuple[Completion, ...]:
         """Return the reply, with usage; several where the request asks for them, with their usage in the first.
@@ -109,7 +108,8 @@ class ModelCall:
                 # Not inside the handler: an error raised there would carry this one, unredacted, as its context.
                 await self._wait_after(failed)
         finally:
-            self._guard.cancel_waiting()
+            if self._guard.queues:
+                self._guard.cancel_waiting()
 
     async def _wait_after(self, error: ProviderError) -> None:
         """Wait until another attempt may be made; raise the error if it is no use trying again."""
@@ -138,10 +138,12 @@ class ModelCall:
     async def _attempt(self) -> tuple[Completion, ...]:
         """Make one attempt; raise `CircuitOpen` if no breaker lets it through."""
         sent = self._session.budget.sent
+        # One that asks several others bounds the attempt of each.
+        bound = None if bounds_attempts(self._provider) else self._request.timeout
         try:
             with admit_attempt(self._provider, self._request):
                 sent[self._key] = self._estimate_sent
-                replies = tuple(map(self._accept, await self._bounded_replies()))
+                replies = tuple(map(self._accept, await self._bounded_replies(bound)))
         except (ProviderError, LimitReached, JournalError):
             raise
         except Exception as error:
@@ -160,15 +162,17 @@ class ModelCall:
         check_size(self._provider, reply)
         if not reply.calls:
             return recover_call(reply, self._request)
-        return restore_names(reply, self._changed_names)
+        changed = self._changed_names
+        return restore_names(reply, changed) if changed else reply
 
-    async def _bounded_replies(self) -> tuple[Completion, ...]:
-        """Return the replies of one attempt, within its own time and the run's."""
+    async def _bounded_replies(self, bound: float | None) -> tuple[Completion, ...]:
+        """Return the replies of one attempt, within so many seconds and the run's time."""
         session = self._session
-        remaining = session.remaining()
-        timeout = shorter(self._bound, remaining)
+        timeout = remaining = bound
         try:
-            with session.active.working:
+            with session.active.working as seconds:
+                remaining = session.remaining_at(seconds)
+                timeout = shorter(bound, remaining)
                 async with asyncio.timeout(timeout):
                     return await self._ask()
         except ProviderTimeout:

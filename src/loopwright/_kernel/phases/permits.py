@@ -19,8 +19,10 @@ def tool_of(decision: Permit | Denial) -> Tool | None:
     return decision.tool if isinstance(decision, ToolPermit) else None
 
 
-def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
-    """Raise `PhaseError` unless the permit is live and the call is still the one that the gate saw.
+def check_permit(
+    permit: Permit, session: Session, seconds: float, policy: str | None
+) -> None:
+    """Raise `PhaseError` unless the permit is live at so many active seconds, for the call that the gate saw.
 
     `policy` is the policy version of now; `None` for a call whose intent is recorded, which was allowed then.
     """
@@ -28,7 +30,7 @@ def check_permit(permit: Permit, session: Session, policy: str | None) -> None:
         raise PhaseError(
             f"the permit of {permit.call.name} was used or is not of this run: gate a new proposal"
         )
-    check_in_time(permit, session.active.seconds())
+    check_in_time(permit, seconds)
     check_same(permit, session, policy)
 
 
@@ -55,7 +57,8 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
 
 def _check_name(permit: Permit) -> None:
     """Raise `PhaseError` if the call, or the tool that would run, has another name than policy saw."""
-    for value in (permit.call, permit.unredacted, tool_of(permit)):
+    tool = permit.tool if isinstance(permit, ToolPermit) else None
+    for value in (permit.call, permit.unredacted, tool):
         if value is not None and value.name != permit.tool_name:
             raise PhaseError(
                 f"the permit of {permit.tool_name} is not for {value.name}: gate a new proposal"

@@ -15,11 +15,11 @@ class Question:
 
     verb: str
     conversation: Conversation
+    provider: Provider
     tools: bool = False
     into: str = ""
     schema: OutputSchema | None = None
     sampling: Sampling = Sampling()
-    provider: Provider | None = None
     reserved: bool = False
     purpose: str = ""
     offered: frozenset[str] | None = None
@@ -51,6 +51,8 @@ class Begun:
 
     intents: Mapping[str, ModelRequested]
     question: Question
+    seconds: float
+    """The active time at which their places in the budget were taken."""
     offers: tuple[ProviderTool, ...] = ()
     known: frozenset[str] = frozenset()
 

@@ -31,9 +31,9 @@ async def sample(
     question = Question(
         "samples",
         conversation,
+        provider,
         options.get("tools", True),
         sampling=options.get("sampling", Sampling()),
-        provider=provider,
         purpose=options.get("purpose", ""),
     )
     question = expect_output(cycle, question)
@@ -129,7 +129,7 @@ class Samples:
         """Ask for replies that are not recorded: as many at once as the provider gives, the others one by one."""
         inference, question = self._inference, self._question
         begun = await inference.begin(keys, self._asked)
-        provider = inference.provider_of(question)
+        provider = question.provider
         while len(keys) > 1 and (together := self._max_together(provider)) > 1:
             chosen = keys[:together]
             try:

@@ -7,7 +7,7 @@ from ..._internal import dataclasses
 from ...messages import Conversation, Json, JsonObject, ToolCall, canonical_json
 from ...security.redaction import REDACTED, Redactor
 from ...security.redaction.messages import redact_calls, redact_conversation
-from ..session.scope import fingerprint
+from .fingerprints import fingerprint
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ async def ask_text(
     can_hold = schema is not None and provider.capabilities.json_schema
     output = OutputSchema(purpose or "reply", schema or {}) if can_hold else None
     question = Question(
-        "ask", conversation, into="str", schema=output, sampling=sampling, provider=provider, purpose=purpose
+        "ask", conversation, provider, into="str", schema=output, sampling=sampling, purpose=purpose
     )  # fmt: skip
     reply = await settle(question)
     completion = reply.completion
@@ -95,7 +95,7 @@ async def ask_model(
     problem, text, cut = "", "", False
     for _ in range(1 + MAX_REPAIRS):
         question = Question(
-            "ask", conversation, into=into.name, schema=output, sampling=sampling, provider=provider,
+            "ask", conversation, provider, into=into.name, schema=output, sampling=sampling,
             purpose=purpose, read=into.read,
         )  # fmt: skip
         reply = await settle(question)

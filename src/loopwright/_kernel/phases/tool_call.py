@@ -34,6 +34,7 @@ from ..session.services import Services
 from ..session.session import Session
 from .observe import clean_text, observation_of, spotlight_text
 from .permits import (
+    ToolPermit,
     check_in_time,
     check_permit,
     check_policy,
@@ -139,6 +140,7 @@ class ToolCalls:
     def intend(self, permit: Permit, tool: Tool, seconds: float) -> None:
         """Take a place in the budget and record the intent, or the refusal."""
         session, call = self.session, permit.call
+        token = session.idempotency_key(permit.key)
         try:
             session.check_time(seconds)
             session.budget.count_tool_call()
@@ -148,7 +150,7 @@ class ToolCalls:
             call.name,
             call.id,
             permit.arguments_hash,
-            session.idempotency_key(permit.key),
+            token,
             tool.effect,
             permit.unredacted is not None,
         )
@@ -157,7 +159,7 @@ class ToolCalls:
     def finish(self, decision: Permit | Denial, outcome: ToolOutcome) -> Observation:
         """Record the outcome of a call, and return it as an observation."""
         session, call, label = self.session, decision.call, outcome.label
-        tool = tool_of(decision)
+        tool = decision.tool if isinstance(decision, ToolPermit) else None
         if outcome.status == "denied":  # in the words of a gate, or of a person
             label = session.sensitivity.classify(outcome.content)
         elif tool is not None and outcome.status == "ok" and label != tool.label:
@@ -325,9 +327,11 @@ class ToolCalls:
         if kind == "retry":
             check_same(permit, session, self.policy())
         else:
+            seconds = session.active.seconds()
             policy = self.policy() if kind == "first" else None
-            check_permit(permit, session, policy)
-        if permit.unredacted is None and session.secrets.is_lost(permit.key):
+            check_permit(permit, session, seconds, policy)
+        may_be_lost = session.secrets.withheld and permit.unredacted is None
+        if may_be_lost and session.secrets.is_lost(permit.key):
             # Never with the redacted text as a replacement.
             raise PhaseError(SECRET_LOST)
         return tool.bind_arguments(_copy_arguments(permit))
@@ -337,8 +341,7 @@ class ToolCalls:
     ) -> tuple[ToolOutcome, CodeOutcome | None]:
         """Run the tool, now that all is recorded."""
         session = self.session
-        with session.active.working:
-            before = session.active.seconds()
+        with session.active.working as before:
             timeout = self.timeout(tool, before)
             try:
                 ended = await run_with_timeout(
@@ -427,7 +430,7 @@ class ToolCalls:
             text = f"{lines}\n{text}" if text else lines
         outcome = self.build_outcome(tool, "ok", text, seconds)
         label = outcome.label
-        if value.label != label:
+        if value.label not in (label, "public"):
             label = highest((label, value.label))
         untrusted = outcome.untrusted or value.untrusted
         return dataclasses.replace(

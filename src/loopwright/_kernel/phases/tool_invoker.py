@@ -71,10 +71,12 @@ class RuntimeCalls:
         return self._calls.finish(permit, outcome)
 
     async def _intend(self, permit: Permit, tool: Tool) -> None:
-        check_permit(permit, self.session, self._calls.policy())
-        self._calls.intend(permit, tool, self.session.active.seconds())
+        active, policy = self.session.active, self._calls.policy
+        seconds = active.seconds()
+        check_permit(permit, self.session, seconds, policy())
+        self._calls.intend(permit, tool, seconds)
         await self.session.writer.barrier()
-        check_permit(permit, self.session, self._calls.policy())
+        check_permit(permit, self.session, active.seconds(), policy())
 
     def finish(self, permit: Permit, outcome: ToolOutcome) -> Observation:
         """Record the outcome of a call, and return it as an observation."""

@@ -56,8 +56,10 @@ class Span:
     def __init__(self, clock: ActiveClock, working: int, waiting: int) -> None:
         self._clock, self._working, self._waiting = clock, working, waiting
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> float:
+        """Begin it; return the active seconds so far."""
         self._clock.shift(self._working, self._waiting)
+        return self._clock.seconds()
 
     def __exit__(
         self,

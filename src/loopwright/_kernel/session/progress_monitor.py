@@ -3,7 +3,7 @@
 import collections
 import hashlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from ..._internal import dataclasses
@@ -98,6 +98,8 @@ class ProgressMonitor:
         self._errors: dict[str, _Loop] = {}
         self._denied: collections.Counter[tuple[str, str, str]] = collections.Counter()
         self._blocked: dict[str, EndReason] = {}
+        self.stop_reasons: Mapping[str, EndReason] = self._blocked
+        """The stop reasons of calls that were blocked, by their keys; empty for those that did not end the run."""
 
     def check_call(
         self, key: str, tool: str, arguments_hash: str, unknown: str = ""
@@ -120,10 +122,6 @@ class ProgressMonitor:
         """Restore that a call was blocked, or that it ended the run with a stop reason."""
         self.check_call(key, tool, arguments_hash, unknown)
         self._blocked[key] = stop
-
-    def stop_reason(self, key: str) -> EndReason:
-        """Return the stop reason of a call that ends the run; empty for any other."""
-        return self._blocked.get(key, "")
 
     def count_denial(self, tool: str, arguments_hash: str, reason: str) -> bool:
         """Count a denial; return whether the same call has now been denied too often for the same reason."""

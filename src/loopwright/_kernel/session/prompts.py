@@ -8,7 +8,6 @@ from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
 from ..durability.history import ContinuedConversation, grow_from, list_own_messages
-from .checked_conversations import CheckedConversations
 
 
 class Prompts:
@@ -18,8 +17,6 @@ class Prompts:
         self._run_id = run_id
         self._clean: dict[str, tuple[Message, ...]] = {}
         """The messages of the last question of each scope."""
-        self._checked = CheckedConversations()
-        """The last question of each scope in which nothing was secret."""
         self._given: tuple[Message, ...] = ()
         self._given_ids: set[int] = set()
 
@@ -37,14 +34,12 @@ class Prompts:
             if isinstance(conversation, ContinuedConversation)
             else conversation.messages
         )
-        count = self._count_known(path, conversation, own)
+        known = self._clean.get(path, self._given)
+        count = len(known) if own[: len(known)] == known else 0
         new = tuple(filter(self._is_written, own[count:]))
         clean = _redact(redactor, own, new) if new else own
         self._clean[path] = clean
-        if clean is own:
-            self._checked.add(path, conversation)
-            return conversation
-        return grow_from(conversation, clean)
+        return conversation if clean is own else grow_from(conversation, clean)
 
     def clean_end(self, conversation: Conversation, redactor: Redactor) -> Conversation:
         """Return a conversation that the run ends with as its last entry may hold it; the same one if it has no secrets.
@@ -56,22 +51,13 @@ class Prompts:
         clean = _redact(redactor, own, stored)
         return conversation if clean is own else grow_from(conversation, clean)
 
-    def _count_known(
-        self, path: str, conversation: Conversation, own: tuple[Message, ...]
-    ) -> int:
-        """Return how many of its own messages are those of the last question of the scope, which are clean."""
-        checked = self._checked.count(path, conversation)
-        if checked:
-            return checked - (len(conversation) - len(own))
-        known = self._clean.get(path, self._given)
-        return len(known) if own[: len(known)] == known else 0
-
     def _is_written(self, message: Message) -> bool:
         """Whether an engine wrote a message: it is neither made of an entry of this run nor what that was given.
 
         One that is made of an entry of another run was cleaned of the secrets that were known then.
         """
-        is_own = bool(find_code(message.entry, self._run_id))
+        entry = message.entry
+        is_own = entry is not None and entry[0] == self._run_id
         return not is_own and id(message) not in self._given_ids
 
 

@@ -12,7 +12,6 @@ from ...messages import (
 )
 from ...providers.context.base import View
 from ..durability.requests import RecordedRequests
-from .checked_conversations import has_grown_from
 
 MAX_KEPT = 4
 """How many views of a scope are kept: an engine may ask by turns about some conversations."""
@@ -43,19 +42,26 @@ class Shown:
     before: str = ""
 
 
+def has_grown_from(conversation: Conversation, length: int, digest: bytes) -> bool:
+    """Whether a conversation is known to begin with the `length` messages of the one with that digest.
+
+    Only the last conversations that it grew from are known, so `False` says nothing.
+    """
+    is_same = digest == conversation.digest
+    return is_same or (length, digest) in conversation.grown_from
+
+
 class RecentViews:
     """The last views of each scope of a run, with what they showed."""
 
     def __init__(self, recorded: RecordedRequests) -> None:
         self._recorded = recorded
         self._shown: dict[str, list[Shown]] = {}
+        self.paths = set(recorded.views)
+        """The scopes with a view that the next one may continue."""
         self._restored: set[str] = set()
         self.earlier: RecordedRequests | None = None
         """The requests of the run that this one continues, once they were read."""
-
-    def are_any(self, path: str) -> bool:
-        """Whether there is a view of a scope that the next one may continue."""
-        return path in self._shown or path in self._recorded.views
 
     def find(self, path: str, conversation: Conversation) -> Shown | None:
         """Return the last view of a conversation that this one continues; `None` without one."""
@@ -66,6 +72,7 @@ class RecentViews:
 
     def keep(self, path: str, shown: Shown) -> None:
         """Keep what a call showed."""
+        self.paths.add(path)
         self._shown[path] = [*self._shown.get(path, [])[1 - MAX_KEPT :], shown]
 
     def restore(self, path: str, conversation: Conversation) -> View | None:

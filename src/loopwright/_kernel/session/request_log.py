@@ -8,7 +8,6 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal import dataclasses
-from ..._internal.encoder import find_code
 from ...events.effect_key import EffectKey
 from ...events.request_records import (
     AidsRecord,
@@ -58,7 +57,8 @@ class RequestLog:
         """The number of the entry with the last request of each scope, and its messages."""
         self._codes: dict[bytes, str] = dict(replay.requests.codes)
         """The codes of contents, by the hash of these."""
-        self._plain_tools: dict[tuple[int, ...], tuple[tuple[ToolSpec, ...], Any]] = {}
+        self._tool_codes: dict[tuple[int, ...], tuple[tuple[ToolSpec, ...], str]] = {}
+        """The codes of lists of tools, by the identity of these, which are kept so that it stays theirs."""
         self._is_new = replay.started is None
         self._given: Conversation | None = None
         self._places: dict[int, int] = {}
@@ -86,23 +86,27 @@ class RequestLog:
         messages, path = request.conversation.messages, EffectKey.parse(key).path
         base, before = self._sent.get(path, (0, ()))
         kept = _count_common(before, messages)
-        tools = self._list_tools(request.tools)
+        ids = tuple(map(id, request.tools))
+        tools_code = self._tool_codes.get(ids, ((), ""))[1]
+        tools = None if tools_code else self._list_tools(request.tools)
         schema = request.schema and [request.schema.name, dict(request.schema.schema)]
         self._keep_apart("tools", tools)
         self._keep_apart("schema", schema)
         codes = [*map(self._name, messages[kept:])]
-        view = shown.view
+        view, cut = shown.view, None
         masked = len(view.masked) + len(view.shortened)
         if not view.is_whole:
             masked += sum(1 for one in messages if one.content == MASK)
             self.trimmed.add(key)
+            cut = self._describe_view(path, shown) if view.is_cut else None
         record = RequestRecord(
-            base, kept, _join_places(codes), (), self._store(tools), self._store(schema),
+            base, kept, _join_places(codes), (), tools_code or self._store(tools), self._store(schema),
             request.tool_choice == "auto", None, request.timeout,
             self._store(to_jsonable_python(request.provider_tools)), request.max_provider_calls,
-            len(request.system), view.left_out, masked, view=self._describe_view(path, shown) if view.is_cut else None,
+            len(request.system), view.left_out, masked, view=cut,
             aids=self._describe_aids(path, shown),
         )  # fmt: skip
+        self._tool_codes[ids] = request.tools, record.tools
         return dataclasses.replace(
             record, contents=tuple(self._contents), redacted=self._is_redacted
         )
@@ -113,7 +117,7 @@ class RequestLog:
         Where another conversation of the scope fits, the view of this one is still the last.
         """
         view, known = shown.view, self._views.get(path)
-        notes = tuple(self._name(note) for note in view.notes)
+        notes = tuple(map(self._name, view.notes))
         record = ViewRecord(
             view.length, shown.asked.digest.hex(), view.spans, view.masked, view.shortened, notes,
             view.summary_key, view.summarized,
@@ -126,7 +130,7 @@ class RequestLog:
 
     def _describe_aids(self, path: str, shown: Shown) -> AidsRecord | None:
         """Return the aids of a request, unless the last one of its scope had the same at the same place."""
-        codes = tuple(self._name(one) for one in shown.aids)
+        codes = tuple(map(self._name, shown.aids))
         record = AidsRecord(shown.place, codes, shown.before)
         known = self._aids.get(path, ())
         if record == (NO_AIDS, *known)[-1]:
@@ -136,7 +140,7 @@ class RequestLog:
 
     def list_aids(self, path: str, aids: Sequence[Message]) -> list[AidsRecord]:
         """Return where earlier requests of a scope had the same aids, the one behind the most messages first."""
-        codes = tuple(self._find_name(one) for one in aids)
+        codes = tuple(map(self._find_name, aids))
         known = (one for one in self._aids.get(path, ()) if one.codes == codes)
         return sorted(known, key=lambda one: -one.place)
 
@@ -173,9 +177,9 @@ class RequestLog:
 
     def find_code(self, message: Message) -> str:
         """Return the code of a message that the run began with, or that an entry holds; empty for another one."""
-        own = find_code(message.entry, self._run_id)
-        if own:
-            return own
+        entry = message.entry
+        if entry is not None and entry[0] == self._run_id:
+            return entry[1]
         if self._given is not None and not self._places:
             given = enumerate(self._given.messages)
             self._places = {id(one): place for place, one in given}
@@ -210,12 +214,8 @@ class RequestLog:
 
     def _list_tools(self, tools: tuple[ToolSpec, ...]) -> Any:
         """Return tools as plain data, without secrets."""
-        known = self._plain_tools.get(tuple(map(id, tools)))
-        if known is None:
-            listed = [[one.name, one.description, dict(one.schema)] for one in tools]
-            plain = self._redact(to_jsonable_python(listed))
-            known = self._plain_tools[tuple(map(id, tools))] = tools, plain
-        return known[1]
+        listed = [[one.name, one.description, dict(one.schema)] for one in tools]
+        return self._redact(to_jsonable_python(listed))
 
     def _redact(self, plain: Any) -> Any:
         clean = self._secrets.redactor.redact_value(plain)

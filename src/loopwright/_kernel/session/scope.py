@@ -1,11 +1,11 @@
 """Track where a strategy is in its program: keys, one verb in flight, signals of its own."""
 
 import asyncio
+import contextlib
 import contextvars
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 from ...errors import (
     Aborted,
@@ -144,7 +144,7 @@ def _agent_of(engine: Any) -> str:
     return str(engine.runtime.agent_name)
 
 
-class Scope:
+class Scope(contextlib.AbstractContextManager["Scope"]):
     """One strand of the program: the root, a branch of `gather`, or a child engine.
 
     Effects share one counter. Notes, clock readings and the like have counters of their
@@ -189,7 +189,8 @@ class Scope:
         """Return the key of the next effect, such as `"2.0.3"` in branch 0 of effect 2."""
         key = self.upcoming()
         self._effects += 1
-        self.session.replay_end.meet(key)
+        if not self.session.replay_end.is_reached:
+            self.session.replay_end.meet(key)
         return key
 
     def upcoming(self) -> str:
@@ -199,7 +200,8 @@ class Scope:
     def side_key(self, kind: str) -> str:
         """Return the key of the next note, clock reading, id or loop."""
         self.check_branch(kind)
-        self._refuse_second(kind)
+        if self.verb:
+            self._refuse_second(kind)
         number = self._sides.get(kind, 0)
         self._sides[kind] = number + 1
         return side_key(kind, self.path, number)
@@ -320,15 +322,11 @@ class Scope:
                 "use the run that the work is given"
             )
 
-    def _refuse_second(self, verb: str) -> None:
-        if self.verb:
-            raise PhaseError(
-                f"{verb} was called while {self.verb} is in flight in this scope: await one verb after the other, "
-                "and use run.gather for work at the same time"
-            )
-
-    def __enter__(self) -> None:
-        """Do nothing: the verb is in flight since `enter`."""
+    def _refuse_second(self, verb: str) -> NoReturn:
+        raise PhaseError(
+            f"{verb} was called while {self.verb} is in flight in this scope: await one verb after the other, "
+            "and use run.gather for work at the same time"
+        )
 
     def __exit__(
         self,
@@ -416,8 +414,3 @@ def _ends_the_run(error: BaseException) -> TypeGuard[LoopwrightError]:
     if isinstance(error, LimitReached):
         return error.limit != "max_iterations"
     return isinstance(error, (Aborted, HookFailed, UnknownOutcome))
-
-
-def fingerprint(what: str, about: bytes) -> str:
-    """Return the SHA-256 (hex) over an effect's verb with its options, and its subject."""
-    return hashlib.sha256(f"{len(what)}:{what}".encode() + about).hexdigest()

@@ -33,7 +33,8 @@ class Secrets:
         """The calls with arguments that are withheld, by their keys."""
         self.opaque: dict[str, ToolCall] = {}
         """The calls with opaque data that no entry holds, by the id of the call."""
-        self._replay = replay
+        self.withheld = replay.effects.withheld
+        """The keys of calls with arguments that no entry holds."""
         self.get: Callable[[str], ToolCall | None] = self.calls.get
         """Return the call at a key with its withheld arguments."""
 
@@ -119,7 +120,6 @@ class Secrets:
 
     def is_lost(self, key: str) -> bool:
         """Return whether only a process that has ended knew the arguments of a call."""
-        withheld = self._replay.effects.withheld
-        if not withheld or key in self.calls:
+        if not self.withheld or key in self.calls:
             return False
-        return not withheld.isdisjoint((key, EffectKey.parse(key).original))
+        return not self.withheld.isdisjoint((key, EffectKey.parse(key).original))

@@ -26,7 +26,6 @@ from ...tools.base import Tool
 from ..durability.history import ContinuedConversation, make_plain, mark_given
 from ..durability.replay import Replay
 from .active_clock import ActiveClock
-from .checked_conversations import AttachmentSearch
 from .command_intake import CommandIntake
 from .failures import Failures
 from .journal_writer import JournalWriter
@@ -141,7 +140,6 @@ class Session:
         self.prompts = Prompts(self.run_id)
         self.requests = RequestLog(self.writer, services.redactor, self.secrets, replay)
         self.views = RecentViews(replay.requests)
-        self.attachments = AttachmentSearch()
         self.failures = Failures()
         self.replay_end = ReplayEnd(replay, self.signals, self.writer)
         self.intake = CommandIntake(

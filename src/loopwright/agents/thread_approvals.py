@@ -163,6 +163,11 @@ class ThreadApprovals:
         await send_command(self._journal, given.run_id, DENY, signed)
 
 
+def list_seen_tenants(tenant: str) -> tuple[str, ...] | None:
+    """Return the tenants whose approvals an operator of a tenant lists and revokes: its own; all for one of none."""
+    return (tenant,) if tenant else None
+
+
 def _tenant_of(info: RunInfo) -> str:
     return info.tags.get(TENANT_TAG, "")
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 from datetime import datetime
 
-from ..agents.thread_approvals import ThreadApproval, ThreadApprovals
+from ..agents.thread_approvals import ThreadApproval, ThreadApprovals, list_seen_tenants
 from ..clock import MAX_SECONDS
 from ..journals.base import Journal
 from ..principals import Principal, Sender
@@ -53,7 +53,7 @@ def _open(journal: Journal, thread: str, sender: Sender) -> ThreadApprovals:
     tenant = sender.tenant if isinstance(sender, Principal) else ""
     signer = open_command_signer()
     return ThreadApprovals(
-        journal, Redactor(), thread, signer=signer, tenants=[tenant] if tenant else None
+        journal, Redactor(), thread, signer=signer, tenants=list_seen_tenants(tenant)
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ..agents.thread_approvals import ThreadApproval, ThreadApprovals
+from ..agents.thread_approvals import ThreadApproval, ThreadApprovals, list_seen_tenants
 from ..clock import SystemClock
 from ..errors import ConfigError, JournalError, UnknownRun
 from ..runtime import Runtime
@@ -52,7 +52,7 @@ class ConsoleApprovals:
 
     def _open(self, thread: str, user: ConsoleUser) -> ThreadApprovals:
         journal = self._service.records.journal
-        tenants = [user.tenant] if user.tenant else None
+        tenants = list_seen_tenants(user.tenant)
         return ThreadApprovals(
             journal, self._redactor, thread, self._clock, self._signer, tenants=tenants
         )

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from loopwright import ConfigError, Limits, MemoryJournal, Runtime, Suspend, tool
+from loopwright import (
+    ConfigError,
+    Limits,
+    LoopEngine,
+    MemoryJournal,
+    Run,
+    Runtime,
+    Suspend,
+    Worker,
+    tool,
+)
 from loopwright._kernel.durability.transitions import park
 from loopwright.agents import Agent, DeletedThread
 from loopwright.console.records import Records
@@ -16,7 +26,7 @@ from loopwright.events.run import RunParked
 from loopwright.followups import Memories
 from loopwright.journals import RunFilter, SQLiteJournal
 from loopwright.knowledge import SQLiteKnowledge
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import ScriptedProvider, call, crashed
 
 
 class Desk:
@@ -455,9 +465,79 @@ async def test_a_turn_that_is_suspended_or_parked_says_what_continues_it() -> No
     parked = RunParked("its provider was not available")
     await park(runtime.journal, runtime.clock, first.run_id, parked)
 
-    with pytest.raises(ThreadBusy, match=r"parked: find the cause, then .*retry\(\)`"):
+    with pytest.raises(
+        ThreadBusy, match=r"is parked \(.*: find the cause, then .*retry\(\)`"
+    ):
         await thread.run("two")
     away.status = 0
     await runtime.control(first.run_id).retry()
     assert (await thread.run("two")).answer == "yes"
     assert [turn.answer for turn in await thread.turns()] == ["yes", "yes"]
+
+
+# --- versions ---
+
+
+class Trip(LoopEngine):
+    """Asks a model, then the user."""
+
+    name = "trip"
+    question = "Where?"
+
+    async def solve(self, run: Run) -> str:
+        return f"{await run.ask(self.question)} {await run.ask_user('With whom?')}"
+
+
+class OtherTrip(Trip):
+    """The code of the next version, which cannot replay a turn of the one before."""
+
+    question = "When?"
+
+
+def guide(journal: Any, version: str, kind: type[Trip] = Trip) -> Agent[None]:
+    model = ScriptedProvider(lambda _: "there")
+    runtime = Runtime(model, journal=journal, app_version=version, lease=30.0)
+    return runtime.agent("guide", engine=kind(runtime))
+
+
+async def test_a_message_to_a_turn_of_another_version_waits_for_its_code() -> None:
+    journal = MemoryJournal()
+    first = await guide(journal, "1").thread("t").run("Go.")
+    other = guide(journal, "2", OtherTrip)
+
+    with pytest.raises(ThreadBusy, match=r"of version '1'.*it has the message") as busy:
+        await other.thread("t").run("Ada")
+    [sent] = journal.inbox(first.run_id)
+    assert (sent.kind, sent.body["text"], busy.value.command) == ("answer", "Ada", 1)
+    with pytest.raises(ThreadBusy, match="of version '1'"):
+        await other.thread("t").run("And?")
+    assert len(journal.inbox(first.run_id)) == 1
+    assert [info.status for info in journal.runs()] == ["waiting"]
+
+    waiting = asyncio.ensure_future(other.thread("t").run("Next.", timeout=10.0))
+    [done] = await Worker(guide(journal, "1").engine.runtime).drain()
+    assert (done.answer, (await waiting).status) == ("there Ada", "waiting")
+    assert [info.app_version for info in journal.runs()] == ["2", "1"]
+
+
+async def test_an_answer_to_a_turn_of_another_version_returns_its_result() -> None:
+    journal = MemoryJournal()
+    await guide(journal, "1").thread("t").run("Go.")
+    other = guide(journal, "2", OtherTrip)
+
+    answered = asyncio.ensure_future(other.thread("t").run("Ada", timeout=10.0))
+    while not journal.inbox(journal.runs()[0].run_id):  # noqa: ASYNC110 - no event says it
+        await asyncio.sleep(0.01)
+    await Worker(guide(journal, "1").engine.runtime).drain()
+    assert (await answered).answer == "there Ada"
+
+
+async def test_a_dead_turn_of_another_version_is_left_to_its_code() -> None:
+    source = MemoryJournal()
+    first = await guide(source, "1").thread("t").run("Go.")
+    dead = crashed(source.read(first.run_id), 3, status="released")
+    other = guide(dead, "2", OtherTrip)
+    with pytest.raises(ThreadBusy, match="is of version '1'"):
+        await other.thread("t").run("And?")
+    assert [info.status for info in dead.runs()] == ["released"]
+    assert (await guide(dead, "1").thread("t").run("Ada")).answer == "there Ada"

@@ -34,6 +34,8 @@ _HOW = {
     "suspended": "is suspended: continue it with `await thread.resume()`",
     "parked": "is parked ({reason}): find the cause, then `await runtime.control({run_id!r}).retry()`, or end it without an "
     "answer with `await runtime.control({run_id!r}).close(reason)`",
+    "left": "is of version {version!r}, which this process does not serve: a worker that takes it continues it "
+    "(Worker(accepts=...)), or `await thread.resume()` if this code can replay it",
     "waiting": "is {status}: decide what it waits for with runtime.control({run_id!r}), then `await thread.resume()`",
 }
 """What a caller does about a turn that takes no message, by its status."""
@@ -89,7 +91,7 @@ class NextTurn(ABC, Generic[Taken]):
             if not unanswered:
                 return await self.begin(last)
             await self.run_unanswered(last, unanswered, is_own=False)
-        elif await self.record.is_unowned(last):
+        elif self.turns.serves(last.info) and await self.record.is_unowned(last):
             with contextlib.suppress(RunBusy):  # another process was faster
                 await self.turns.resume(last.info, is_own=False)
         else:
@@ -142,12 +144,21 @@ class NextTurn(ABC, Generic[Taken]):
 
     async def wait(self, last: LastTurn) -> None:
         """Wait a little for the end of a turn; raise `ThreadBusy` if that is not to be waited for."""
-        is_working = last.info.status == "running"
-        left = None if self._deadline is None else self._deadline - _now()
+        is_working = last.info.status == "running" and not await self.is_left(last)
+        left = self.compute_time_left()
         may_wait = is_working if left is None else left > 0
         if self.busy == "refuse" or not may_wait:
             raise await self.build_busy(last)
         await self.pause(left)
+
+    async def is_left(self, last: LastTurn) -> bool:
+        """Whether a turn is left to a process of the version that began it."""
+        is_foreign = not self.turns.serves(last.info)
+        return is_foreign and await self.record.is_unowned(last)
+
+    def compute_time_left(self) -> float | None:
+        """Return for how many seconds this may still wait for a turn that is blocked; `None` where none were given."""
+        return None if self._deadline is None else self._deadline - _now()
 
     async def pause(self, limit: float | None = None) -> None:
         """Wait before the next look, longer each time."""
@@ -163,6 +174,8 @@ class NextTurn(ABC, Generic[Taken]):
         how = _HOW.get(status, _HOW["waiting"]).format(
             status=status, run_id=run_id, reason=reason
         )
+        if status != "parked" and await self.is_left(last):
+            how = _HOW["left"].format(version=last.info.app_version)
         if command:
             how += "; it has the message, so do not send that again"
         text = f"thread {self.record.id!r}: turn {last.name.number} {how}"

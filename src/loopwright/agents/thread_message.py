@@ -27,7 +27,7 @@ class ThreadMessage(NextTurn[AnyResult]):
 
     async def meet(self, last: LastTurn) -> AnyResult | None:
         """Answer the question of a turn that waits, guide one at work, or wait for its end."""
-        if await self.record.asks(last):
+        if await self.record.asks(last) and not await self.is_left(last):
             return await self._answer(last)
         # Guidance counts as trusted, so a message from outside, or with a label, waits.
         is_guidance = not self._message.untrusted and self._message.label == "public"
@@ -50,6 +50,8 @@ class ThreadMessage(NextTurn[AnyResult]):
 
     async def _follow(self, last: LastTurn) -> AnyResult:
         """Return the result of a turn that has the message, in whichever process it is at work."""
+        if not self.turns.serves(last.info):
+            return await self._wait_for_worker(last)
         try:
             return await self.turns.resume(last.info, is_own=True)
         except RunBusy:
@@ -60,6 +62,19 @@ class ThreadMessage(NextTurn[AnyResult]):
                     return await self.turns.resume(last.info, is_own=True)
                 except RunBusy:
                     await self.pause()
+
+    async def _wait_for_worker(self, last: LastTurn) -> AnyResult:
+        """Return the result of a turn of another version once it has ended; raise `ThreadBusy` after the time for that."""
+        number = await self.record.count_commands(last)
+        async with self.turns.watching(last.info):
+            while (found := await self.record.find_turn(last.name)) is not None:
+                left = self.compute_time_left()
+                if found.has_ended:
+                    break
+                if left is None or left <= 0:
+                    raise await self.build_busy(found, number)
+                await self.pause(left)
+        return await self.turns.resume(last.info, is_own=True)
 
     async def _steer(self, last: LastTurn) -> AnyResult | None:
         """Send the message to a turn at work; return the result of the turn that took it, `None` if none did."""

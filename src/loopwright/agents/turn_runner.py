@@ -78,6 +78,11 @@ class TurnRunner:
         self._options, self._items = options, items
         self._services = agent.engine.runtime
 
+    def serves(self, info: RunInfo) -> bool:
+        """Whether the code of this process is of the version that began a turn; code without a version serves all."""
+        own = self._services.app_version
+        return own in ("", info.app_version)
+
     def find_agent(self, name: str) -> ThreadAgent:
         """Return an agent of the thread; raise `ConfigError` for one that the runtime does not have."""
         if name in ("", self._agent.name):

@@ -153,8 +153,8 @@ class NextTurn(ABC, Generic[Taken]):
 
     async def is_left(self, last: LastTurn) -> bool:
         """Whether a turn is left to a process of the version that began it."""
-        is_foreign = not self.turns.serves(last.info)
-        return is_foreign and await self.record.is_unowned(last)
+        is_served = self.turns.serves(last.info)
+        return not is_served and await self.record.is_unowned(last)
 
     def compute_time_left(self) -> float | None:
         """Return for how many seconds this may still wait for a turn that is blocked; `None` where none were given."""

@@ -65,7 +65,7 @@ class ThreadMessage(NextTurn[AnyResult]):
 
     async def _wait_for_worker(self, last: LastTurn) -> AnyResult:
         """Return the result of a turn of another version once it has ended; raise `ThreadBusy` after the time for that."""
-        number = await self.record.count_commands(last)
+        number = await self.turns.count_commands(last.info)
         async with self.turns.watching(last.info):
             while (found := await self.record.find_turn(last.name)) is not None:
                 left = self.compute_time_left()

@@ -257,11 +257,6 @@ class ThreadRecord:
         control = _open_control(self._services, last.info.run_id)
         return await control.message(text, by=self._principal or "")
 
-    async def count_commands(self, last: LastTurn) -> int:
-        """Return the number of the last command that was sent to a turn."""
-        sent = await read_inbox(self._journal, last.info.run_id)
-        return sent[-1].number if sent else 0
-
     async def read_unanswered(self, last: LastTurn) -> list[Command]:
         """Return the messages that were sent to a turn and that no model answered before its end."""
         run_id = last.info.run_id

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..events.lifecycle import read_start
 from ..events.run import RunStarted
 from ..handle import RunHandle
-from ..journals.access import read_run
+from ..journals.access import read_inbox, read_run
 from ..journals.base import RunInfo
 from ..messages import Conversation
 from ..result import Result
@@ -82,6 +82,11 @@ class TurnRunner:
         """Whether the code of this process is of the version that began a turn; code without a version serves all."""
         own = self._services.app_version
         return own in ("", info.app_version)
+
+    async def count_commands(self, info: RunInfo) -> int:
+        """Return the number of the last command that was sent to a turn."""
+        sent = await read_inbox(self._services.journal, info.run_id)
+        return sent[-1].number if sent else 0
 
     def find_agent(self, name: str) -> ThreadAgent:
         """Return an agent of the thread; raise `ConfigError` for one that the runtime does not have."""

@@ -129,13 +129,32 @@ def test_elsewhere_a_renewal_and_a_new_owner_are_seen(
         info = renewed(info, there)
         assert not is_orphaned(info, watch)
     here.advance(0.9 * LEASE)
-    info = replace(info, fence=2)
+    info = replace(info, fence=2, owner="another-host|1|1|next")
     assert not is_orphaned(info, watch)
     here.advance(0.9 * LEASE)
     assert not is_orphaned(info, watch)
     here.advance(0.2 * LEASE)
 
     assert is_orphaned(info, watch)
+
+
+async def test_elsewhere_a_claim_that_is_returned_does_not_begin_the_wait_anew(
+    here: MachineClock, there: MachineClock
+) -> None:
+    journal, watch = MemoryJournal(clock=there), LeaseWatch(here)
+    claim = journal.create(replace(header("r1"), owner=AWAY, lease=LEASE))
+    await write(journal, claim)
+    seen = [watch.compute_left(journal.runs()[0])]
+    for machine in (here, there):
+        machine.advance(LEASE + 1)
+    listed = journal.runs()[0]
+    [early] = await journal.batch_claims.claim_next([listed], [LIVE], lease=LEASE)
+    await journal.batch_claims.return_claim(early, listed)
+    returned = journal.runs()[0]
+    seen.append(watch.compute_left(returned))
+
+    assert (returned.owner, returned.fence) == (listed.owner, listed.fence + 2)
+    assert seen == [LEASE, -1.0]
 
 
 def test_the_pids_of_another_machine_of_the_same_name_say_nothing(

@@ -54,7 +54,9 @@ class LeaseWatch:
 
     def _find_change(self, info: RunInfo, now: ClockReading) -> float:
         """Return since when the lease is not renewed, by the monotonic clock of this process."""
-        key, mark = (now.boot_id, info.run_id), (info.fence, info.lease_beat)
+        key = now.boot_id, info.run_id
+        # Not the fence: it rises also where a claim is returned, which leaves the lease as it was.
+        mark = info.owner, info.boot_id, info.lease_beat
         with self._lock:
             known = self._seen.get(key)
             if known is None or known[0] != mark:

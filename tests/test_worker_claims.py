@@ -1,6 +1,7 @@
 """Workers claim many runs in one step: each run goes to one of them, and a run that is not resumed is as it was."""
 
 import asyncio
+import contextvars
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
@@ -282,3 +283,30 @@ async def test_a_journal_that_fails_to_take_a_claim_back_harms_no_other_run() ->
 
     assert result.run_id == "r"
     assert [line["event"] for line in logs] == ["run_skipped", "claim_not_returned"]
+
+
+class Singly(MemoryJournal):
+    """A journal that cannot claim many runs in one step; another worker is faster than each of its claims."""
+
+    faster: Runtime | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.batch_claims
+
+    async def claim(self, run_id: str, owner: str, **options: Any) -> Claim:
+        other, self.faster = self.faster, None
+        if other is not None:
+            work, apart = other.resume(run_id), contextvars.Context()
+            await asyncio.get_running_loop().create_task(work, context=apart)
+        return await super().claim(run_id, owner, **options)
+
+
+async def test_drain_returns_no_result_of_a_run_that_another_worker_ended() -> None:
+    journal = Singly()
+    await release(journal, "first", "second")
+    journal.faster = make_runtime(journal)
+    results = await Worker(make_runtime(journal), max_concurrency=1).drain()
+
+    assert [info.status for info in journal.runs()] == ["completed", "completed"]
+    assert len(results) == 1

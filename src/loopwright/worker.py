@@ -163,7 +163,7 @@ class Worker:
             await self._release()
 
     async def drain(self) -> list[Result]:
-        """Resume the runs there are now, and return their results in no particular order.
+        """Resume the runs there are now, and return the results of those that it resumed, in no particular order.
 
         It does not wait until the runs of dead processes have rested.
         """

@@ -16,7 +16,7 @@ from ...journals.owner import ACTIVE_TOKENS, new_owner
 from ..durability.deaths import correct_ending
 from ..durability.replay import Replay
 from .cancellation import finish_despite_cancellation
-from .claim_batch import find_early_claim
+from .claim_batch import find_early_claim, note_resumed
 from .services import Services
 from .session import STATUS_OF_SUSPENDED, SUSPEND_REASON, Session
 
@@ -34,6 +34,7 @@ class ClaimedRun:
         self.entries = entries
         self.commands: list[Command] = []
         self._services, self._run_id, self._is_claimed = services, run_id, False
+        self.is_released = False
 
     async def take(self, *, take_over: bool) -> None:
         """Claim the run and read it.
@@ -65,6 +66,7 @@ class ClaimedRun:
 
     async def release(self) -> None:
         """Release the run with the status that it had before, if it was claimed."""
+        self.is_released = True
         ACTIVE_TOKENS.discard(self.owner.token)
         # A run that was not read is freed by the end of its owner.
         if not self._is_claimed or self.claim.head_seq != len(self.entries):
@@ -109,6 +111,8 @@ async def claim_run(
         if cancelled is not None:
             raise cancelled
         yield claimed
+        if not claimed.is_released:
+            note_resumed(run_id)
     except BaseException:
         await claimed.release()
         raise

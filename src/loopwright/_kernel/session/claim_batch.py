@@ -40,6 +40,16 @@ Chosen: TypeAlias = tuple[RunInfo, EarlyClaim | None]
 """A run to resume, with its claim unless it is claimed when it is resumed."""
 _EARLY_CLAIM: ContextVar[EarlyClaim | None] = ContextVar("_EARLY_CLAIM", default=None)
 
+_RESUMED: ContextVar[set[str] | None] = ContextVar("_RESUMED", default=None)
+"""Collects the ids of the runs that a task claims and resumes."""
+
+
+def note_resumed(run_id: str) -> None:
+    """Note that this task claimed a run and continues it."""
+    resumed = _RESUMED.get()
+    if resumed is not None:
+        resumed.add(run_id)
+
 
 def find_early_claim(run_id: str) -> EarlyClaim | None:
     """Return the claim under which this task is to resume a run, if there is one that was not used."""
@@ -110,14 +120,20 @@ class ClaimBatch:
             for owner in owners[len(found) :]:
                 ACTIVE_TOKENS.discard(owner.token)
 
-    async def hold(self, chosen: Chosen, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work of resuming a run, and return its claim if the run was not resumed under it."""
+    async def hold(self, chosen: Chosen, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do the work of resuming a run, and return its claim if the run was not resumed under it.
+
+        Return `None` in place of the result of a run that another process had ended.
+        """
         info, early = chosen
         _EARLY_CLAIM.set(early)
+        resumed = set[str]()
+        _RESUMED.set(resumed)
         try:
-            return await work()
+            result = await work()
         finally:
             await self._settle(info.run_id)
+        return result if info.run_id in resumed else None
 
     async def settle(self) -> None:
         """Return the claims of all runs that were not resumed."""

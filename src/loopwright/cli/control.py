@@ -362,6 +362,10 @@ def close(
         str, typer.Option(metavar="TEXT", help="The reason, for the journal.")
     ],
     journal: Journal = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Fence off an owner that may be at work."),
+    ] = False,
 ) -> None:
     """End a run whose code is gone, as aborted; calls of a saga that are not undone are named in its error.
 
@@ -372,7 +376,10 @@ def close(
     end(
         context,
         lambda: change_run(
-            run, journal, lambda control: control.close(reason), "closed as aborted"
+            run,
+            journal,
+            lambda control: control.close(reason, take_over=take_over),
+            "closed as aborted",
         ),
     )
 

@@ -18,10 +18,16 @@ from typing import Any
 import pytest
 
 from journal_entries import LIVE, ME, header, write
-from loopwright import ReActEngine, Runtime, ToolContext, tool
+from loopwright import Limits, ReActEngine, Runtime, ToolContext, tool
 from loopwright.agents import Agent
-from loopwright.errors import ConfigError, JournalError, RunBusy, UnknownRun
-from loopwright.journals import Journal, RunFilter, RunInfo, SQLiteJournal
+from loopwright.errors import (
+    ConfigError,
+    JournalError,
+    ProviderError,
+    RunBusy,
+    UnknownRun,
+)
+from loopwright.journals import Journal, Owner, RunFilter, RunInfo, SQLiteJournal
 from loopwright.journals.retention import choose_pruned, hash_name
 from loopwright.testing import ScriptedProvider, call
 
@@ -604,6 +610,25 @@ async def test_a_backup_is_one_state_while_runs_are_at_work(
     await copy.close()
     with pytest.raises(ConfigError, match=r"path: .*exists already"):
         await journal.backup(path)
+
+
+async def test_a_run_of_a_copy_from_another_machine_is_ended_by_a_take_over(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    away = ScriptedProvider(lambda _: ProviderError("it is away", status=503))
+    limits = Limits(max_provider_wait=0.0)
+    runtime = Runtime(away, journal=journal, limits=limits)
+    await ReActEngine(runtime).run("Is it?", run_id="r1")
+    await journal.claim("r1", str(Owner("another-host", 7, "8", "token")))
+    with pytest.raises(RunBusy, match="another-host"):
+        await runtime.control("r1").close("its machine is gone")
+    with pytest.raises(RunBusy, match="another-host"):
+        await journal.delete("r1")
+
+    await runtime.control("r1").close("its machine is gone", take_over=True)
+    assert [info.status for info in journal.runs()] == ["aborted"]
+    assert journal.verify("r1").ok
+    assert await journal.delete("r1") == ["r1"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of the system")

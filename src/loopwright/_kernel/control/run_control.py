@@ -389,12 +389,17 @@ class RunControl(Control):
         redacted = self._redactor.redact_text(reason)
         await retry(self._journal, self._clock, self.run_id, redacted, str(by))
 
-    async def close(self, reason: str, *, by: Sender = "") -> None:
+    async def close(
+        self, reason: str, *, by: Sender = "", take_over: bool = False
+    ) -> None:
         """End a run as `aborted` whose code is gone; nothing is undone, and a saga's error names the calls.
 
         `abort` ends a run whose code is there, and undoes its saga. Raises `RunBusy` for a run at work, and
-        `ConfigError` for one that has ended.
+        `ConfigError` for one that has ended. With `take_over` it fences off an owner that may be at work, such as that of
+        a copy of the journal which was made on another machine.
         """
         redacted = self._text("reason", reason)
         signed = f"{redacted} (by {by})" if by else redacted
-        await close(self._journal, self._clock, self.run_id, signed)
+        await close(
+            self._journal, self._clock, self.run_id, signed, take_over=take_over
+        )

@@ -63,21 +63,34 @@ async def _find_later_turn(journal: Journal, run_id: str) -> str:
     return find_later_turn(run_id, await list_runs(journal, RunFilter(thread=thread)))
 
 
-async def close(journal: Journal, clock: Clock, run_id: str, reason: str) -> Entry:
+async def close(
+    journal: Journal,
+    clock: Clock,
+    run_id: str,
+    reason: str,
+    *,
+    take_over: bool = False,
+) -> Entry:
     """End a run as `aborted` without its code; the error names the calls of a saga that are not undone.
 
-    Raises `ConfigError` for a run that has ended, and `RunBusy` for one at work.
+    Raises `ConfigError` for a run that has ended, and `RunBusy` for one at work, unless it takes that over.
     """
 
     def decide(entries: Sequence[Entry]) -> RunFinished:
         _refuse_ended(run_id, entries)
         return _build_ending(entries, reason)
 
-    return await _append(journal, clock, run_id, decide, "aborted")
+    return await _append(journal, clock, run_id, decide, "aborted", take_over=take_over)
 
 
 async def _append(
-    journal: Journal, clock: Clock, run_id: str, decide: Decide, status: str
+    journal: Journal,
+    clock: Clock,
+    run_id: str,
+    decide: Decide,
+    status: str,
+    *,
+    take_over: bool = False,
 ) -> Entry:
     """Append one entry under a claim of its own; it is decided before the claim, and again if the run continued."""
     known = await read_run(journal, run_id)
@@ -85,7 +98,7 @@ async def _append(
     owner = new_owner()
     ACTIVE_TOKENS.add(owner.token)
     try:
-        claim = await journal.claim(run_id, str(owner))
+        claim = await journal.claim(run_id, str(owner), take_over=take_over)
         if claim.head_seq != len(known):
             event = decide(await read_run(journal, run_id))
         entry = chain_event(claim, "", event, clock.wall())

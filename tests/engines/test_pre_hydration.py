@@ -134,5 +134,11 @@ async def test_without_references_nothing_is_recorded() -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="resolve: must name kinds"):
         PreHydration({"mail": "fetch"})
-    with pytest.raises(ConfigError, match="timeout"):
-        PreHydration(TOOLS, timeout=0)
+    wrong: list[tuple[str, Any]] = [
+        ("timeout", 0), ("timeout", "15"), ("timeout", True), ("max_references", True), ("max_references", "10"),
+        ("tokens", 4000.0), ("tokens", 0),
+    ]  # fmt: skip
+    for name, value in wrong:
+        given = {name: value}
+        with pytest.raises(ConfigError, match=f"^{name}: .*got {value!r}"):
+            PreHydration(TOOLS, **given)

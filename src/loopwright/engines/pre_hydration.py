@@ -56,11 +56,17 @@ class PreHydration:
                 raise ConfigError(
                     f"resolve: must name kinds of {', '.join(PATTERNS)}, got {kind!r}"
                 )
-        for name in ("max_references", "timeout", "tokens"):
-            if not getattr(self, name) > 0:
+        for name in ("max_references", "tokens"):
+            number = getattr(self, name)
+            if type(number) is not int or number < 1:
                 raise ConfigError(
-                    f"{name}: must be above 0, got {getattr(self, name)!r}"
+                    f"{name}: must be a whole number of at least 1, got {number!r}"
                 )
+        seconds: object = self.timeout
+        if type(seconds) not in (int, float) or not self.timeout > 0:
+            raise ConfigError(
+                f"timeout: must be a number of seconds above 0, got {seconds!r}"
+            )
 
     async def hydrate(self, run: Run) -> Conversation:
         """Return the conversation of a run with what its task refers to; each resolution is a call of a tool.

@@ -9,6 +9,7 @@ from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
+    ChainOfThoughtEngine,
     ConfigError,
     Decision,
     Deny,
@@ -16,10 +17,13 @@ from loopwright import (
     MemoryJournal,
     Modify,
     PolicyState,
+    ProviderError,
     ReActEngine,
+    Request,
     Run,
     Runtime,
     Suspend,
+    ToolCall,
     Worker,
     ask_user,
     tool,
@@ -222,6 +226,63 @@ async def test_a_run_that_waits_ends_where_it_is_resumed_once_somebody_said_stop
     calls = [c.id for m in result.conversation.messages for c in m.calls]
     told = [m.call_id for m in result.conversation.messages if m.role == "tool"]
     assert calls == told  # each call has one observation
+
+
+class BesideAQuestion(LoopEngine):
+    """Asks its user in one branch, and lets another engine think in another one."""
+
+    name = "beside-a-question"
+    by_tool = False
+
+    async def solve(self, run: Run) -> str:
+        async def ask(branch: Run) -> str:
+            return await branch.ask_user("Which one?")
+
+        async def think(branch: Run) -> str:
+            if self.by_tool:
+                made = ToolCall("chain-of-thought", {"task": "Think."})
+                return (await branch.call(made, thought="as told")).content
+            child = ChainOfThoughtEngine(self.runtime)
+            return str((await branch.delegate(child, "Think.")).answer)
+
+        return " ".join(await run.gather(ask, think))
+
+
+class BesideATool(BesideAQuestion):
+    """Has the engine that thinks as a tool."""
+
+    name = "beside-a-tool"
+    by_tool = True
+
+
+@pytest.mark.parametrize("engine", [BesideAQuestion, BesideATool])
+async def test_a_stopped_engine_beside_a_question_is_stopped_again_where_the_run_is_resumed(
+    engine: type[BesideAQuestion],
+) -> None:
+    journal, asked = MemoryJournal(), asyncio.Event()
+
+    def fail(request: Request) -> ProviderError:
+        asked.set()
+        return ProviderError("it is unavailable", status=503, retry_after=30.0)
+
+    def build(journal: MemoryJournal, *script: Any) -> BesideAQuestion:
+        provider = ScriptedProvider(script)
+        thinks = ChainOfThoughtEngine(Runtime(provider)).as_tool()
+        return engine(Runtime(provider, tools=[thinks], journal=journal))
+
+    async with build(journal, fail).start("Go.", run_id="r") as run:
+        await asked.wait()
+        await run.stop()
+        assert (await run.result()).status == "aborted"
+    entries = journal.read("r")
+    assert entries[-2].kind in ("child_finished", "tool_finished")
+
+    for keep in range(cut_after(entries, "command_received"), len(entries) + 1):
+        died = crashed(entries, keep)
+        died.send("r", "stop", {})
+        result = await build(died).resume("r")
+
+        assert (result.status, keep) == ("aborted", keep), result.error
 
 
 # --- the clock ---

@@ -98,13 +98,20 @@ class Replay:
         self.scopes.branches.forget(key, self.effects.forget_side(key))
 
     def _restart_stopped_engines(self) -> None:
-        for key, outcome in list(self.effects.outcomes.items()):
-            if self._is_stopped_engine(key, outcome):
-                self.effects.forget(key)
-                self.scopes.reopen(key)
+        for engine in self._find_stopped_engines():
+            self.effects.forget(engine.text)
+            self.scopes.reopen(engine.text)
+
+    def _find_stopped_engines(self) -> list[EffectKey]:
+        """Return where a person stopped an engine, a child or a tool's."""
+        outcomes = self.effects.outcomes.items()
+        stopped = [
+            key for key, outcome in outcomes if self._is_stopped_engine(key, outcome)
+        ]
+        return list(map(EffectKey.parse, stopped))
 
     def _is_stopped_engine(self, key: str, outcome: Outcome) -> bool:
-        """Whether a person stopped the engine that has this outcome, a child or a tool's."""
+        """Whether the engine that has this outcome was stopped."""
         if isinstance(outcome, ChildFinished):
             return outcome.status == "aborted"
         is_engine = self.scopes.reaches(EffectKey.parse(key).child_path, 0)
@@ -148,6 +155,11 @@ class Replay:
         if self.totals.limit is not None:
             return self.approvals.is_cancelled(key)
         return self.approvals.is_cancelled(key) or self.scopes.is_abandoned(key)
+
+    def is_stopped(self, key: str) -> bool:
+        """Whether a person stopped the engine around an effect."""
+        inside = EffectKey.parse(key).is_inside
+        return any(inside(engine.child_path) for engine in self._find_stopped_engines())
 
     def waits_for_ever(self, key: str) -> bool:
         """Whether the engine's own effect at a key has a question that was withdrawn.

@@ -117,12 +117,15 @@ class Execution:
     def _override_ending(
         self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
-        """Return how the run ends: as before it was undone, as aborted, or as its engine ended."""
+        """Return how the run ends: as before it was undone, as aborted or stopped, or as its engine ended."""
         session, begun = self._session, self._session.replay.recoveries.undo
         if begun is not None:
             return restore_outcome(begun), None
         if session.signals.aborting or session.command_log.aborting:
             return self._abort(outcome.answer), None
+        if outcome.is_paused and session.command_log.stopping:
+            # Another branch stopped; whom this one waits for could not make it continue.
+            return self._stop(session.intake.stop_signal()), None
         return outcome, output
 
     async def _finish_solving(self) -> tuple[RunOutcome, Any]:
@@ -222,10 +225,14 @@ class Execution:
         return hooked, output
 
     def _abort(self, answer: str | None = None) -> RunOutcome:
-        """Return the outcome of an aborted run, with what it offered unless a gate must see answers."""
+        """Return the outcome of an aborted run, with what it offered."""
+        return self._stop(Aborted(self._session.signals.abort_text), answer)
+
+    def _stop(self, error: LoopwrightError, answer: str | None = None) -> RunOutcome:
+        """Return the outcome of a run that a person ended, with what it offered unless a gate must see answers."""
         if answer is None and not self._cycle.clearance.judges_answers:
             answer = self._cycle.offered
-        return build_outcome(Aborted(self._session.signals.abort_text), answer)
+        return build_outcome(error, answer)
 
     async def _interrupt(self, cancelled: asyncio.CancelledError) -> NoReturn:
         """Stop, since the host cancelled this task or another worker took the run over."""

@@ -25,7 +25,7 @@ from .journal_writer import JournalWriter
 from .secrets import Secrets
 from .sensitivity import Sensitivity
 from .services import Services
-from .signals import Signals
+from .signals import STOPPED, Signals
 
 EXPIRED = "the time of its question was over"
 
@@ -92,12 +92,8 @@ class CommandIntake:
 
     def stop_signal(self) -> LoopwrightError:
         """Return the sticky error of a run that was sent `stop` or `abort`."""
-        how = (
-            "aborted"
-            if self.log.aborting
-            else "told to stop after the step that was under way"
-        )
-        return self._signals.stick(Aborted(f"the run was {how}"))
+        text = "the run was aborted" if self.log.aborting else STOPPED
+        return self._signals.stick(Aborted(text))
 
     def find_revocation(
         self, key: str, tool: str, approval: int

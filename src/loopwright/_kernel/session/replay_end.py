@@ -50,9 +50,9 @@ class ReplayEnd:
                 watcher(key)
         if self.is_reached:
             return
+        self._unmet.discard(EffectKey.parse(key).effect)
         if self._replay.scopes.has_entry(key):
             self._signals.check_cancelled(key)
-        self._unmet.discard(EffectKey.parse(key).effect)
         self._waiting[key] = asyncio.get_running_loop().create_future()
         try:
             self._check()

@@ -16,6 +16,7 @@ from ..durability.replay import Replay
 from .cuts import CallStatus, Cuts
 from .handoffs import Handoffs
 
+STOPPED = "the run was told to stop after the step that was under way"
 ABANDONED_BRANCH = "waiting for a person in a branch that was abandoned: the gather around it has ended"
 
 
@@ -127,10 +128,15 @@ class Signals:
             raise self.diverge_from(key, found)
 
     def check_cancelled(self, key: str) -> None:
-        """Raise `Suspended` for a question that was withdrawn: no answer counts."""
+        """Raise `Suspended` for a question that was withdrawn: no answer counts.
+
+        In an engine that a person stopped, raise the `Aborted` that ended it again.
+        """
         self.check_limit(key)
         if not self._replay.is_cancelled(key):
             return
+        if self._replay.is_stopped(key):
+            raise self.stick(Aborted(STOPPED))
         raise Suspended(ABANDONED_BRANCH)
 
     def check_limit(self, key: str) -> None:

@@ -1,9 +1,12 @@
 """Ledger: what really happened in a world outside the journals, which no process can lose."""
 
+import contextlib
 from typing import Any
 
 from ..._internal import dataclasses
+from ...errors import UnknownRun
 from ...events.effects import EffectFinished, ToolFinished, ToolStarted
+from ...events.entry import Entry
 from ...events.recovery import UndoFinished, UndoStarted
 from ...gates.base import (
     Action,
@@ -90,11 +93,14 @@ class Ledger:
     def note_read(self, run_id: str, name: str) -> int:
         """Note that a lookup begins, whose effect is not done yet; return how many there were before.
 
-        A process that lost the run may read: what it reads goes nowhere.
+        A process that lost the run may read: what it reads goes nowhere. So may a new run, of which nothing is stored yet.
         """
         self.reads += 1
         value = f"done {name}"
-        events = [entry.event for entry in self._store.read(run_id)]
+        stored: list[Entry] = []
+        with contextlib.suppress(UnknownRun):
+            stored += self._store.read(run_id)
+        events = [entry.event for entry in stored]
         is_done = any(
             isinstance(e, EffectFinished) and e.value == value for e in events
         )

@@ -49,6 +49,7 @@ def test_runs_are_deleted_and_pruned(invoke: Invoke) -> None:
     for options, message in (
         ((), "older_than: give an age"),
         (("--older-than", "soon"), "--older-than: must be a number with s, m, h or d"),
+        (("--older-than", "30"), "--older-than: must be a number with s, m, h or d"),
         (("--keep", "0", "--status", "running"), "status: prune deletes runs"),
     ):
         wrong = invoke("prune", *options)

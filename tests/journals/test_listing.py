@@ -14,7 +14,7 @@ import pytest
 from journal_entries import follow, header, write
 from large_journal import make_large_journal
 from loopwright import ReActEngine, Runtime
-from loopwright.errors import ConfigError, JournalError
+from loopwright.errors import ConfigError, JournalError, UnknownRun
 from loopwright.events import Entry
 from loopwright.journals import (
     Journal,
@@ -142,6 +142,19 @@ async def test_a_filter_selects_the_same_runs_everywhere_page_by_page(
         assert len(page) <= 3
         paged += page
     assert paged == matching
+
+
+async def test_a_page_behind_a_deleted_run_is_no_end_of_the_list(
+    journal: MemoryJournal | SQLiteJournal,
+) -> None:
+    for number in range(4):
+        claim = journal.create(header(f"r{number}"))
+        await write(journal, claim, b"1", status="completed")
+    last = journal.runs(limit=2)[-1].run_id
+    await journal.delete(last)
+    with pytest.raises(UnknownRun, match=f"before: no run '{last}', which may have"):
+        journal.runs(limit=2, before=last)
+    assert [info.run_id for info in journal.runs()] == ["r3", "r1", "r0"]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ By: TypeAlias = Annotated[
         "--by", metavar="NAME", help="Your name, for the record of the deletion."
     ),
 ]
-AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
-SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 commands = typer.Typer(rich_markup_mode=None)
 

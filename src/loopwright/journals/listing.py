@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from .._internal import dataclasses
-from ..errors import ConfigError
+from ..errors import ConfigError, UnknownRun
 from ..events.followups import FOLLOW_UP
 from ..events.run import Status
 from ..principals import TENANT_TAG, USER_TAG
@@ -195,17 +195,29 @@ def check_count(field: str, value: Any) -> None:
         )
 
 
+def build_no_place(before: str) -> UnknownRun:
+    """Return the error for a page that begins after a run which is not there."""
+    return UnknownRun(
+        f"before: no run {before!r}, which may have been deleted meanwhile; list from the first page again"
+    )
+
+
 def take_page(
     infos: Iterable[RunInfo],
     where: RunFilter | None,
     limit: int | None,
     before: str | None,
 ) -> list[RunInfo]:
-    """Return the page of a list that begins after the run `before`, for a journal that has no index."""
+    """Return the page of a list that begins after the run `before`, for a journal that has no index.
+
+    Raises `UnknownRun` if that is not there: what comes after it is not known then.
+    """
     listed = list(infos)
     if before is not None:
         places = [place for place, info in enumerate(listed) if info.run_id == before]
-        listed = listed[places[0] + 1 :] if places else []
+        if not places:
+            raise build_no_place(before)
+        listed = listed[places[0] + 1 :]
     found = [info for info in listed if where is None or where.matches(info)]
     return found[:limit]
 

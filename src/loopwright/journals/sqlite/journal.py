@@ -232,7 +232,7 @@ class SQLiteJournal(RequestReader):
     ) -> list[RunInfo]:
         """Return the runs that a filter selects, newest first: `limit` of them that began before the run `before`.
 
-        A run whose row was damaged is listed with its `damage`.
+        A run whose row was damaged is listed with its `damage`. Raises `UnknownRun` for a `before` that is not there.
         """
         check_page(limit, before, where)
         query = RunQuery(where, unfinished=unfinished)

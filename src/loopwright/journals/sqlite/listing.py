@@ -4,10 +4,11 @@ import sqlite3
 from typing import Any, Literal
 
 from ..base import RESUMABLE, RunInfo
-from ..listing import RunFilter
+from ..listing import RunFilter, build_no_place
 from .reader import INFO_COLUMNS, read_listed_row
 
 _SEARCHED = "runs.run_id || char(10) || engine || char(10) || agent || char(10) || thread || char(10) || tags"
+_IS_THERE = "SELECT 1 FROM runs WHERE run_id = ?"
 _ALL = RunFilter()
 
 
@@ -28,7 +29,11 @@ class RunQuery:
     def read(
         self, connection: sqlite3.Connection, limit: int | None, before: str | None
     ) -> list[RunInfo]:
-        """Return a page of the runs, newest first."""
+        """Return a page of the runs, newest first; raise `UnknownRun` if the run before it is not there."""
+        if before is not None:
+            found = connection.execute(_IS_THERE, (before,)).fetchone()
+            if found is None:
+                raise build_no_place(before)
         statement, values = self.build(limit, before)
         return [read_listed_row(row) for row in connection.execute(statement, values)]
 

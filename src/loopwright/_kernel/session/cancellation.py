@@ -77,5 +77,7 @@ class CancellableStart(Coroutine[Any, Any, T]):
         self, cancelled: asyncio.CancelledError | None
     ) -> Coroutine[Any, Any, T]:
         if self._begun is None:
-            self._begun = self._work(cancelled)
+            begun = self._begun = self._work(cancelled)
+            # From here on its task takes the steps of the work itself.
+            vars(self).update(send=begun.send, throw=begun.throw)
         return self._begun

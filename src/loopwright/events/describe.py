@@ -82,8 +82,12 @@ _DEFAULTS: dict[object, tuple[tuple[str, Any], ...]] = {}
 """The fields of dataclasses with their defaults; what has none has a value that equals nothing."""
 
 
+class Part:
+    """A dataclass that is a part of events, and of which the journal has what says something."""
+
+
 def drop_defaults(value: object) -> dict[str, Any]:
-    """Return the fields of a dataclass that hold something else than their defaults, by name."""
+    """Return the fields of a dataclass that hold something else than their defaults, by name; of a `Part` too."""
     found, kind = vars(value), type(value)
     defaults = _DEFAULTS.get(kind)
     if defaults is None:
@@ -92,8 +96,9 @@ def drop_defaults(value: object) -> dict[str, Any]:
         _DEFAULTS[kind] = defaults
     kept: dict[str, Any] = {}
     for name, default in defaults:
-        if found[name] != default:
-            kept[name] = found[name]
+        held = found[name]
+        if held != default:
+            kept[name] = drop_defaults(held) if isinstance(held, Part) else held
     return kept
 
 

@@ -76,10 +76,7 @@ class ModelRequested(DescribedEvent):
 
     def to_stored(self) -> Any:
         """Return the fields that say something."""
-        stored = drop_defaults(self)
-        if self.request is not None:
-            stored["request"] = self.request.to_stored()
-        return stored
+        return drop_defaults(self)
 
     def summary(self) -> str:
         names = [name for name in (self.provider, self.model) if name]

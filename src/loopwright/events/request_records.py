@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 from .._internal import dataclasses
 from ..messages import Completion, Json, JsonObject, Message
-from .describe import CONTENT, PUBLIC, DescribedEvent, drop_defaults
+from .describe import CONTENT, PUBLIC, DescribedEvent, Part, drop_defaults
 
 REPEATED = ("answer", "thought")
 """The fields of a reply that often have the same text as the whole of it."""
@@ -35,7 +35,7 @@ class Excerpt:
 
 
 @dataclasses.dataclass(frozen=True)
-class ViewRecord:
+class ViewRecord(Part):
     """What of a conversation a model call sent, where something was left out; later calls of its scope only add to it.
 
     Args:
@@ -68,10 +68,6 @@ class ViewRecord:
             return True
         return bool(self.behind) and digest_behind(begun) == self.behind
 
-    def to_stored(self) -> Any:
-        """Return the fields that say something."""
-        return drop_defaults(self)
-
 
 @dataclasses.dataclass(frozen=True)
 class AidsRecord:
@@ -95,7 +91,7 @@ def add_aids(known: Sequence[AidsRecord], record: AidsRecord) -> tuple[AidsRecor
 
 
 @dataclasses.dataclass(frozen=True)
-class RequestRecord:
+class RequestRecord(Part):
     """What a model call sent to the runtime's provider, so that a journal can give the request back.
 
     Args:
@@ -151,13 +147,6 @@ class RequestRecord:
         parts = [f"{count} {what}" for what, count in counts.items() if count > 0]
         return f", {' and '.join(parts)}" if parts else ""
 
-    def to_stored(self) -> Any:
-        """Return the fields that say something."""
-        stored = drop_defaults(self)
-        if self.view is not None:
-            stored["view"] = self.view.to_stored()
-        return stored
-
 
 @dataclasses.dataclass(frozen=True)
 class RequestChanged(DescribedEvent, heading=""):
@@ -166,7 +155,7 @@ class RequestChanged(DescribedEvent, heading=""):
     request: RequestRecord
 
     def to_stored(self) -> Any:
-        return {"request": self.request.to_stored()}
+        return drop_defaults(self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Images and documents: how they are made and refused, and that they stay with their message through a whole run."""
 
 import base64
+import copy
 import dataclasses
 import os
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from loopwright import (
     TreeOfThoughtsEngine,
     tool,
 )
+from loopwright._kernel.durability.history import open_conversation
 from loopwright.attachments import MAX_BYTES
 from loopwright.events import ModelRequested, RunFinished, RunStarted
 from loopwright.journals import SQLiteJournal
@@ -54,6 +57,48 @@ RUN = "the-run"
 
 def b64(content: bytes) -> str:
     return base64.b64encode(content).decode()
+
+
+# --- whether a conversation has some ---
+
+
+def test_conversation_knows_of_attachments_wherever_they_stand() -> None:
+    plain = Conversation().user("one").assistant("two")
+    picture = plain.user("look", attachments=[Attachment.image(PNG)])
+
+    assert not plain.has_attachments
+    assert picture.has_attachments
+    assert not plain.user("three").has_attachments
+    assert picture.user("and now?").has_attachments
+    assert Conversation(picture.messages).has_attachments
+    assert not Conversation(picture.messages[:2]).has_attachments
+    assert picture.with_provenance("secret", untrusted=True).has_attachments
+    assert pickle.loads(pickle.dumps(picture)).has_attachments
+    assert picture.with_system("Be brief.").has_attachments
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_conversation_of_a_journal_knows_of_attachments(
+    is_shown: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.db"
+    journal = SQLiteJournal(path)
+    runtime = Runtime(ScriptedProvider(["A cat.", "Black."]), journal=journal)
+    shown = [Attachment.image(PNG)] if is_shown else []
+    first = await ReActEngine(runtime).run(Conversation.of("What?", attachments=shown))
+    second = await ReActEngine(runtime).run(first.conversation.user("Which colour?"))
+    started = journal.read(second.run_id)[0].event
+    assert isinstance(started, RunStarted)
+    read_again = open_conversation(SQLiteJournal(path), started)
+
+    for known in (first.conversation, second.conversation, read_again):
+        assert known.has_attachments is is_shown
+        assert known.user("Thanks.").has_attachments is is_shown
+        assert copy.copy(known).has_attachments is is_shown
+        seen = known.user("And this?", attachments=[Attachment.image(GIF)])
+        assert seen.has_attachments
+        assert copy.copy(seen).has_attachments
+    await journal.close()
 
 
 # --- making one ---

@@ -37,6 +37,7 @@ UNCERTAIN_STATUSES: tuple[ObservationStatus, ...] = ("unknown", "timed_out", "ca
 Effect: TypeAlias = Literal["read", "idempotent", "write", "destructive"]
 MAX_GROWTH = 7
 """How many conversations that it grew from a conversation knows, beside the last one."""
+_get_attachments: Callable[[object], object] = operator.attrgetter("attachments")
 _get_id, _get_call_id, _get_entry = map(operator.attrgetter, ("id", "call.id", "entry"))
 ATTACHMENT_SIZE = 6_000  # bytes; about the 1,500 tokens that a large image or a page of a document costs
 
@@ -261,20 +262,13 @@ class Conversation:
     which the run ended.
     """
 
-    __slots__ = (
-        "_joined",
-        "digest",
-        "grown_from",
-        "label",
-        "messages",
-        "size",
-        "untrusted",
-    )  # fmt: skip
+    __slots__ = ("_joined", "digest", "grown_from", "has_attachments", "label", "messages", "size", "untrusted")  # fmt: skip
     messages: tuple[Message, ...]
     digest: bytes
     size: int
     label: Label
     untrusted: bool
+    has_attachments: bool  # whether one of its messages has some
     grown_from: tuple[tuple[int, bytes], ...]
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
@@ -282,11 +276,12 @@ class Conversation:
         for message in messages:
             _check_message(message)
         self.messages, self.digest, self.size, self.label, self.untrusted = (), b"", 0, "public", False  # fmt: skip
-        self.grown_from = ()
+        self.grown_from, self.has_attachments = (), False
         self._joined: dict[object, tuple[int, bytes]] = {}
         grown = self.add(*messages)
         self.messages, self.digest, self.size = grown.messages, grown.digest, grown.size
         self.label, self.untrusted = grown.label, grown.untrusted
+        self.has_attachments = grown.has_attachments
         check_call_results(self.messages)
 
     @classmethod
@@ -325,6 +320,7 @@ class Conversation:
     def _take(self, other: "Conversation", messages: tuple[Message, ...]) -> None:
         """Take the messages of the conversation that it grows from, and new ones."""
         self.messages = other.messages + messages
+        self.has_attachments = other.has_attachments or are_any_attached(messages)
 
     def with_provenance(self, label: Label, *, untrusted: bool) -> Self:
         """Return the conversation with that label and trust, whatever those of its messages are."""
@@ -417,6 +413,11 @@ class Conversation:
 
     def __repr__(self) -> str:
         return f"Conversation({list(self.messages)!r})"
+
+
+def are_any_attached(messages: Iterable[Message]) -> bool:
+    """Whether any message has an attachment."""
+    return any(map(_get_attachments, messages))
 
 
 def _build_result(observation: Observation) -> Message:

@@ -1,8 +1,6 @@
 """Attachments of tool results for models that do not take them: their description stays, with a flag of the reply."""
 
-import operator
 import re
-from collections.abc import Iterable
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
@@ -24,14 +22,6 @@ _ABOUT_MODEL = compile_late(
 )
 
 
-_get_attachments = operator.attrgetter("attachments")
-
-
-def has_attachments(messages: Iterable[Message]) -> bool:
-    """Whether any message has an attachment; asked before each model call, so that it costs little."""
-    return any(map(_get_attachments, messages))
-
-
 def describe_unseen(
     conversation: Conversation, able: Capabilities
 ) -> tuple[Conversation, str]:
@@ -40,7 +30,7 @@ def describe_unseen(
     Each such result says so. The second value is a flag for the reply that says how many there are; empty for none.
     """
     refused = _list_refused(able)
-    if not refused or not has_attachments(conversation.messages):
+    if not refused or not conversation.has_attachments:
         return conversation, ""
     count = 0
     messages: list[Message] = []

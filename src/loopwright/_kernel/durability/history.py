@@ -17,7 +17,7 @@ from ...journals.recorded_conversations import (
 )
 from ...journals.turn_marks import FIRST_TURN, TurnMark
 from ...labels import Label
-from ...messages import Conversation, Message
+from ...messages import Conversation, Message, are_any_attached
 
 
 class History:
@@ -56,6 +56,13 @@ class History:
             return self._keep(read_history(self.journal, self.follows)).messages
         return self._known.messages
 
+    @property
+    def has_attachments(self) -> bool:
+        """Return whether one of the messages has an attachment; raise as `messages` does."""
+        if self._known is None:
+            return self._keep(read_history(self.journal, self.follows)).has_attachments
+        return self._known.has_attachments
+
     async def load(self) -> None:
         """Read the messages, unless this process has them."""
         if not self.is_loaded:
@@ -76,11 +83,13 @@ class History:
 class ContinuedConversation(Conversation):
     """A conversation that grows from one that a journal has, whose messages are read when they are wanted."""
 
-    __slots__ = ("_messages", "added", "history")
+    __slots__ = ("_is_attached", "_messages", "added", "history")
     history: History
     added: tuple[Message, ...]
     """The messages after those of the history."""
     _messages: tuple[Message, ...] | None
+    _is_attached: bool
+    """Whether one of those has an attachment."""
 
     @classmethod
     def begin(cls, history: History) -> Self:
@@ -89,7 +98,7 @@ class ContinuedConversation(Conversation):
         begun.history, begun.added, begun._messages = history, (), None
         begun.digest, begun.size = bytes.fromhex(follows.digest), follows.size
         begun.label, begun.untrusted = history.label, history.untrusted
-        begun._joined, begun.grown_from = {}, ()
+        begun._joined, begun.grown_from, begun._is_attached = {}, (), False
         return begun
 
     def __copy__(self) -> Self:
@@ -102,7 +111,7 @@ class ContinuedConversation(Conversation):
         )
         copied.label, copied.untrusted = self.label, self.untrusted
         copied.added, copied._messages = self.added, self._messages
-        copied.grown_from = self.grown_from
+        copied.grown_from, copied._is_attached = self.grown_from, self._is_attached
         return cast("Self", copied)
 
     @property
@@ -111,6 +120,11 @@ class ContinuedConversation(Conversation):
         if self._messages is None:
             self._messages = self.history.messages + self.added
         return self._messages
+
+    @property
+    def has_attachments(self) -> bool:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride] - read when wanted
+        """Whether one of its messages has an attachment; raises as `messages` does."""
+        return self._is_attached or self.history.has_attachments
 
     @property
     def is_loaded(self) -> bool:
@@ -122,6 +136,8 @@ class ContinuedConversation(Conversation):
         self.history, self.added = grown_from.history, grown_from.added + messages
         known = grown_from._messages  # pyright: ignore[reportPrivateUsage] - of its own class
         self._messages = None if known is None else known + messages
+        attached = grown_from._is_attached  # pyright: ignore[reportPrivateUsage] - of its own class
+        self._is_attached = attached or are_any_attached(messages)
 
     def with_system(self, text: str) -> Conversation:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - begins anew
         """Return a conversation of its own with `text` added to its system message, or as one."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import functools
-import operator
-from collections.abc import Callable
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
@@ -41,7 +39,6 @@ from .sent_request import SentRequest, with_conversation
 UNKNOWN_CONTEXT = (
     32_000  # tokens of a conversation, for a model whose context is not known
 )
-_get_attachments: Callable[[Message], object] = operator.attrgetter("attachments")
 NO_ATTACHMENTS = Capabilities(images=False, documents=False)
 
 
@@ -78,7 +75,7 @@ class FittedCall:
     async def complete(self) -> tuple[Completion, ...]:
         """Return as `ModelCall.complete` does."""
         asked = self._request.conversation
-        if any(map(_get_attachments, asked.messages)):
+        if asked.has_attachments:
             return await self._complete_with_attachments(asked)
         return await self._complete(asked)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from ...attachments import Attachment
 from ...messages import Conversation, Message
-from ..unseen_attachments import has_attachments
 from .quirks import Quirks
 from .request import fence_document
 
@@ -22,7 +21,7 @@ def arrange_messages(conversation: Conversation, quirks: Quirks) -> Conversation
     messages = conversation.messages
     is_strict = not quirks.user_after_tool
     has_wrong_order = is_strict and _has_user_after_tool(messages)
-    if not has_wrong_order and not has_attachments(messages):
+    if not has_wrong_order and not conversation.has_attachments:
         return conversation
     moved = list(_move_attachments(messages))
     return Conversation(_bridge(moved) if is_strict else moved)

@@ -1,6 +1,7 @@
 """Usage: the tokens and the cost of model calls."""
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ class Usage:
     cost: float | None = None
     estimated: bool = False
 
-    @property
+    @functools.cached_property
     def total_tokens(self) -> int:
         """Input and output together; what is not known counts as 0."""
         return (self.input_tokens or 0) + (self.output_tokens or 0)

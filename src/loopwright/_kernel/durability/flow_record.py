@@ -1,6 +1,7 @@
 """What of a run's entries says where values come from, what was planned, and which calls were let run."""
 
 import collections
+import itertools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -134,8 +135,8 @@ class FlowRecord:
             self._may_reject = True
         elif event.name == DECIDED and not self._is_decided_plan_spoiled:
             self._plans.append(_list_tools(event.value))
-        plans = self._plans
-        self._plan = tuple(tool for plan in plans for tool in plan) if plans else None
+        chained = tuple(itertools.chain.from_iterable(self._plans))
+        self._plan = chained if self._plans else None
 
     @property
     def history(self) -> tuple[PastCall, ...]:

@@ -341,4 +341,4 @@ def _list_messages(view: View, masks: ResultMasks) -> list[Message]:
     begins_with_first = bool(view.spans) and view.spans[0][0] == 0
     head = rows[0] if begins_with_first else []
     rest = rows[1:] if begins_with_first else rows
-    return [*head, *view.notes, *(message for row in rest for message in row)]
+    return [*head, *view.notes, *itertools.chain.from_iterable(rest)]

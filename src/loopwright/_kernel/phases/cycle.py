@@ -364,7 +364,7 @@ class Cycle:
                 *await asyncio.gather(*calls, return_exceptions=True)
             ]
         except asyncio.CancelledError:  # all calls have ended: an abort, or a time-out
-            settled = [_ended(call) for call in calls]
+            settled = [*map(_ended, calls)]
             is_cut = self.session.signals.cuts.is_cut(self.scope.path)
             if not is_cut or None in settled:
                 self._keep_turn(_observed(decisions, settled))

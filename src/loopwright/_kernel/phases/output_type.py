@@ -105,7 +105,7 @@ def describe_type(into: Any) -> str:
         return f"Literal[{', '.join(map(repr, inner))}]"
     if origin is typing.Annotated:
         return describe_type(inner[0])
-    names = [describe_type(one) for one in inner]
+    names = [*map(describe_type, inner)]
     if origin in {typing.Union, types.UnionType}:
         return " | ".join(names)
     return f"{origin.__name__}[{', '.join(names)}]"

@@ -120,6 +120,17 @@ async def test_the_history_that_an_agent_sees_is_as_declared(
     assert asked(runtime, 1) == [*seen, ("user", '{"city":"Porto","nights":2}')]
 
 
+@pytest.mark.parametrize("selected", [None, [], "all"])
+async def test_a_history_that_is_no_conversation_ends_the_run_with_its_name(
+    selected: Any,
+) -> None:
+    runtime = make(list(SCRIPT), history=lambda caller: selected)
+    result = await runtime.agents["boss"].run("Porto?")
+
+    assert isinstance(result.error, ConfigError)
+    assert "history: the function must return a Conversation" in str(result.error)
+
+
 async def test_a_typed_call_is_resumed_after_any_crash() -> None:
     runtime = make(list(SCRIPT), MemoryJournal(), history="all")
     await runtime.agents["boss"].run("Porto?", run_id="r")

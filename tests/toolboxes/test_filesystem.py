@@ -169,7 +169,7 @@ def test_a_listing_shows_files_and_folders_by_name(root: Path) -> None:
     assert refusal(lambda: listed("plan.txt")) == "'plan.txt' is not a folder"
     assert (
         refusal(lambda: listed("nothing"))
-        == "'nothing' does not exist: list_files shows what is there"
+        == "'nothing' does not exist: list the folder to see what is there"
     )
 
 

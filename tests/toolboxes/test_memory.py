@@ -87,7 +87,7 @@ def test_a_line_is_inserted_behind_a_last_one_without_its_end(notes: Notes) -> N
 @pytest.mark.parametrize(
     ("command", "options", "problem"),
     [
-        ("view", {"path": "/memories/none"}, "does not exist"),
+        ("view", {"path": "/memories/none"}, "does not exist: list the folder"),
         ("view", {"path": "/memories/../secret.txt"}, "leaves the folder"),
         ("view", {"path": "../secret.txt"}, "leaves the folder"),
         ("view", {"path": "/etc/passwd"}, "does not exist"),

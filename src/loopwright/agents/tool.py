@@ -36,7 +36,12 @@ def build_child_call(
 
     def open_call(arguments: JsonObject, caller: Conversation) -> Conversation:
         text = _format(input_model, arguments)
-        return select(caller).add(*Conversation.of(text).messages)
+        selected: object = select(caller)
+        if not isinstance(selected, Conversation):
+            raise ConfigError(
+                f"history: the function must return a Conversation, got {selected!r:.80}"
+            )
+        return selected.add(*Conversation.of(text).messages)
 
     if output is None:
         return ChildCall(open_call)

@@ -25,7 +25,7 @@ KINDS = (
     (stat.S_ISDIR, "a folder"),
 )
 CAUSES = {
-    errno.ENOENT: "does not exist: list_files shows what is there",
+    errno.ENOENT: "does not exist: list the folder to see what is there",
     errno.ELOOP: "is a link, and links are not followed",
     errno.EMLINK: "is a link, and links are not followed",
     errno.ENOTDIR: "is not a folder",

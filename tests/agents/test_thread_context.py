@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from loopwright import Limits, Request, Runtime, tool
-from loopwright.agents import InstructionContext, Thread
+from loopwright import Limits, MemoryJournal, Request, Runtime, tool
+from loopwright.agents import Agent, InstructionContext, Thread
+from loopwright.errors import ContextTooLong
 from loopwright.journals import SQLiteJournal
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import ScriptedProvider, call, crashed
 
 TURNS = 60
 
@@ -27,7 +28,7 @@ class Model:
         self.requests: list[Request] = []
         self.summaries = 0
 
-    def __call__(self, request: Request) -> str:
+    def __call__(self, request: Request) -> Any:
         if request.conversation.messages[-1].content.startswith("Summarize"):
             self.summaries += 1
             return '{"done": ["the first turns"]}'
@@ -144,3 +145,62 @@ async def test_masks_of_a_thread_are_the_same_in_each_turn(
         if after.keys() >= before.keys():
             assert before.items() <= after.items()
     assert f"The code of {turn} is {int(turn) * 111}." in str(result.answer)
+
+
+class SmallModel(Model):
+    """Refuses what is longer than its context, which nobody was told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __call__(self, request: Request) -> Any:
+        size = sum(len(message.content) for message in request.conversation)
+        if size > 3_000:
+            return ContextTooLong("the context is 3,000 characters long")
+        reply = super().__call__(request)
+        self.sizes.append(size)
+        return reply
+
+
+def open_clerk(journal: MemoryJournal, model: Model, context: str) -> Agent[None]:
+    """A clerk as a new process has one."""
+    limits = Limits(context_tokens=32_000)
+    provider = ScriptedProvider(model)
+    return Runtime(provider, journal=journal, context=context, limits=limits).agent(
+        "clerk"
+    )
+
+
+@pytest.mark.parametrize("context", ["masking", "anchored", "window"])
+async def test_thread_continues_beyond_a_context_that_is_smaller_than_known(
+    context: str,
+) -> None:
+    journal, model = MemoryJournal(), SmallModel()
+    for number in range(20):
+        thread = open_clerk(journal, model, context).thread("ada")
+        result = await thread.run(f"{number} " + "z" * 400)
+        assert (number, result.status) == (number, "completed")
+
+    grown = [two for one, two in itertools.pairwise(model.sizes[8:]) if two > one]
+    assert len(grown) >= 7  # a cut stays, and is made anew only where that has no room
+    assert max(model.sizes[8:]) > 2_000
+
+
+async def test_refused_turn_whose_process_died_anywhere_is_answered_alike() -> None:
+    journal = MemoryJournal()
+    thread = open_clerk(journal, SmallModel(), "masking").thread("ada")
+    for number in range(10):
+        ended = await thread.run(f"{number} " + "z" * 400)
+    entries = journal.read(ended.run_id)
+    assert [entry.kind for entry in entries].count("attempt_failed") == 2
+    for keep in range(1, len(entries)):
+        copied = MemoryJournal()
+        for info in reversed(journal.runs()):
+            if info.run_id != ended.run_id:
+                whole = journal.read(info.run_id)
+                crashed(whole, len(whole), copied)
+        clerk = open_clerk(crashed(entries, keep, copied), SmallModel(), "masking")
+        again = await clerk.resume(ended.run_id)
+
+        assert (keep, again.status, again.answer) == (keep, "completed", ended.answer)

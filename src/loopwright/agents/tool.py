@@ -36,7 +36,7 @@ def build_child_call(
 
     def open_call(arguments: JsonObject, caller: Conversation) -> Conversation:
         text = _format(input_model, arguments)
-        selected: object = select(caller)
+        selected: Any = select(caller)
         if not isinstance(selected, Conversation):
             raise ConfigError(
                 f"history: the function must return a Conversation, got {selected!r:.80}"

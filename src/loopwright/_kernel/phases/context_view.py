@@ -203,6 +203,11 @@ class ContextViews:
         self._session.views.keep(self._path, shown)
         return shown
 
+    async def find_earlier(self, conversation: Conversation) -> Shown | None:
+        """Return what the last call of an earlier run showed of a conversation, whether or not all of it has room."""
+        masks = ResultMasks(self._session, conversation, self.can_recall)
+        return await self._restore(masks, Room(0, 0))
+
     def _find_place(
         self, shown: Shown, aids: tuple[Message, ...], continued: Shown | None
     ) -> int:

@@ -102,16 +102,47 @@ class FittedCall:
         return _add_flag(replies, flag)
 
     async def _complete(self, asked: Conversation) -> tuple[Completion, ...]:
-        """Send what fits; if the model finds it too long, send half of it, once."""
+        """Send what fits; if the model finds it too long, send what an earlier run sent of it, then half, each once."""
         request = await self._fit(self._prepare(asked))
         try:
             return await self._ask(request)
         except ContextTooLong as error:
-            refused, room = self._shown, request.conversation.size // 2
-            smaller = await self._select(asked, Room(room, room), refused)
-            if smaller == request.conversation:
-                raise
+            continued = await self._continue_earlier(asked, request)
+            if continued is None:
+                return await self._ask_half(asked, request, error)
             self._record_failed(error)
+        try:
+            return await self._ask(continued)
+        except ContextTooLong as error:
+            return await self._ask_half(asked, continued, error)
+
+    async def _continue_earlier(
+        self, asked: Conversation, request: Request
+    ) -> Request | None:
+        """Return a request that begins with what the last one of an earlier run sent, if that left out something.
+
+        A model whose context is smaller than what is known of it found that out then; half of all may be too long still.
+        """
+        whole = self._shown
+        earlier = None if whole.view.is_cut else await self._views.find_earlier(asked)
+        if earlier is None or not earlier.view.is_cut:
+            return None
+        room = request.conversation.size
+        continued = await self._select(asked, Room(room, room // 2), earlier)
+        if continued.size < room:
+            return self._offer_recall(self._prepare(continued))
+        self._shown = whole
+        return None
+
+    async def _ask_half(
+        self, asked: Conversation, request: Request, error: ContextTooLong
+    ) -> tuple[Completion, ...]:
+        """Send half of what was refused; raise the error where that cannot be shorter."""
+        room = request.conversation.size // 2
+        smaller = await self._select(asked, Room(room, room), self._shown)
+        if smaller == request.conversation:
+            raise error
+        self._record_failed(error)
         return await self._ask(self._offer_recall(self._prepare(smaller)))
 
     def _prepare(self, conversation: Conversation) -> Request:

@@ -8,7 +8,8 @@
 Each message is a turn of a thread, which continues on the server when the browser is closed. A browser that comes
 back sends the number of the last event that it has seen (`Last-Event-ID`) and gets those that follow. A message that
 is sent again with the same id is not answered again. A worker continues the turns of a server that was killed, and
-those whose calls were approved. What a browser shows is in `fastapi_chat.html`.
+those whose calls were approved. A turn that kills one server after the other is parked: the browser says so, and
+its buttons try it again or give it up. What a browser shows is in `fastapi_chat.html`.
 
 Without a model's name a `ScriptedProvider` plays it: it blocks a card where a message has a word and a number ("block 7").
 Who may open which thread is yours to check.
@@ -44,8 +45,14 @@ from loopwright import (
     tool,
 )
 from loopwright.agents import Agent, Turn
-from loopwright.errors import ThreadBusy, UnknownRun
-from loopwright.events import ModelReplied, RunFinished, RunSuspended, ToolFinished
+from loopwright.errors import RunBusy, ThreadBusy, UnknownRun
+from loopwright.events import (
+    ModelReplied,
+    RunFinished,
+    RunParked,
+    RunSuspended,
+    ToolFinished,
+)
 from loopwright.journals import RunFilter, SQLiteJournal
 from loopwright.providers import Request as ModelRequest
 from loopwright.testing import ScriptedProvider, call
@@ -90,6 +97,8 @@ def describe(item: Entry | Delta) -> dict[str, Any]:
                 {"id": asked.id, "tool": asked.tool, "arguments": asked.arguments}
                 for asked in pending
             ]
+        case RunParked(reason=reason):
+            about["reason"] = reason
         case RunFinished(answer=answer, status=status):
             about.update(answer=answer, status=status)
         case _:
@@ -175,6 +184,14 @@ class Chat:
         """End a turn at once."""
         await self.runtime.control(run_id).abort()
 
+    async def retry(self, run_id: str) -> None:
+        """Let a turn continue that was parked; the worker does."""
+        await self.runtime.control(run_id).retry()
+
+    async def give_up(self, run_id: str) -> None:
+        """End a turn that was parked without an answer, so that its thread takes the next message."""
+        await self.runtime.control(run_id).close("the user gave it up")
+
     async def read(self, thread_id: str) -> list[Turn]:
         """Answer with what was said in a thread."""
         return await self.agent.thread(thread_id).turns()
@@ -207,6 +224,8 @@ def build_app(runtime: Runtime, agent: Agent[Any]) -> FastAPI:
     app.get("/runs/{run_id}/events")(chat.watch)
     app.post("/runs/{run_id}/decisions", status_code=202)(chat.decide)
     app.post("/runs/{run_id}/abort", status_code=202)(chat.abort)
+    app.post("/runs/{run_id}/retry", status_code=202)(chat.retry)
+    app.post("/runs/{run_id}/give-up", status_code=202)(chat.give_up)
     for kind, status in ERRORS.items():
         app.add_exception_handler(kind, build_error_handler(status))
     return app
@@ -214,16 +233,20 @@ def build_app(runtime: Runtime, agent: Agent[Any]) -> FastAPI:
 
 ERRORS: dict[type[Exception], int] = {
     UnknownRun: 404,
+    RunBusy: 409,
     ThreadBusy: 409,
     ConfigError: 422,
 }
 
 
 def build_error_handler(status: int) -> Any:
-    """Return a handler that answers an error with its text."""
+    """Return a handler that answers an error with its text, and with the turn that blocks a thread."""
 
     async def handle(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, status_code=status)
+        about = {"detail": str(error)}
+        if isinstance(error, ThreadBusy):
+            about["run_id"] = error.run_id
+        return JSONResponse(about, status_code=status)
 
     return handle
 

@@ -4,10 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from loopwright._kernel.durability.transitions import park
+from loopwright.clock import SystemClock
+from loopwright.events import RunParked
 from loopwright.journals import SQLiteJournal
 from waiting import eventually
 from web_users import ChatServer, hold_conversations, read_events
@@ -75,3 +79,69 @@ async def test_what_is_wrong_is_answered_with_its_field(server: ChatServer) -> N
     assert empty.status_code == 422
     assert empty.json()["detail"].startswith("text: ")
     await asyncio.sleep(0)
+
+
+@pytest.mark.faults
+async def test_a_browser_is_told_that_a_turn_is_parked_and_can_end_or_retry_it(
+    tmp_path: Path,
+) -> None:
+    with ChatServer(tmp_path, pause=0.5) as server:
+        first = await say(server, 1)
+        await park_turn(server, first)
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            shown = await read_entry(client, first, "run_parked")
+            refused = await client.post("/threads/ada/messages", json=build_message(2))
+            turns = (await client.get("/threads/ada")).json()
+            gone_on = await client.post(f"/runs/{first}/give-up")
+            ended = await read_entry(client, first, "run_finished")
+            again = await client.post(f"/runs/{first}/give-up")
+        second = await say(server, 3)
+        await park_turn(server, second)
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            retried = await client.post(f"/runs/{second}/retry")
+            answered = await read_entry(client, second, "run_finished")
+
+    assert shown["reason"] == "4 deaths"
+    assert (refused.status_code, refused.json()["run_id"]) == (409, first)
+    assert "4 deaths" in refused.json()["detail"]
+    assert [turn["status"] for turn in turns] == ["parked"]
+    assert (gone_on.status_code, ended["status"]) == (202, "aborted")
+    assert again.status_code == 422
+    assert retried.status_code == 202
+    assert answered["answer"] == "ada said 3 of 2"
+
+
+def build_message(number: int) -> dict[str, str]:
+    return {"text": f"ada says {number}", "id": f"m{number}"}
+
+
+async def say(server: ChatServer, number: int) -> str:
+    """Send a message, and return the run of its turn."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        path = "/threads/ada/messages"
+        sent = await client.post(path, json=build_message(number))
+        run_id: str = sent.json()["run_id"]
+        return run_id
+
+
+async def park_turn(server: ChatServer, run_id: str) -> None:
+    """Park a turn that a kill interrupts, as a worker does after several kills, before the next server begins."""
+    journal = SQLiteJournal(server.journal)
+
+    def write() -> None:
+        parked = RunParked("4 deaths", 4)
+        asyncio.run(park(journal, SystemClock(), run_id, parked))
+
+    await asyncio.to_thread(server.kill, write)
+    await journal.close()
+
+
+async def read_entry(client: httpx.AsyncClient, run_id: str, kind: str) -> Any:
+    """Watch a turn up to an entry of a kind, and return what a browser gets of it."""
+    async with client.stream("GET", f"/runs/{run_id}/events") as response:
+        async for event in read_events(response):
+            if event["event"] == "entry":
+                shown = json.loads(event["data"])
+                if shown["kind"] == kind:
+                    return shown
+    raise AssertionError(f"the watch ended without {kind}")

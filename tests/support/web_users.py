@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,8 +46,8 @@ class ChatServer:
             [sys.executable, str(SERVER), *arguments], pass_fds=[number], text=True
         )
 
-    def kill(self) -> None:
-        """Kill it, and begin to serve again, unless this server is left already."""
+    def kill(self, between: Callable[[], object] = lambda: None) -> None:
+        """Kill it, do something, and begin to serve again, unless this server is left already."""
         with self._lock:
             if self._is_over:
                 return
@@ -55,6 +55,7 @@ class ChatServer:
             self.process.kill()
             self.process.wait()
             self.kills += 1
+            between()
             self.start()
 
     def check(self) -> None:

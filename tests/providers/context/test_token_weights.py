@@ -1,5 +1,6 @@
 """What a model makes of words, letters, digits and signs is learned from what its replies report."""
 
+import base64
 import random
 
 import pytest
@@ -14,9 +15,9 @@ from loopwright.providers.context.token_weights import (
     measure_message,
 )
 
-FINE = (1.4, 0.05, 0.15, 0.0, 1.0, 1.2, 1.8, 3.0, 12.0, 1_500.0)
+FINE = (1.4, 0.05, 0.8, 0.15, 0.0, 1.0, 1.2, 1.8, 3.0, 12.0, 1_500.0, 0.0)
 """The weights of a model that has a token for each digit, and more of all else than those of `PRIOR`."""
-COARSE = (0.9, 0.01, 0.1, 0.4, 0.3, 0.8, 0.6, 5.0, 2.0, 300.0)
+COARSE = (0.9, 0.01, 0.1, 0.1, 0.4, 0.3, 0.8, 0.6, 5.0, 2.0, 300.0, 0.0)
 MASK = '[result of read, 0.6 kB, kept as 1/12#0: read it with recall("1/12#0")]'
 
 
@@ -34,7 +35,7 @@ def write_text(rng: random.Random) -> str:
 
 
 def measure(text: str) -> Features:
-    return measure_message(Message("tool", text))
+    return measure_message(Message("user", text))
 
 
 def count(model: tuple[float, ...], features: Features) -> float:
@@ -67,7 +68,7 @@ def test_an_endpoint_that_changes_its_model_is_followed() -> None:
     weights = TokenWeights()
     read_texts(weights, FINE, 1_000)
     assert find_error(weights, COARSE) > 0.4
-    read_texts(weights, COARSE, 100)
+    read_texts(weights, COARSE, 150)
 
     assert find_error(weights, COARSE) < 0.05
 
@@ -98,8 +99,32 @@ def test_what_images_cost_is_not_learned_as_the_cost_of_words() -> None:
     assert weights.estimate(words) == pytest.approx(count(prior, words), rel=0.1)
 
 
+def test_what_is_odd_in_all_results_of_a_run_changes_little_else() -> None:
+    result = measure_message(Message("tool", "find_all_rows " * 40))
+    mask = measure_message(Message("tool", MASK))
+    weights, others = TokenWeights(), TokenWeights()
+    expected, before = 1.5 * weights.estimate(result), weights.estimate(mask)
+    for _ in range(10):
+        weights.learn(result, expected)
+        others.learn((*result[:-1], 0.0), expected)
+
+    assert weights.estimate(result) == pytest.approx(expected, rel=0.02)
+    assert weights.estimate(mask) == pytest.approx(before, rel=0.2)
+    assert others.estimate(mask) > weights.estimate(mask)
+
+
+def test_letters_in_mixed_case_do_not_make_words_dear() -> None:
+    weights, rng, words = TokenWeights(), random.Random(3), measure(MASK)
+    before = weights.estimate(words)
+    for _ in range(10):
+        text = base64.b64encode(rng.randbytes(400)).decode()
+        weights.learn(measure(text), 0.72 * len(text))
+
+    assert weights.estimate(words) == pytest.approx(before, rel=0.15)
+
+
 def test_a_long_text_is_measured_by_its_parts() -> None:
     text = "\n".join(f"row {number} of the table" for number in range(5_000))
     parts = add_features([measure(text[start : start + 2_000]) for start in range(0, len(text), 2_000)])  # fmt: skip
 
-    assert measure(text)[:3] == pytest.approx(parts[:3], rel=0.05)
+    assert measure(text)[:4] == pytest.approx(parts[:4], rel=0.05)

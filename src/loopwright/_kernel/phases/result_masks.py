@@ -2,6 +2,7 @@
 
 from ..._internal import dataclasses
 from ...messages import Conversation, Message, is_untrusted
+from ...providers.context.token_weights import MASK_START
 from ...security.spotlighting import fence
 from ..durability.history import mark_given
 from ..session.session import Session
@@ -28,7 +29,7 @@ class ResultMasks:
         result = self.conversation.messages[index]
         about = f"{self._find_tool(index)}, {_format_size(result.content)}"
         hint = self._hint(result) or ", left out to save space"
-        content = f"[result of {about}{hint}]"
+        content = f"{MASK_START}{about}{hint}]"
         return dataclasses.replace(result, content=content, attachments=())
 
     def shorten(self, index: int, length: int) -> Message:

@@ -13,7 +13,8 @@ Features: TypeAlias = tuple[float, ...]
 PRIOR = (
     (1.0, 0.25),  # a word of ASCII letters
     (1 / 60, 0.03),  # each of its letters
-    (1 / 10, 0.1),  # a letter beyond `WORD_LENGTH` for each word: identifiers, base64
+    (0.1, 0.5),  # each capital one: mixed case, base64
+    (1 / 10, 0.1),  # a letter beyond `WORD_LENGTH` for each word
     (0.3, 0.3),  # a run of digits
     (0.7, 0.3),  # each digit
     (1.0, 0.3),  # a run of other signs
@@ -21,11 +22,14 @@ PRIOR = (
     (4.0, 2.0),  # what a chat template writes around a message
     (12.0, 10.0),  # what it writes around a tool
     (ATTACHMENT_SIZE / 4, ATTACHMENT_SIZE / 8),  # an image or a document
+    (0.0, 0.2),  # a token of a tool's result: the results of a run are of a kind
 )
 """The tokens of each feature, and the standard deviation of that from one tokenizer to another.
 
 Compared with the tokenizers of GPT-4, GPT-4o, Claude and SmolLM2.
 """
+MASK_START = "[result of "
+"""What stands in the place of a masked result begins with it."""
 CALL_FRAMES = 2.5
 """How much more than around a message a chat template writes around a call."""
 WORD_LENGTH = 8
@@ -38,9 +42,11 @@ DRIFT = 0.001
 """The share of its first variance that a weight regains with each report, since an endpoint may change its model."""
 SAMPLE = 2_000
 """Bytes at the beginning and in the middle of a longer text that it is measured by."""
+_FIRST_WEIGHTS = [weight for weight, _ in PRIOR]
 _VARIANCES = [deviation**2 for _, deviation in PRIOR]
 _DIGITS = bytes(range(48, 58))
-_ALPHABETIC = bytes([*range(65, 91), *range(97, 123)])
+_CAPITALS = bytes(range(65, 91))
+_ALPHABETIC = _CAPITALS + bytes(range(97, 123))
 _SIGNS = bytes(c for c in range(33, 127) if c not in _DIGITS + _ALPHABETIC)
 _NOT_FIRST = bytes(range(0xC0))
 """Every byte but the first of a character that is not ASCII."""
@@ -60,7 +66,8 @@ def measure_message(message: Message) -> Features:
         message.content.encode("utf-8", "replace"),
         len(message.attachments),
     )
-    features = _measure_text(text, frames=1, attachments=attached)
+    is_result = message.role == "tool" and not message.content.startswith(MASK_START)
+    features = _measure_text(text, frames=1, attachments=attached, is_result=is_result)
     for call in message.calls:
         called = _measure_text(to_json([call.name, call.arguments]), frames=CALL_FRAMES)
         features = add_features((features, called))
@@ -78,7 +85,12 @@ def add_features(some: Iterable[Features]) -> Features:
 
 
 def _measure_text(
-    text: bytes, *, frames: float = 0, tools: int = 0, attachments: int = 0
+    text: bytes,
+    *,
+    frames: float = 0,
+    tools: int = 0,
+    attachments: int = 0,
+    is_result: bool = False,
 ) -> Features:
     size = len(text)
     if size > 2 * SAMPLE:
@@ -87,18 +99,18 @@ def _measure_text(
     share = size / len(text) if size else 1.0
     alphabetic = len(text) - len(text.translate(None, _ALPHABETIC))
     words = len(text.translate(_ONLY_ALPHABETIC).split())
-    return (
+    counts = (
         share * words,
         share * alphabetic,
+        share * (len(text) - len(text.translate(None, _CAPITALS))),
         share * max(alphabetic - WORD_LENGTH * words, 0),
         share * len(text.translate(_ONLY_DIGITS).split()),
         share * (len(text) - len(text.translate(None, _DIGITS))),
         share * len(text.translate(_ONLY_SIGNS).split()),
         share * len(text.translate(None, _NOT_FIRST)),
-        frames,
-        tools,
-        attachments,
     )
+    tokens = _multiply(_FIRST_WEIGHTS, counts) if is_result else 0.0
+    return *counts, frames, tools, attachments, tokens
 
 
 class TokenWeights:
@@ -109,7 +121,7 @@ class TokenWeights:
     """
 
     def __init__(self) -> None:
-        self._weights = [weight for weight, _ in PRIOR]
+        self._weights = _FIRST_WEIGHTS
         self._covariance = [[0.0] * len(PRIOR) for _ in PRIOR]
         for index, variance in enumerate(_VARIANCES):
             self._covariance[index][index] = variance

@@ -167,10 +167,12 @@ class Result(Generic[Output]):
             object.__setattr__(self, name, text)
 
     def fact(self, name: str) -> Any:
-        """Return the last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`."""
-        return next(
-            (fact.value for fact in reversed(self.facts) if fact.name == name), None
-        )
+        """Return the last fact of that name, as JSON, or `None`: `result.fact("Vote")["agreement"]`.
+
+        Its texts are as sensitive and untrusted as the run was when it ended.
+        """
+        found = (fact.value for fact in reversed(self.facts) if fact.name == name)
+        return mark_texts(next(found, None), self.label, untrusted=self.untrusted)
 
     def raise_for_status(self: "Result[T | None]") -> "Result[T]":
         """Return the result itself if the run is completed, so that it has its output; else raise its error."""

@@ -152,6 +152,8 @@ async def test_template_with_an_unknown_placeholder_leaves_nothing_of_a_turn(
     thread = agent.thread("ada")
     await thread.run("Hello.", deps={"name": "Ada"})
     before = house.rows()
+    with pytest.raises(ConfigError, match="need 'name', got dict with None for it"):
+        await thread.run("What is it?", deps={"name": None})
     for deps in (None, {}, {"nane": "Ada"}, 5):
         with pytest.raises(ConfigError, match="deps: the instructions need 'name'"):
             await thread.run("What is it?", deps=deps)

@@ -153,13 +153,46 @@ async def text_of_output_as_task(gate: PolicyGate) -> Conversation | str:
     return result.raise_for_status().output.to
 
 
+class Noting(LoopEngine):
+    """Notes what a page says."""
+
+    name = "noting"
+
+    async def solve(self, run: Run) -> str:
+        """Read the page, and note it."""
+        seen = await run.call(ToolCall("page", {}))
+        run.note(Noted(seen.content))
+        return "noted"
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted:
+    """Fact: what a page says."""
+
+    text: str
+
+
+async def text_of_fact_as_task(gate: PolicyGate) -> Conversation | str:
+    services = Runtime(ScriptedProvider([]), tools=[page], gate=gate)
+    result = await Noting(services).run("Read the page.")
+    text: str = result.fact("Noted")["text"]
+    return text
+
+
 def str_or_fail(text: str | None) -> str:
     assert text is not None
     return text
 
 
 WAYS = pytest.mark.parametrize(
-    "way", [next_turn, messages_handed_in, answer_as_task, text_of_output_as_task]
+    "way",
+    [
+        next_turn,
+        messages_handed_in,
+        answer_as_task,
+        text_of_output_as_task,
+        text_of_fact_as_task,
+    ],
 )
 
 

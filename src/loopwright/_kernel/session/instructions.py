@@ -39,8 +39,10 @@ def fill_template(template: Template, deps: object) -> str:
         is_mapping = isinstance(deps, Mapping)
         found = given.get(name) if is_mapping else getattr(given, name, None)
         if found is None:
+            has = name in given if is_mapping else hasattr(given, name)
+            what = "with None for it" if has else "without it"
             raise ConfigError(
-                f"deps: the instructions need {name!r}, got {type(deps).__name__} without it; pass deps= that has it"
+                f"deps: the instructions need {name!r}, got {type(deps).__name__} {what}; pass deps= that has it"
             )
         values[name] = str(found)
     return template.fill(**values)

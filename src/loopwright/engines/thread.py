@@ -62,7 +62,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
+class TurnOutcome:
     """A turn of a thread: the conversation behind it and before its reply, the reply, and why there is none.
 
     `delivered` are the texts that the runtime gave to its model.
@@ -277,19 +277,19 @@ class ThreadEngine(LoopEngine):
         return texts[-1] if texts else reply
 
 
-async def _have_turn(conversation: Conversation, branch: Run) -> Turn:
+async def _have_turn(conversation: Conversation, branch: Run) -> TurnOutcome:
     """Ask the model of a thread for its next turn, and make the calls in it."""
     try:
         proposal = await branch.reason(conversation)
         observations = await branch.act(await branch.gate(proposal))
     except (Unreadable, Stuck) as failure:
-        return Turn(conversation, conversation, failure=failure)
+        return TurnOutcome(conversation, conversation, failure=failure)
     after = conversation.observe(proposal, observations)
     has_called = bool(proposal.calls)
     before = after if has_called else conversation.add(*proposal.delivered)
     reply = proposal.thought if proposal.answer is None else proposal.answer
     delivered = tuple(message.content for message in proposal.delivered)
-    return Turn(after, before, reply, has_called, delivered)
+    return TurnOutcome(after, before, reply, has_called, delivered)
 
 
 def _find_task(conversation: Conversation) -> tuple[Message, ...]:

@@ -96,6 +96,17 @@ def find_provenance(value: object) -> tuple[Label, bool]:
     return highest(label for label, _ in found), any(outside for _, outside in found)
 
 
+def check_unlabelled(field: str, text: object, place: str) -> None:
+    """Raise `ConfigError` for a text whose label, or that it is from outside, would be lost at a place."""
+    label, untrusted = find_provenance(text)
+    if untrusted or label in CONFIDENTIAL:
+        what = "untrusted" if untrusted else f"labelled {label!r}"
+        raise ConfigError(
+            f"{field}: the text is {what}, which {place} does not keep; give it to a run as its task or as a message, "
+            "or pass str(text) if you vouch for it"
+        )
+
+
 def mark_texts(value: Any, label: Label, *, untrusted: bool) -> Any:
     """Return a value whose texts are labelled, where the label says something: a copy of what holds texts.
 

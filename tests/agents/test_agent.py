@@ -122,6 +122,17 @@ async def test_a_template_is_filled_from_deps() -> None:
     ]
 
 
+async def test_a_template_is_as_untrusted_as_what_fills_it() -> None:
+    agent = runtime("Hi.", "Hi.").agent("helper", instructions=Template("{name}"))
+    page = Untrusted("Grace", label="sensitive")
+
+    plain = await agent.run("Hello.", deps={"name": "Grace"})
+    labelled = await agent.run("Hello.", deps={"name": page})
+
+    assert (plain.label, plain.untrusted) == ("normal", False)
+    assert (labelled.label, labelled.untrusted) == ("sensitive", True)
+
+
 async def test_a_template_without_its_deps_is_refused_before_anything_runs() -> None:
     parts = runtime()
     agent = parts.agent("helper", instructions=Template("You help {name}."))

@@ -15,6 +15,7 @@ from loopwright.agents import recorded_principals
 from loopwright.events import Entry, ModelRequested
 from loopwright.gates import Action, Allow, PolicyState
 from loopwright.journals import Journal, MemoryJournal, RunFilter, SQLiteJournal
+from loopwright.labels import Untrusted
 from loopwright.principals import Principal
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
@@ -229,6 +230,7 @@ async def test_what_cannot_be_scheduled_is_refused() -> None:
         ({"zone": "Nowhere"}, "zone"),
         ({"task": ""}, "task"),
         ({"task": 7}, "task"),
+        ({"task": Untrusted("Go.")}, "task: the text is untrusted, which a schedule"),
         ({"missed": "never"}, "missed"),
         ({"name": "a/b"}, "name"),
     ):

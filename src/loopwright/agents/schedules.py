@@ -20,6 +20,7 @@ from ..errors import (
 from ..journals.access import list_unfinished
 from ..journals.base import Journal, NewRun, format_id_taken
 from ..journals.capabilities import ScheduleJournal
+from ..labels import check_unlabelled
 from ..plugins import available_engines
 from ..principals import FindPrincipal, Principal
 from ..schedules.base import Missed, Overlap, Schedule, ScheduleStore
@@ -102,6 +103,7 @@ class Schedules:
         """
         redact = self._redactor.redact_text
         task: Any = given.task  # anything but a text is refused by `Schedule`
+        check_unlabelled("task", task, "a schedule")
         task = redact(task) if isinstance(task, str) else task
         starter = None if given.principal is None else given.principal.to_json()
         changes: dict[str, Any] = {**vars(given), "task": task, "principal": starter}

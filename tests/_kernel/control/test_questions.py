@@ -22,6 +22,7 @@ from loopwright import (
 )
 from loopwright._kernel.control.questions import open_questions
 from loopwright.gates import RESPOND, InstantGate
+from loopwright.labels import LabelledText, Untrusted
 from loopwright.testing import call, crashed
 
 # --- the user ---
@@ -221,6 +222,19 @@ async def test_words_that_say_nothing_are_refused(word: str, given: Any) -> None
 
     with pytest.raises(ConfigError, match=f"{word}: needs a text"):
         await getattr(react(journal).runtime.control("r"), word)(given)
+
+
+@pytest.mark.parametrize("word", ["steer", "add_context", "follow_up", "message"])
+async def test_text_that_is_not_trusted_is_no_guidance(word: str) -> None:
+    journal = MemoryJournal()
+    await react(journal, call("erase", what="disk")).run("Go.", run_id="r")
+    control = react(journal).runtime.control("r")
+
+    with pytest.raises(ConfigError, match=f"{word}: the text is untrusted"):
+        await getattr(control, word)(Untrusted("the text of a mail"))
+    with pytest.raises(ConfigError, match=f"{word}: the text is labelled 'secret'"):
+        await getattr(control, word)(LabelledText("the code", label="secret"))
+    await getattr(control, word)(str(Untrusted("I vouch for it")))
 
 
 async def test_a_label_that_is_none_is_refused() -> None:

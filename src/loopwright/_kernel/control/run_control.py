@@ -11,7 +11,7 @@ from ...events.lifecycle import read_start
 from ...events.run import Question, RunFinished
 from ...journals.access import read_run, send_command
 from ...journals.base import Command, Journal
-from ...labels import Label, LabelledText, check_label
+from ...labels import Label, LabelledText, check_label, check_unlabelled
 from ...messages import Json, JsonObject, hash_arguments, hash_each
 from ...principals import Sender, sign_body
 from ...security.redaction import Redactor
@@ -115,25 +115,31 @@ class Control(ABC):
 
     async def steer(self, text: str, *, by: Sender = "") -> None:
         """Give the model an instruction, with the next model call of every branch."""
-        await self._send(STEER, sign_body({"text": self._text("steer", text)}, by))
+        await self._send(
+            STEER, sign_body({"text": self._text("steer", text, guides=True)}, by)
+        )
 
     async def message(self, text: str, *, by: Sender = "") -> int:
         """Give the model what a person says meanwhile, as `steer` does, and return the number of the command.
 
         If the run is a turn of a thread and ends before a model has answered that, it begins the next turn.
         """
-        body: dict[str, Json] = {"text": self._text("message", text), "message": True}
+        body: dict[str, Json] = {
+            "text": self._text("message", text, guides=True),
+            "message": True,
+        }
         return await self._send(STEER, sign_body(body, by))
 
     async def add_context(self, text: str, *, by: Sender = "") -> None:
         """Give the model a fact that it does not know, with the next model call of every branch."""
-        body: dict[str, Json] = {"text": self._text("add_context", text)}
+        body: dict[str, Json] = {"text": self._text("add_context", text, guides=True)}
         await self._send(ADD_CONTEXT, sign_body(body, by))
 
     async def follow_up(self, text: str, *, by: Sender = "") -> None:
         """Continue once the engine has answered: its answer and this text are the next messages."""
         await self._send(
-            FOLLOW_UP, sign_body({"text": self._text("follow_up", text)}, by)
+            FOLLOW_UP,
+            sign_body({"text": self._text("follow_up", text, guides=True)}, by),
         )
 
     async def override(
@@ -308,9 +314,12 @@ class Control(ABC):
             "policy_version": known.policy_version,
         }
 
-    def _text(self, field: str, text: object) -> str:
+    def _text(self, field: str, text: object, *, guides: bool = False) -> str:
+        """Return a text of a command; raise `ConfigError` for none, and for one to trust that is labelled otherwise."""
         if not is_filled_text(text):
             raise ConfigError(f"{field}: needs a text, got {text!r}")
+        if guides:
+            check_unlabelled(field, text, "a command to a run")
         return self._redactor.redact_text(text.encode("utf-8", "replace").decode())
 
 

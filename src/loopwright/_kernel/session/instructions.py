@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from ..._internal import dataclasses
 from ...errors import ConfigError
+from ...labels import LabelledText, find_provenance
 from ...messages import Conversation, Message
 from ...prompts import Template
 
@@ -32,8 +33,12 @@ Instructions: TypeAlias = (
 
 
 def fill_template(template: Template, deps: object) -> str:
-    """Return a template whose placeholders are keys or attributes of the dependencies; raise `ConfigError`."""
+    """Return a template whose placeholders are keys or attributes of the dependencies; raise `ConfigError`.
+
+    It is as sensitive and untrusted as the labelled texts that fill it.
+    """
     values: dict[str, str] = {}
+    labelled: list[object] = []
     given: Any = deps
     for name in template.names:
         is_mapping = isinstance(deps, Mapping)
@@ -45,7 +50,9 @@ def fill_template(template: Template, deps: object) -> str:
                 f"deps: the instructions need {name!r}, got {type(deps).__name__} {what}; pass deps= that has it"
             )
         values[name] = str(found)
-    return template.fill(**values)
+        labelled.append(found)
+    label, untrusted = find_provenance(labelled)
+    return LabelledText(template.fill(**values), label=label, untrusted=untrusted)
 
 
 NOTHING = Conversation()

@@ -92,7 +92,10 @@ class Validated(ABCMeta):
         # Not in `__init_subclass__`: what stands for it until then is built as soon as `ABCMeta` looks at it.
         if bases:
             config = ConfigDict(
-                arbitrary_types_allowed=True, extra="forbid", defer_build=True
+                allow_inf_nan=False,  # no journal could hold them
+                arbitrary_types_allowed=True,
+                extra="forbid",
+                defer_build=True,
             )
             owner: type[Any] = cls
             dataclass(frozen=True, kw_only=True, config=config)(owner)

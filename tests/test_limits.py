@@ -70,7 +70,8 @@ def test_a_limit_that_is_none_is_refused_by_name(field: str, value: Any) -> None
 @pytest.mark.parametrize(
     ("field", "value"),
     [("max_tool_calls", -1), ("max_cost", -0.01), ("timeout", float("nan")), ("max_cost", "1.5"), ("max_cost", True),
-     ("timeout", float("inf")), ("max_cost", float("inf")), ("max_tool_calls", 2.0), ("best_effort", "no"), ("best_effort", 0)],
+     ("timeout", float("inf")), ("max_cost", float("inf")), ("max_tool_calls", 2.0),
+     ("best_effort", "no"), ("best_effort", 0)],
 )  # fmt: skip
 def test_a_limit_below_nothing_or_of_another_type_is_refused_by_name(
     field: str, value: Any

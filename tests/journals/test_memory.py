@@ -1,5 +1,6 @@
 """The journal in memory: the contract, and what it forgets."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,19 @@ async def test_a_run_that_can_continue_is_never_forgotten(status: str | None) ->
         await write(journal, journal.create(header(run_id)), b"{}", status="completed")
 
     assert journal.read("live") == entries
+
+
+async def test_a_thread_whose_open_run_is_deleted_is_forgotten_in_its_turn() -> None:
+    journal = MemoryJournal(keep_runs=2)
+    for name in ("a", "b", "c"):
+        ended = journal.create(header(name))
+        await write(journal, ended, b"{}", status="completed")
+        begun = dataclasses.replace(header(f"{name}2"), follows=name)
+        await write(journal, journal.create(begun), b"{}", status="waiting")
+    for name in ("a2", "b2", "c2"):
+        assert await journal.delete(name) == [name]
+
+    assert [info.run_id for info in journal.runs()] == ["c", "b"]
 
 
 def test_room_for_no_run_at_all_is_refused() -> None:

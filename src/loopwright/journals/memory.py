@@ -385,20 +385,18 @@ class MemoryJournal(RequestReader):
             raise ConfigError(format_followed(run_id, gone[1:]))
         for name in gone:
             ensure_claimable(self._runs[name].info, False, self.lease_watch)
-        roots = [self._remove(name) for name in gone]
-        for root in dict.fromkeys(roots):
+        roots: dict[str, None] = {}
+        for name in gone:
+            root = self._runs.pop(name).root
+            roots[root] = None
+            self._threads[root].remove(name)
+            if not self._threads[root]:
+                del self._threads[root]
+                self._ended.pop(root, None)
+        for root in roots:
             if root in self._threads:  # what is left of it may have ended
                 self._end(root)
         return gone
-
-    def _remove(self, run_id: str) -> str:
-        """Remove a run; return the first run of its thread."""
-        root = self._runs.pop(run_id).root
-        self._threads[root].remove(run_id)
-        if not self._threads[root]:
-            del self._threads[root]
-            self._ended.pop(root, None)
-        return root
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""

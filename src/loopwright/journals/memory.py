@@ -263,8 +263,12 @@ class MemoryJournal(RequestReader):
             self._end(record.root)
 
     def _end(self, root: str) -> None:
-        """Note that a run of a thread has ended, and forget the oldest thread of which all runs have."""
-        thread = self._threads[root]
+        """Note that a run of a thread has ended or is gone, and forget the oldest thread of which all runs have."""
+        thread = self._threads.get(root, [])
+        if not thread:
+            self._threads.pop(root, None)
+            self._ended.pop(root, None)
+            return
         if any(self._runs[one].info.status in RESUMABLE for one in thread):
             return
         self._ended[root] = None
@@ -385,17 +389,11 @@ class MemoryJournal(RequestReader):
             raise ConfigError(format_followed(run_id, gone[1:]))
         for name in gone:
             ensure_claimable(self._runs[name].info, False, self.lease_watch)
-        roots: dict[str, None] = {}
-        for name in gone:
-            root = self._runs.pop(name).root
-            roots[root] = None
+        roots = [self._runs.pop(name).root for name in gone]
+        for name, root in zip(gone, roots, strict=True):
             self._threads[root].remove(name)
-            if not self._threads[root]:
-                del self._threads[root]
-                self._ended.pop(root, None)
         for root in roots:
-            if root in self._threads:  # what is left of it may have ended
-                self._end(root)
+            self._end(root)
         return gone
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 from .._internal.log import logger
 from ..errors import LoopwrightError, RunBusy
+from ..journals.base import RunInfo
 from ..principals import Sender
 from ..runtime import Runtime
 
@@ -20,6 +21,11 @@ class ResumedRuns:
         task = asyncio.create_task(self._resume(run_id, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def begin_served(self, info: RunInfo, by: Sender) -> None:
+        """Have the runtime continue a run of its version; one of another is left to the workers of that."""
+        if self._runtime.app_version in ("", info.app_version):
+            self.begin(info.run_id, by)
 
     async def _resume(self, run_id: str, by: Sender) -> None:
         try:

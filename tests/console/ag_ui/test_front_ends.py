@@ -28,12 +28,13 @@ from loopwright import (
     PolicyState,
     ReActEngine,
     Runtime,
+    Worker,
 )
 from loopwright.console import Console
 from loopwright.console.ag_ui.service import AgUi
 from loopwright.console.ag_ui.streams import Stream
 from loopwright.console.service import ConsoleService
-from loopwright.events import CommandReceived, ToolFinished
+from loopwright.events import CommandReceived, RunResumed, ToolFinished
 from loopwright.journals import SQLiteJournal
 from loopwright.principals import Principal
 from loopwright.testing import ScriptedProvider, call
@@ -107,6 +108,32 @@ async def test_approval_question_and_client_tool_end_the_stream_and_are_answered
     [result] = [e.event for e in entries if isinstance(e.event, ToolFinished) and e.event.tool == "draw_chart"]  # fmt: skip
     assert (result.content, result.untrusted) == ("drawn", True)
     assert {str(e.event.body["by"]) for e in entries if isinstance(e.event, CommandReceived)} == {"ada"}  # fmt: skip
+
+
+async def test_an_answer_to_a_turn_of_another_version_waits_for_its_worker(
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {"app_version": "1", "lease": 30.0}
+    old = build_runtime(tmp_path, call("delete", name="a"), **options)
+    new = build_runtime(tmp_path, app_version="2")
+    with serving(build_console(old).app) as address:
+        async with connect(address) as client:
+            front = FrontEnd(client)
+            asked = await front.say("Tidy up.")
+    with serving(build_console(new).app) as address:
+        async with connect(address) as client:
+            front.client = client
+            answering = asyncio.ensure_future(front.answer(asked, True))
+            await eventually(lambda: new.journal.inbox(front.run))
+            [waiting] = new.journal.runs()
+            worker = Worker(build_runtime(tmp_path, "It is gone.", **options))
+            [result] = await worker.drain()
+            done = await answering
+
+    assert (waiting.status, result.answer) == ("waiting", "It is gone.")
+    assert spoken(done) == "It is gone."
+    versions = [e.event.app_version for e in new.journal.read(front.run) if isinstance(e.event, RunResumed)]  # fmt: skip
+    assert versions == ["1"]
 
 
 class HeldGate:

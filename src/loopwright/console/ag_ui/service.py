@@ -90,7 +90,7 @@ class AgUi:
         self._check_owner(info, user)
         await self._runtime.control(run_id).stop(by=user)
         if info.status in ("waiting", "suspended"):
-            self._resumed.begin(run_id, user)
+            self._resumed.begin_served(info, user)
 
     def _find_agent(self, name: str, last: RunInfo | None) -> Agent[Any]:
         """Return the agent of a name; without one that of the thread, or the only one."""
@@ -219,7 +219,7 @@ class AgUi:
         self, given: core.RunAgentInput, info: RunInfo, user: Sender
     ) -> Stream:
         """Have a turn continue, and return how to watch what follows."""
-        self._resumed.begin(info.run_id, user)
+        self._resumed.begin_served(info, user)
         return Stream(
             info.run_id, given.thread_id, given.run_id, info.head_seq, _name(user)
         )

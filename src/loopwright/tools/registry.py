@@ -3,7 +3,7 @@
 import asyncio
 import difflib
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 from .._internal.log import logger
@@ -70,8 +70,8 @@ class ToolRegistry:
         for each in _choose_tools(self._given, choose):
             self._add(each)
         self._check_fallbacks()
-        self.get: Callable[[str], Tool | None] = {**BUILT_IN, **self._tools}.get
-        """Return the tool of that name, also one that is offered only where there is something for it to do."""
+        self.by_name: Mapping[str, Tool] = {**BUILT_IN, **self._tools}
+        """The tools by their names, also those that are offered only where there is something for them to do."""
         self.targets = tuple(each for each in self if each.engine or each.handoff)
         """The tools that let another engine work."""
 
@@ -163,6 +163,10 @@ class ToolRegistry:
         """Return the values that its tools know and must not disclose."""
         return tuple(secret for each in self for secret in each.secrets)
 
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of that name, also one that is offered only where there is something for it to do."""
+        return self.by_name.get(name)
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
@@ -189,7 +193,7 @@ class ToolRegistry:
     def _find_type_problem(self, name: str, arguments: JsonObject) -> str | None:
         """Return a problem that a schema cannot express, such as the form of a date."""
         try:
-            (self._tools.get(name) or BUILT_IN[name]).bind_arguments(arguments)
+            self.by_name[name].bind_arguments(arguments)
         except RecursionError:
             return f"The arguments of {name} are nested too deeply."
         except ValueError as error:

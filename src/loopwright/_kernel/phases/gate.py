@@ -87,7 +87,9 @@ class Clearance:
         self, call: ToolCall, state: PolicyState
     ) -> Permit | Denial | Question:
         """Return a permit, a denial, or the question that a person has to answer first."""
-        gated = self._prepare(call, state.key, self.services.tools.get(call.name))
+        gated = self._prepare(
+            call, state.key, self.services.tools.by_name.get(call.name)
+        )
         known = self.session.replay.approvals.decision(state.key)
         if known is not None:
             recorded = self._find_recorded(gated, known)

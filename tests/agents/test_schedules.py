@@ -233,6 +233,9 @@ async def test_what_cannot_be_scheduled_is_refused() -> None:
         ({"task": Untrusted("Go.")}, "task: the text is untrusted, which a schedule"),
         ({"missed": "never"}, "missed"),
         ({"name": "a/b"}, "name"),
+        ({"name": 7}, "name: must be a text, got 7"),
+        ({"cron": 7}, "cron: must be a text, got 7"),
+        ({"zone": None}, "zone: must be a text, got None"),
     ):
         given: Any = {"name": "d", "agent": "digest", "task": "Go.", "cron": "0 9 * * *", **options}  # fmt: skip
         with pytest.raises(ConfigError, match=problem):

@@ -108,6 +108,7 @@ class Schedules:
         starter = None if given.principal is None else given.principal.to_json()
         changes: dict[str, Any] = {**vars(given), "task": task, "principal": starter}
         by = by or str(given.principal or "")
+        _check_texts(name=name, cron=given.cron, zone=given.zone)
         check_cron(given.cron, given.zone, self._clock.wall())
 
         def change(known: Schedule | None) -> Schedule:
@@ -358,6 +359,13 @@ class Schedules:
                 f"journal: {type(journal).__name__} keeps no schedules; use one that does, such as SQLiteJournal"
             )
         return journal.schedules
+
+
+def _check_texts(**values: object) -> None:
+    """Raise `ConfigError` for a value that is no text, by its name."""
+    for field, value in values.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{field}: must be a text, got {value!r:.80}")
 
 
 def _find_schedule(store: ScheduleStore[NewRun], name: str) -> Schedule | None:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from .._internal import dataclasses
 from ..errors import ConfigError, JournalError
@@ -19,12 +19,17 @@ _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError
 _OF_AN_OWNER = ("lease_until", "lease_seconds", "lease_beat", "boot_id", "damage")
 
 
+StoredCommand: TypeAlias = tuple[int, float, str, bytes, str]
+"""A command as an inbox stores it: its number, time and kind, its body, and its hash."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportedRun:
-    """A run in an export: its row, and its entries with their chain."""
+    """A run in an export: its row, its entries with their chain, and the commands that were sent to it with theirs."""
 
     info: RunInfo
     entries: Sequence[Entry]
+    commands: Sequence[StoredCommand] = ()
 
 
 def write_export(path: str | os.PathLike[str], runs: Iterable[ExportedRun]) -> int:
@@ -71,6 +76,8 @@ def _encode_run(run: ExportedRun) -> Iterator[dict[str, Any]]:
             for field in dataclasses.fields(entry)
         }
         yield {"entry": {**fields, "body": _encode_body(entry.body)}}
+    for number, at, kind, body, hash in run.commands:
+        yield {"command": [number, at, kind, _encode_body(body), hash]}
 
 
 def _encode_body(body: bytes) -> str | list[str]:
@@ -116,17 +123,28 @@ def _check_digest(lines: Sequence[bytes]) -> list[dict[str, Any]]:
 
 
 def _decode_runs(lines: Iterable[Mapping[str, Any]]) -> list[ExportedRun]:
-    runs: list[tuple[RunInfo, list[Entry]]] = []
+    runs: list[tuple[RunInfo, list[Entry], list[StoredCommand]]] = []
     for line in lines:
         if "run" in line:
-            runs.append((RunInfo(**line["run"]), []))
+            runs.append((RunInfo(**line["run"]), [], []))
+        elif "command" in line:
+            runs[-1][2].append(_decode_command(*line["command"]))
         else:
             fields: dict[str, Any] = dict(line["entry"])
             fields["body"] = _decode_body(fields["body"])
             runs[-1][1].append(Entry(**fields))
-    if len({info.run_id for info, _ in runs}) < len(runs):
+    if len({info.run_id for info, _, _ in runs}) < len(runs):
         raise ValueError("it has a run twice")
-    return [ExportedRun(info, entries) for info, entries in runs]
+    return [ExportedRun(*run) for run in runs]
+
+
+def _decode_command(
+    number: Any, at: Any, kind: Any, body: Any, hash: Any
+) -> StoredCommand:
+    is_time = type(at) in (int, float)
+    if not is_time or [type(one) for one in (number, kind, hash)] != [int, str, str]:
+        raise ValueError("a command has a value of another type")
+    return number, at, kind, _decode_body(body), hash
 
 
 def _decode_body(body: str | list[str]) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from journal_entries import LIVE, ME, header, write
-from loopwright import Limits, ReActEngine, Runtime, ToolContext, tool
+from loopwright import Limits, ReActEngine, Runtime, ToolContext, ask_user, tool
 from loopwright.agents import Agent
 from loopwright.errors import (
     ConfigError,
@@ -503,6 +503,32 @@ def seal(lines: list[bytes]) -> bytes:
     return text + json.dumps({"sha256": digest}).encode() + b"\n"
 
 
+async def test_a_waiting_run_is_imported_with_the_commands_that_were_sent_to_it(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    def open_runtime(store: SQLiteJournal, *script: Any) -> Runtime:
+        return Runtime(ScriptedProvider(script), tools=[ask_user], journal=store)
+
+    runtime = open_runtime(journal, call("ask_user", question="Who?"))
+    await ReActEngine(runtime).run("Ask.", run_id="r1")
+    control = runtime.control("r1")
+    await control.pause()
+    await control.unpause()
+    assert (await runtime.resume("r1")).status == "waiting"  # it received both
+    await control.steer("Be brief.")
+    await journal.export(tmp_path / "r1.jsonl", ["r1"])
+    other = SQLiteJournal(tmp_path / "other.db")
+    await other.import_(tmp_path / "r1.jsonl")
+
+    assert other.inbox("r1") == journal.inbox("r1")
+    assert len(other.inbox("r1")) == 3
+    there = open_runtime(other, "Ada it is.")
+    await there.control("r1").answer("Ada")
+    assert (await there.resume("r1")).answer == "Ada it is."
+    assert other.verify("r1").ok
+    await other.close()
+
+
 async def test_a_thread_is_not_imported_into_another_one_of_its_name(
     journal: SQLiteJournal, tmp_path: Path
 ) -> None:
@@ -528,9 +554,10 @@ def agent_of(journal: SQLiteJournal) -> Agent[None]:
         [b'{"entry": {"body": ""}}\n'],
         [b"[" * 100_000 + b"\n"],
         [b'{"run": null}\n'],
+        [b'{"command": [1, 2, "stop", "{}", "x"]}\n'],
         [b"7\n"],
     ],
-    ids=["entry of no run", "deep", "no run", "number"],
+    ids=["entry of no run", "deep", "no run", "command of no run", "number"],
 )
 async def test_a_file_that_is_no_export_is_refused_as_damaged(
     journal: SQLiteJournal, tmp_path: Path, lines: list[bytes]

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..._internal.log import logger
-from ...errors import CodecError
+from ...errors import CodecError, JournalError
 from ...events.payloads import MARK, Codec, PayloadPlace, decode_payload, encode_payload
 from ...messages import JsonObject
 from ...storage.formats import Format
 from ...storage.modes import add_suffix
 from ..base import Command, decode_command_body
+from ..exports import ExportedRun, StoredCommand
 from .file import JournalFile
 
 # As in the journal, `at` has no column type. The journal's writer never opens this file, so neither waits.
@@ -151,6 +152,31 @@ class Inbox:
                         cursor.execute(_DELETE, (run_id,))
                 rewrite.complete(connection)
         except (sqlite3.Error, OSError) as error:
+            raise self._file.explain(error) from error
+
+    def read_stored(self, run_id: str) -> list[StoredCommand]:
+        """Return the commands to a run as they are stored, for an export; raise `JournalError` if one was changed."""
+        with self._file.reading() as connection:
+            if connection is None:
+                return []
+            rows = connection.execute(_COMMANDS, (run_id,)).fetchall()
+        for row in rows:
+            if tuple(map(type, row)) not in _ROW_TYPES:
+                raise JournalError(f"run {run_id!r}: command {row[0]} was changed")
+        return [(number, *rest) for number, _, *rest in rows]
+
+    def restore(self, runs: Sequence[ExportedRun]) -> None:
+        """Store the commands of runs that were imported."""
+        if not any(run.commands for run in runs):
+            return
+        try:
+            with self._file.writing() as connection, connection.transaction() as cursor:
+                for run in runs:
+                    run_id = run.info.run_id
+                    cursor.execute(_DELETE, (run_id,))
+                    rows = [(one[0], run_id, *one[1:]) for one in run.commands]
+                    cursor.executemany(_INSERT, rows)
+        except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             raise self._file.explain(error) from error
 
     def copy(self, target: Path) -> None:

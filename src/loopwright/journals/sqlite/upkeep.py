@@ -146,6 +146,7 @@ class Upkeep:
         """Put the runs of an export into the journal."""
         runs = await asyncio.to_thread(read_export, path)
         await self._do(ImportRuns(runs, self._codec))
+        await asyncio.to_thread(self._inbox.restore, runs)
         return [run.info.run_id for run in runs]
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
@@ -217,7 +218,13 @@ class Upkeep:
                 run_ids = [info.run_id for info in reversed(found)]
             infos = collect_exported(connection, run_ids, self._watch)
             exported = [info.run_id for info in infos]
-            write_export(path, (read_exported(connection, info) for info in infos))
+            commands = {
+                info.run_id: self._inbox.read_stored(info.run_id) for info in infos
+            }
+            runs = (
+                read_exported(connection, info, commands[info.run_id]) for info in infos
+            )
+            write_export(path, runs)
         return exported
 
     async def _do(self, job: AnyJob) -> AnyJob:

@@ -12,7 +12,7 @@ from ...events.followups import FOLLOW_UP
 from ...events.payloads import MARK, Codec
 from ..base import TURN_PREFIX, RunInfo, find_follows, format_id_taken, is_turn_id
 from ..claims import LeaseWatch, ensure_claimable
-from ..exports import ExportedRun
+from ..exports import ExportedRun, StoredCommand
 from ..retention import format_deleted, format_followed, hash_name
 from .codec import refuse_plain
 from .jobs import (
@@ -205,12 +205,14 @@ def collect_exported(
     return list(found.values())
 
 
-def read_exported(connection: sqlite3.Connection, info: RunInfo) -> ExportedRun:
-    """Return a run with its entries; raise `JournalError` if they were changed."""
+def read_exported(
+    connection: sqlite3.Connection, info: RunInfo, commands: Sequence[StoredCommand]
+) -> ExportedRun:
+    """Return a run with its entries and commands; raise `JournalError` if they were changed."""
     entries, damage = read_range(connection, info, 0, None)
     if damage:
         raise JournalError(f"run {info.run_id!r}: {damage}; verify it for more")
-    return ExportedRun(info, entries)
+    return ExportedRun(info, entries, commands)
 
 
 class ImportRuns(Job):

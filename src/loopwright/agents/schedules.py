@@ -362,7 +362,7 @@ class Schedules:
 
 
 def _check_texts(**values: object) -> None:
-    """Raise `ConfigError` for a value that is no text, by its name."""
+    """Raise `ConfigError` for a value that is not a text, by its name."""
     for field, value in values.items():
         if not isinstance(value, str):
             raise ConfigError(f"{field}: must be a text, got {value!r:.80}")

@@ -89,6 +89,38 @@ async def test_steer_gives_the_message_to_the_turn_at_work(
     assert sum("In metric units." in one.content for one in history) == 1
 
 
+async def test_guidance_of_a_process_is_read_in_the_order_in_which_it_was_sent(
+    journal: SQLiteJournal,
+) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read", trusted=True)
+    async def search() -> str:
+        """Search."""
+        asked.set()
+        await go_on.wait()
+        return "found"
+
+    def reply(request: Request) -> Any:
+        return "All." if "found" in str(request.conversation) else call("search")
+
+    model = ScriptedProvider(reply)
+    thread = Runtime(model, journal=journal, tools=[search]).agent("a").thread("ada")
+    sent = [asyncio.ensure_future(thread.run("Search."))]
+    await asked.wait()
+    given = [f"hint {number}" for number in range(8)]
+    for text in given:
+        sent.append(asyncio.ensure_future(thread.run(text, busy="steer")))
+    [info] = journal.runs()
+    await eventually(lambda: len(journal.inbox(info.run_id)) == len(given))
+    go_on.set()
+    await asyncio.gather(*sent)
+
+    history = [message.content for message in await thread.history()]
+    read = [text.splitlines()[-1] for text in history if "hint" in text]
+    assert read == given
+
+
 async def test_steer_that_its_turn_did_not_take_is_the_next_turn_once(
     journal: SQLiteJournal,
 ) -> None:

@@ -58,6 +58,8 @@ class NextTurn(ABC, Generic[Taken]):
         self.busy: Busy = busy
         self._pause = FIRST_PAUSE
         self._deadline = None if timeout is None else _now() + timeout
+        self._place = contextlib.ExitStack()
+        """Its place before the guidance of this process that came after it, until it is sent."""
 
     @abstractmethod
     async def begin(self, last: LastTurn | None) -> Taken | None:
@@ -92,6 +94,7 @@ class NextTurn(ABC, Generic[Taken]):
                 return await self.begin(last)
             await self.run_unanswered(last, unanswered, is_own=False)
         elif self.turns.serves(last.info) and await self.record.is_unowned(last):
+            self.release_place()
             with contextlib.suppress(RunBusy):  # another process was faster
                 await self.turns.resume(last.info, is_own=False)
         else:
@@ -124,7 +127,12 @@ class NextTurn(ABC, Generic[Taken]):
 
         async def begin(name: TurnName) -> AnyResult:
             return await self.turns.begin(
-                conversation, end.agent, str(name), start, is_own=is_own
+                conversation,
+                end.agent,
+                str(name),
+                start,
+                is_own=is_own,
+                begun=self.release_place,
             )
 
         try:
@@ -144,6 +152,7 @@ class NextTurn(ABC, Generic[Taken]):
 
     async def wait(self, last: LastTurn) -> None:
         """Wait a little for the end of a turn; raise `ThreadBusy` if that is not to be waited for."""
+        self.release_place()
         is_working = last.info.status == "running" and not await self.is_left(last)
         left = self.compute_time_left()
         may_wait = is_working if left is None else left > 0
@@ -185,8 +194,8 @@ class NextTurn(ABC, Generic[Taken]):
 
     @contextlib.asynccontextmanager
     async def _keep_order(self) -> AsyncGenerator[None]:
-        """Let the messages of this process that wait go in the order in which they came."""
-        if self.busy != "wait":
+        """Let the messages of this process that wait, and those that guide a turn, go in the order in which they came."""
+        if self.busy == "refuse":
             yield
             return
         queues, key = (
@@ -196,15 +205,23 @@ class NextTurn(ABC, Generic[Taken]):
         queue = queues.setdefault(key, TurnQueue())
         queue.users += 1
         try:
-            await self._enter(queue)
-            try:
+            if self.busy == "steer":
+                await queue.sending.acquire()
+                self._place.callback(queue.sending.release)
+            else:
+                await self._enter(queue)
+                self._place.callback(queue.lock.release)
+            with self._place:
                 yield
-            finally:
-                queue.lock.release()
         finally:
             queue.users -= 1
             if not queue.users:
                 del queues[key]
+
+    def release_place(self) -> None:
+        """Let the guidance behind it go, once it is sent, begins a turn or has to wait."""
+        if self.busy == "steer":
+            self._place.close()
 
     async def _enter(self, queue: TurnQueue) -> None:
         """Wait for the head of the queue; raise `ThreadBusy` after the time that the message may wait."""

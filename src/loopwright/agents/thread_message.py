@@ -50,6 +50,7 @@ class ThreadMessage(NextTurn[AnyResult]):
 
     async def _follow(self, last: LastTurn) -> AnyResult:
         """Return the result of a turn that has the message, in whichever process it is at work."""
+        self.release_place()
         if not self.turns.serves(last.info):
             return await self._wait_for_worker(last)
         try:
@@ -85,6 +86,7 @@ class ThreadMessage(NextTurn[AnyResult]):
             if found is None or found.has_ended:
                 return None
             raise
+        self.release_place()
         async with self.turns.watching(last.info):
             result = await self._wait_for_end(last, number)
         if result is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol, cast
 
 from .._kernel.control.run_watch import RunWatch
@@ -108,8 +108,12 @@ class TurnRunner:
         start: TurnStart,
         *,
         is_own: bool,
+        begun: Callable[[], None],
     ) -> Result[Any]:
-        """Run a turn; that of other messages continues in this process although the sender of this one leaves."""
+        """Run a turn, and say once it is stored.
+
+        That of other messages continues in this process although the sender of this one leaves.
+        """
         speaker = self.find_agent(agent)
         speaker.check_deps(self._options.get("deps"))
         named = {"run_id": run_id, "thread": self._thread, "turn": start}
@@ -120,12 +124,14 @@ class TurnRunner:
         items = self._items if is_own else None
         if items is None:
             handle = engine.start(conversation, output=output, **options)
+            begun()
             return await self._use_approvals(await handle.result(), speaker.name, is_own=is_own)  # fmt: skip
         watched: RunHandle[Any, Any] = (
             engine.start(conversation, output=output, deltas=True, **options)
             if items.deltas
             else engine.start(conversation, output=output, **options)
         )
+        begun()
         result = await _collect(watched, items)
         return await self._use_approvals(result, speaker.name, is_own=is_own)
 

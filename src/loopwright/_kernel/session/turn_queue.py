@@ -8,5 +8,7 @@ class TurnQueue:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
+        self.sending = asyncio.Lock()
+        """Held by the guidance that is being sent to the turn at work."""
         self.users = 0
         """Those that wait or have their turn."""

@@ -23,7 +23,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.messages import Completion, Proposal, ToolCall, Usage
 from loopwright.providers import Capabilities, Request
 from loopwright.run import Run
-from loopwright.testing import ScriptedProvider, crashed
+from loopwright.testing import FakeClock, ScriptedProvider, crashed
 
 Script = Callable[[int], Any]
 
@@ -104,6 +104,35 @@ async def test_samples_are_one_request_n_calls_and_one_entry_each() -> None:
     assert asked == replied == ["0~s0", "0~s1", "0~s2", "1"]
 
 
+class Slow(Sampled):
+    """Takes 2 seconds for a request."""
+
+    def __init__(self, clock: FakeClock, most: int) -> None:
+        super().__init__(lambda made: f"reply {made}", most)
+        self._clock = clock
+
+    async def complete(self, request: Request) -> Completion:
+        """Reply after 2 seconds."""
+        self._clock.advance(2)
+        return await super().complete(request)
+
+    async def sample(self, request: Request) -> tuple[Completion, ...]:
+        """Reply after 2 seconds."""
+        self._clock.advance(2)
+        return await super().sample(request)
+
+
+@pytest.mark.parametrize("most", [2, 4, 8])
+async def test_each_sample_has_the_time_of_its_own_request(most: int) -> None:
+    clock = FakeClock()
+    runtime = Runtime(Slow(clock, most), clock=clock)
+    await Best(runtime, n=5).run("x", run_id="r")
+    events = [entry.event for entry in runtime.journal.read("r")]
+    replies = [event for event in events if isinstance(event, ModelReplied)]
+
+    assert [event.seconds for event in replies] == [2.0] * 6
+
+
 async def test_each_sample_is_gated_once_and_its_calls_are_made() -> None:
     provider = Sampled(numbered)
     runtime = Runtime(provider, tools=[look])
@@ -117,7 +146,7 @@ async def test_each_sample_is_gated_once_and_its_calls_are_made() -> None:
     assert keys == ["0~s1#0"]
 
 
-@pytest.mark.parametrize("most", [1, 2, 8])
+@pytest.mark.parametrize("most", [2, 4, 8])
 async def test_a_crash_after_any_entry_leads_to_the_same_answer(most: int) -> None:
     runtime = Runtime(Sampled(numbered, most), tools=[look])
     result = await Best(runtime).run("x", run_id="r")

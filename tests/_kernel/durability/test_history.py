@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from loopwright import (
+    Attachment,
     ConfigError,
     Conversation,
     Entry,
@@ -22,9 +23,15 @@ from loopwright import (
     Runtime,
     tool,
 )
+from loopwright._kernel.durability.history import (
+    ContinuedConversation,
+    History,
+    is_loaded,
+)
 from loopwright.engine import LoopEngine
 from loopwright.errors import JournalError, UnknownRun
 from loopwright.events import RunFinished, RunStarted
+from loopwright.events.run import Follows
 from loopwright.journals import RunHeader, SQLiteJournal
 from loopwright.journals.owner import Owner
 from loopwright.testing import ScriptedProvider, call
@@ -421,6 +428,22 @@ async def test_a_conversation_goes_to_another_process(journal: Journal) -> None:
 
     assert copied == first.conversation
     assert type(copied) is Conversation
+
+
+@pytest.mark.parametrize(
+    "attachments", [[], [Attachment.image(b"\x89PNG\r\n\x1a\n-pixels-")]]
+)
+def test_a_chat_of_one_process_has_no_number_of_turns_that_is_too_many(
+    attachments: list[Attachment],
+) -> None:
+    journal, follows = MemoryJournal(), Follows("r", 5, "", "", 100, 2)
+    turn = Conversation.of("See.", attachments=attachments)
+    for _ in range(2_000):
+        history = History(journal, follows, turn)
+        turn = ContinuedConversation.begin(history).user("More?").assistant("Yes.")
+        assert is_loaded(turn)
+
+    assert turn.has_attachments is bool(attachments)
 
 
 async def test_a_conversation_of_a_run_is_used_as_any_other(journal: Journal) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from journal_positions import cut_after
 from loopwright import (
     Action,
     Allow,
@@ -23,7 +24,7 @@ from loopwright import (
     Suspend,
     tool,
 )
-from loopwright.errors import Denied
+from loopwright.errors import Denied, ReplayDivergence
 from loopwright.hooks import Before, Hook, ModelQuestion, Moment
 from loopwright.messages import ToolCall
 from loopwright.providers import Request
@@ -208,6 +209,43 @@ async def test_an_approval_counts_for_a_text_that_became_secret(
 
     assert (result.status, result.answer) == ("completed", "It is [redacted].")
     assert is_free(resumed, journal.read("r")[count:])
+
+
+class Paying(LoopEngine):
+    """Has policy decide about a payment with two secrets, and then asks its model."""
+
+    name = "paying"
+    amount: int = 5
+
+    async def solve(self, run: Run) -> str:
+        note = f"By {SECRET} and {OTHER}."
+        await run.permit("pay", {"amount": self.amount, "note": note})
+        return await run.ask("Go on?")
+
+
+OTHER = "green-cow-88"
+
+
+@pytest.mark.parametrize("known", [[], [SECRET], [OTHER], [SECRET, OTHER]])
+async def test_a_permit_beside_secrets_is_for_the_other_arguments_too(
+    known: list[str],
+) -> None:
+    def build_engine(entries: list[Entry], amount: int, secrets: list[str]) -> Paying:
+        provider, redactor = ScriptedProvider(["Yes."]), Redactor(secrets)
+        journal = crashed(entries, len(entries)) if entries else MemoryJournal()
+        runtime = Runtime(provider, journal=journal, redactor=redactor)
+        return Paying(runtime, amount=amount)
+
+    first = build_engine([], 5, known)
+    await first.run("Go.", run_id="r")
+    entries = first.runtime.journal.read("r")
+    permitted = entries[: cut_after(entries, "effect_finished")]
+
+    same = build_engine(permitted, 5, [SECRET, OTHER])
+    assert (await same.resume("r")).answer == "Yes."
+
+    with pytest.raises(ReplayDivergence, match="pay with other arguments"):
+        await build_engine(permitted, 5000, [SECRET, OTHER]).resume("r")
 
 
 class Quoting(Hook):

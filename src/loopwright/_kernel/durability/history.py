@@ -43,10 +43,17 @@ class History:
         self.label: Label = "normal" if known is None else known.label
         self.untrusted = known is not None and known.untrusted
         self._known = known
+        # Kept, so that asking never goes back through all runs that this process continued.
+        self._was_loaded = known is not None and is_loaded(known)
+        self._has_attachments: bool | None = None
+        if known is not None and self._was_loaded:
+            self._has_attachments = known.has_attachments
 
     @property
     def is_loaded(self) -> bool:
         """Whether this process has the messages."""
+        if self._was_loaded:
+            return True
         return self._known is not None and is_loaded(self._known)
 
     @property
@@ -59,9 +66,9 @@ class History:
     @property
     def has_attachments(self) -> bool:
         """Return whether one of the messages has an attachment; raise as `messages` does."""
-        if self._known is None:
-            return self._keep(read_history(self.journal, self.follows)).has_attachments
-        return self._known.has_attachments
+        if self._has_attachments is None:
+            self._has_attachments = are_any_attached(self.messages)
+        return self._has_attachments
 
     async def load(self) -> None:
         """Read the messages, unless this process has them."""

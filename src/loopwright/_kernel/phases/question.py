@@ -52,14 +52,14 @@ class Begun:
     intents: Mapping[str, ModelRequested]
     question: Question
     seconds: float
-    """The active time at which their places in the budget were taken."""
+    """The active time at which the model is asked."""
     offers: tuple[ProviderTool, ...] = ()
     known: frozenset[str] = frozenset()
 
-    def select(self, keys: Iterable[str]) -> "Begun":
-        """Return those of some keys."""
+    def select(self, keys: Iterable[str], seconds: float) -> "Begun":
+        """Return those of some keys, for which the model is asked at so many active seconds."""
         chosen = {key: self.intents[key] for key in keys}
-        return dataclasses.replace(self, intents=chosen)
+        return dataclasses.replace(self, intents=chosen, seconds=seconds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,11 +129,11 @@ class Samples:
         """Ask for replies that are not recorded: as many at once as the provider gives, the others one by one."""
         inference, question = self._inference, self._question
         begun = await inference.begin(keys, self._asked)
-        provider = question.provider
+        provider, now = question.provider, self._session.active.seconds
         while len(keys) > 1 and (together := self._max_together(provider)) > 1:
             chosen = keys[:together]
             try:
-                replies = await inference.ask(begun.select(chosen))
+                replies = await inference.ask(begun.select(chosen, now()))
             except (
                 ProviderError
             ) as error:  # recorded for these, and the others are asked as well
@@ -146,7 +146,7 @@ class Samples:
             branches = Branches(self._session.replay_end)
             turns = [branches.add(begun=True) for _ in keys]
             works = [
-                self._ask_one(begun.select([key]), branches, turn)
+                self._ask_one(begun, key, branches, turn)
                 for key, turn in zip(keys, turns, strict=True)
             ]
             settled = await asyncio.gather(*works, return_exceptions=True)
@@ -158,7 +158,10 @@ class Samples:
             return 1
         return self._inference.max_samples(provider)
 
-    async def _ask_one(self, begun: Begun, branches: Branches, turn: Turn) -> Reply:
+    async def _ask_one(
+        self, begun: Begun, key: str, branches: Branches, turn: Turn
+    ) -> Reply:
         async with branches.place(turn):
-            [reply] = await self._inference.ask(begun)
+            seconds = self._session.active.seconds()
+            [reply] = await self._inference.ask(begun.select([key], seconds))
             return reply

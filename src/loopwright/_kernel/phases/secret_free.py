@@ -4,8 +4,16 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..._internal import dataclasses
-from ...messages import Conversation, Json, JsonObject, ToolCall, canonical_json
+from ...messages import (
+    Conversation,
+    Json,
+    JsonObject,
+    ToolCall,
+    canonical_json,
+    hash_arguments,
+)
 from ...security.redaction import REDACTED, Redactor
+from ...security.redaction.forms import list_forms
 from ...security.redaction.messages import redact_calls, redact_conversation
 from .fingerprints import fingerprint
 
@@ -42,6 +50,13 @@ def clean_conversation(
 def clean_arguments(redactor: Redactor, arguments: JsonObject) -> dict[str, Json]:
     """Return arguments of something that an engine itself does, without secrets."""
     return cast("dict[str, Json]", redactor.redact_value(dict(arguments)))
+
+
+def was_recorded(hashed: str, arguments: JsonObject, clean: JsonObject) -> bool:
+    """Return whether a recorded hash is that of arguments, with any of what is secret in them today in plain."""
+    if hashed in map(hash_arguments, (clean, arguments)):
+        return True
+    return hashed in map(hash_arguments, list_forms(dict(arguments), clean))
 
 
 def hides_secret(arguments: JsonObject) -> bool:

@@ -33,14 +33,14 @@ from ...events.effects import (
 )
 from ...events.run import ErrorRecord
 from ...labels import Label, find_provenance, highest
-from ...messages import Effect, Json, hash_arguments
+from ...messages import Effect, Json
 from ...resilience.timeouts import run_with_timeout
 from ...security.redaction.errors import redact_error
 from ...tools.value import as_text
 from ..session.scope import Scope
 from ..session.session import Session, out_of_time
 from .cycle import Cycle
-from .secret_free import clean_arguments, hides_secret
+from .secret_free import clean_arguments, was_recorded
 
 T = TypeVar("T")
 PATCH_NAME = compile_late(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -163,10 +163,8 @@ async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
     with cycle.scope.enter("permit"):
         key = cycle.scope.next_key()
         clean = clean_arguments(cycle.services.redactor, arguments)
-        hashes = [hash_arguments(arguments), hash_arguments(clean)]
         known = session.replay.approvals.decision(call_key(key, 0))
-        is_same = known is None or known.arguments_hash in hashes
-        if known is not None and not is_same and not hides_secret(clean):
+        if known and not was_recorded(known.arguments_hash, arguments, clean):
             expected = f"{known.tool} with other arguments"
             raise session.signals.diverge(key, expected, name)
         if recorded_effect(cycle.scope, key, name, TypeAdapter(type(None))) is None:

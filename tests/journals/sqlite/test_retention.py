@@ -314,7 +314,51 @@ async def test_a_deletion_that_a_reader_held_up_is_completed_when_it_is_repeated
     await journal.close()
 
 
+async def test_the_commands_to_all_deleted_runs_go_when_a_deletion_is_repeated(
+    path: Path,
+) -> None:
+    journal = SQLiteJournal(path, busy_timeout=0.1)
+    await add(journal, "a")
+    await add(journal, "b", follows="a")
+    await add(journal, "kept")
+    for run_id in ("a", "b", "kept"):
+        journal.send(run_id, "steer", {"text": f"{SECRET}-{run_id}"})
+    with contextlib.closing(sqlite3.connect(f"{path}.inbox")) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalError, match=r"the runs are deleted.*delete again"):
+            await journal.delete("a", cascade=True)
+    assert files_with(path, f"{SECRET}-b")
+
+    with pytest.raises(UnknownRun, match="was deleted on"):
+        await journal.delete("a")
+    assert files_with(path, f"{SECRET}-a") == files_with(path, f"{SECRET}-b") == []
+    assert journal.inbox("kept")[0].body == {"text": f"{SECRET}-kept"}
+    await journal.close()
+
+
 # --- prune ---
+
+
+@pytest.mark.parametrize(
+    ("held", "begin"), [("runs.db", "BEGIN"), ("runs.db.inbox", "BEGIN IMMEDIATE")]
+)
+async def test_prune_completes_a_deletion_that_was_held_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch, held: str, begin: str
+) -> None:
+    monkeypatch.setattr("loopwright.storage.rewrite.PATIENCE", 0.1)
+    journal = SQLiteJournal(path, busy_timeout=0.1)
+    await add(journal, "r1", SECRET.encode())
+    journal.send("r1", "steer", {"text": SECRET})
+    with contextlib.closing(sqlite3.connect(path.parent / held)) as reader:
+        reader.execute(begin)
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        with pytest.raises(JournalError, match="delete again"):
+            await journal.prune(older_than=0)
+    assert files_with(path, SECRET)
+
+    assert await journal.prune(older_than=0) == []
+    assert files_with(path, SECRET) == []
+    await journal.close()
 
 
 @pytest.mark.faults

@@ -38,9 +38,12 @@ _BLANK = "UPDATE commands SET run_id = '', number = 0, at = 0, kind = '', body =
 _DELETE_BLANK = "DELETE FROM commands WHERE run_id = '' AND id < ?"
 _LAST_ID = "SELECT coalesce(max(id), 0) FROM commands"
 _CHANGED_RUNS = "SELECT DISTINCT run_id FROM commands WHERE id > ? AND id <= ?"
+_RUNS = "SELECT DISTINCT run_id FROM commands WHERE run_id != ''"
 _COMMANDS = """SELECT number, run_id, at, kind, body, hash FROM commands
                WHERE run_id = ? AND typeof(number) = 'integer' AND number > 0 ORDER BY number"""
 _UNNUMBERED = "SELECT count(*) FROM commands WHERE run_id = ? AND (typeof(number) != 'integer' OR number < 1)"
+
+_HELD = "the runs are deleted, the commands to them may be not: free the file and delete again"
 
 REVOKING = ("deny", "stop", "abort")
 """The kinds of commands that may revoke an approval, as their rows say them."""
@@ -137,6 +140,12 @@ class Inbox:
                 if row[0]
             )
 
+    def list_runs(self) -> list[str]:
+        """Return the runs to which there are commands."""
+        with self._file.reading() as connection:
+            rows = [] if connection is None else connection.execute(_RUNS).fetchall()
+        return [run_id for (run_id,) in rows]
+
     def delete(self, run_ids: Sequence[str]) -> None:
         """Delete the commands to some runs, overwrite what they occupied, and empty the log."""
         if not self._file.exists():
@@ -152,7 +161,7 @@ class Inbox:
                         cursor.execute(_DELETE, (run_id,))
                 rewrite.complete(connection)
         except (sqlite3.Error, OSError) as error:
-            raise self._file.explain(error) from error
+            raise self._file.explain(error, _HELD) from error
 
     def read_stored(self, run_id: str) -> list[StoredCommand]:
         """Return the commands to a run as they are stored, for an export; raise `JournalError` if one was changed."""

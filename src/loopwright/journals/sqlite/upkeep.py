@@ -33,12 +33,14 @@ from .jobs import Job
 from .listing import RunQuery
 from .reader import read_info, read_journal_id
 from .upkeep_jobs import (
+    FORGET_ERASURE,
     DeleteRuns,
     Execute,
     ImportRuns,
     PruneThreads,
     RunGone,
     collect_exported,
+    read_due_erasure,
     read_exported,
     read_tombstone,
 )
@@ -123,7 +125,8 @@ class Upkeep:
             for part in _split(chosen):
                 deleted += (await self._do(build(part))).deleted
         finally:
-            if deleted:
+            # Also what an earlier deletion left that was cut short: nobody need know the ids of its runs.
+            if deleted or self._is_erasure_due():
                 await self._erase(deleted)
         return deleted
 
@@ -158,10 +161,26 @@ class Upkeep:
 
     async def _erase(self, deleted: Sequence[str]) -> None:
         """Erase what is left of deleted runs: their commands, and copies of their rows in free pages and logs."""
+        with self._file.reading() as connection:
+            due = "" if connection is None else read_due_erasure(connection)
         try:
-            await asyncio.to_thread(self._inbox.delete, deleted)
+            await asyncio.to_thread(self._delete_commands, deleted)
         finally:
             await self._rewrite()
+        if due:
+            await self._do(Execute(FORGET_ERASURE, (due,)))
+
+    def _delete_commands(self, deleted: Sequence[str]) -> None:
+        """Delete the commands to runs that were deleted, now or by a deletion that was cut short."""
+        found = self._inbox.list_runs()
+        with self._file.reading() as connection:
+            if connection is not None:
+                found = [one for one in found if read_tombstone(connection, one)]
+        self._inbox.delete([*deleted, *found])
+
+    def _is_erasure_due(self) -> bool:
+        with self._file.reading() as connection:
+            return connection is not None and bool(read_due_erasure(connection))
 
     async def _rewrite(self) -> None:
         """Write the file anew and cut its log to nothing; another process may prevent either for a moment."""

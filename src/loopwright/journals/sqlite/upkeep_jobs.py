@@ -1,6 +1,7 @@
 """The jobs that take runs out of a SQLite journal, or put exported ones in; each is one transaction."""
 
 import contextlib
+import secrets
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,10 @@ _TOMBSTONE = (
 _LAST_ID = "SELECT coalesce(max(id), 0) FROM events"
 _BLANK = """UPDATE events SET run_id = '', seq = id, key = '', kind = '', at = 0, body = x'', hash = ''
             WHERE id = ? AND run_id = ?"""
+# Each deletion has a mark of its own, so that one which ends does not take the mark of another process along.
+_NOTE_ERASURE = "INSERT OR REPLACE INTO facts VALUES ('erasure', ?)"
+_DUE_ERASURE = "SELECT value FROM facts WHERE name = 'erasure'"
+FORGET_ERASURE = "DELETE FROM facts WHERE name = 'erasure' AND value = ?"
 NOTHING = "nothing was imported"
 _HAS_OTHER_TURN = (
     "SELECT 1 FROM runs WHERE thread = ? AND run_id GLOB ? AND run_id NOT GLOB ?"
@@ -81,6 +86,8 @@ class DeleteRuns(Job):
         now = self._clock.wall()
         for info in found.values():
             _delete_run(cursor, info, self._deleted_by, now)
+        if found:
+            cursor.execute(_NOTE_ERASURE, (secrets.token_hex(8),))
         self.deleted = list(found)
 
     def _choose(self, cursor: sqlite3.Cursor) -> dict[str, RunInfo]:
@@ -184,6 +191,12 @@ def read_tombstone(connection: sqlite3.Connection, run_id: object) -> str:
     deleted_by, deleted_at, head_hash = row
     day = time.strftime("%Y-%m-%d", time.gmtime(deleted_at))
     return format_deleted(run_id, deleted_by, day, head_hash)
+
+
+def read_due_erasure(connection: sqlite3.Connection) -> str:
+    """Return the mark of the last deletion whose rows the file may still hold; empty if there is none."""
+    row = connection.execute(_DUE_ERASURE).fetchone()
+    return "" if row is None else str(row[0])
 
 
 def collect_exported(

@@ -4,6 +4,8 @@ classifiers that say which one a text has.
 
 import copy
 import dataclasses
+import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
@@ -79,7 +81,7 @@ class Untrusted(LabelledText):
 def find_provenance(value: object) -> tuple[Label, bool]:
     """Return the highest label of the labelled texts in a value, and whether any is untrusted.
 
-    Searched are texts, lists, tuples, sets, the values of mappings, and the fields of models and dataclasses.
+    Searched are texts, lists, tuples, sets, deques, the values of mappings, and the fields of models and dataclasses.
     """
     if isinstance(value, LabelledText):
         return value.label, value.untrusted
@@ -88,7 +90,7 @@ def find_provenance(value: object) -> tuple[Label, bool]:
     inner: Iterable[object] = ()
     if isinstance(value, Mapping):
         inner = cast("Mapping[object, object]", value).values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
         inner = cast("Iterable[object]", value)
     else:
         inner = _read_fields(value).values()
@@ -110,8 +112,8 @@ def check_unlabelled(field: str, text: object, place: str) -> None:
 def mark_texts(value: Any, label: Label, *, untrusted: bool) -> Any:
     """Return a value whose texts are labelled, where the label says something: a copy of what holds texts.
 
-    Searched are lists, tuples, sets, the values of dictionaries, and the fields of models and dataclasses. What was
-    made of a text, such as an enum or a URL, stays.
+    Searched are lists, tuples, sets, deques, the values of dictionaries of any kind, and the fields of models and
+    dataclasses. What was made of a text, such as an enum or a URL, stays.
     """
     if not untrusted and label not in CONFIDENTIAL:
         return value
@@ -129,9 +131,11 @@ def _copy_with(value: Any, change: Callable[[Any], Any]) -> Any:
     make = _find_constructor(value)
     if make is not None:
         return make(map(change, value))
-    if type(value) is dict:
-        given = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast] # for pyright
-        return {name: change(one) for name, one in given.items()}
+    if isinstance(value, dict):
+        # A copy is of the same kind, such as one with a default.
+        given = cast("dict[Any, Any]", copy.copy(value))  # type: ignore[redundant-cast] # for pyright
+        given.update({name: change(one) for name, one in given.items()})
+        return given
     fields = _read_fields(value)
     if not fields:
         return value
@@ -146,10 +150,13 @@ def _copy_with(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _find_constructor(value: object) -> Callable[[Iterable[Any]], Any] | None:
-    """Return what makes a value of its items: that of a list, a tuple, also a named one, or a set."""
+    """Return what makes a value of its items: that of a list, a deque, a tuple, also a named one, or a set."""
     for kind in (list, tuple, set, frozenset):
         if type(value) is kind:
             return cast("Callable[[Iterable[Any]], Any]", kind)
+    if isinstance(value, deque):
+        given = cast("deque[Any]", value)  # type: ignore[redundant-cast] # for pyright
+        return functools.partial(deque[Any], maxlen=given.maxlen)
     is_tuple = issubclass(type(value), tuple)
     return getattr(value, "_make", None) if is_tuple else None
 

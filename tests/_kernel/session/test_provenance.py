@@ -2,12 +2,13 @@
 
 import asyncio
 import dataclasses
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from loopwright import (
     ConfigError,
@@ -145,6 +146,11 @@ class Report(BaseModel):
     to: str
     lines: list[str] = []
     by: dict[str, str] = {}
+    steps: OrderedDict[str, str] = Field(default_factory=OrderedDict[str, str])
+    rest: defaultdict[str, str] = Field(
+        default_factory=lambda: defaultdict[str, str](str)
+    )
+    last: deque[str] = Field(default_factory=deque[str])
 
 
 async def text_of_output_as_task(gate: PolicyGate) -> Conversation | str:
@@ -245,7 +251,7 @@ async def test_clean_turns_and_results_stay_free_of_the_rule(
 
 
 async def test_texts_of_an_output_carry_what_the_run_read_wherever_they_stand() -> None:
-    said = '{"to": "Ada", "lines": ["1848"], "by": {"whom": "Bob"}}'
+    said = '{"to": "Ada", "lines": ["1848"], "by": {"whom": "Bob"}, "steps": {"a": "1"}, "rest": {"b": "2"}, "last": ["3"]}'
     parts = engine(call("vault"), said, journal=MemoryJournal())
     result = await parts.run("Read the vault.", run_id="r", output=Report)
     again = await parts.resume("r", output=Report)
@@ -253,8 +259,11 @@ async def test_texts_of_an_output_carry_what_the_run_read_wherever_they_stand() 
 
     for one in (result, again):
         report = one.raise_for_status().output
-        texts = report.to, report.lines[0], report.by["whom"]
-        assert [find_provenance(text) for text in texts] == [("secret", False)] * 3
+        texts = (
+            report.to, report.lines[0], report.by["whom"], report.steps["a"], report.rest["b"], report.last[0],
+        )  # fmt: skip
+        assert [find_provenance(text) for text in texts] == [("secret", False)] * 6
+        assert find_provenance(report.last) == ("secret", False)
         assert find_provenance(report) == ("secret", False)
         assert report == plain.output
         assert (

@@ -1,6 +1,7 @@
 """Classes of options build what checks their values when they are first used."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -52,6 +53,7 @@ class Several(Options):
     real: float | None = None
     flag: bool = False
     weights: Mapping[str, float] = Field(default_factory=dict[str, float])
+    by_number: Mapping[int, float] = Field(default_factory=dict[int, float])
     counts: tuple[int, ...] = ()
     part: Part = Part()
     model: Model = Field(default_factory=Model)
@@ -72,6 +74,8 @@ def test_numbers_and_truth_values_of_options_are_taken_as_declared() -> None:
     found = Several(**given, kind="int")
     assert (found.real, found.counts, found.part, found.model.count) == (2.0, (1,), Part(), 3)  # fmt: skip
     assert Several().data == {"type": "int"}
+    recorded: Any = json.loads(json.dumps({"by_number": {1: 0.5}}))
+    assert Several(**recorded).by_number == {1: 0.5}
 
 
 def test_no_engine_takes_a_text_or_a_truth_value_for_a_number() -> None:

@@ -13,8 +13,9 @@ from pydantic_core import CoreSchema, ErrorDetails
 from ..errors import ConfigError
 
 MAX_SHOWN = 60  # characters of a bad value in an error
-NO_SCHEMA = frozenset({"default", "metadata", "serialization", "config"})
-"""The keys of a schema that hold something else than the schemas of its parts."""
+NO_SCHEMA = frozenset({"default", "metadata", "serialization", "config", "keys_schema"})
+"""The keys of a schema that hold something else than the schemas of its parts, or that of the keys of a mapping: a
+recorded option has the key 1 as "1", as JSON and files do."""
 MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 
 

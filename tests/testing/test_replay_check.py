@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from function_engine import FunctionEngine
 from loopwright import MemoryJournal, ReActEngine, Run, Runtime, Suspend, ToolCall, tool
 from loopwright.cli.app import main
+from loopwright.errors import ConfigError
 from loopwright.gates import Allow, InstantGate
 from loopwright.journals import Journal, SQLiteJournal
 from loopwright.testing import (
@@ -171,6 +173,9 @@ async def test_runs_of_agents_are_replayed_with_their_agents() -> None:
     await first.agents["form"].thread("chat").run("And?")
     today = build(ScriptedProvider([]), MemoryJournal())
 
+    names: Any = today.agents
+    with pytest.raises(ConfigError, match=r"agents: must be agents.*got 'clerk'"):
+        await replay_check(journal, agents=names)
     found = await replay_check(journal, agents=today.agents.values())
     assert [report.outcome for report in found] == ["replayed", "replayed"]
     found = await replay_check(journal, [ReActEngine(today)])

@@ -3,7 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from .._internal import dataclasses
 from .._kernel.durability.history import open_conversation
@@ -72,7 +72,7 @@ async def replay_check(
         outputs: the types of `output=` that runs were started with.
     """
     known = {engine.name: engine for engine in engines}
-    by_name = {agent.name: agent for agent in agents}
+    by_name = {agent.name: agent for agent in map(_check_agent, agents)}
     own = [agent.output for agent in by_name.values() if agent.output is not None]
 
     def find(run_id: str, started: RunStarted) -> LoopEngine:
@@ -89,6 +89,14 @@ async def replay_check(
         return known[started.engine]
 
     return await check_runs(journal, find, status=status, outputs=[*own, *outputs])
+
+
+def _check_agent(agent: object) -> Agent[Any]:
+    if isinstance(agent, Agent):
+        return cast("Agent[Any]", agent)
+    raise ConfigError(
+        f"agents: must be agents, such as runtime.agents.values(), got {agent!r:.80}"
+    )
 
 
 async def check_runs(

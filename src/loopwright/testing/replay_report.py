@@ -93,7 +93,7 @@ async def replay_check(
 
 def _check_agent(agent: object) -> Agent[Any]:
     if isinstance(agent, Agent):
-        return cast("Agent[Any]", agent)
+        return cast("Agent[Any]", agent)  # type: ignore[redundant-cast] # for basedpyright
     raise ConfigError(
         f"agents: must be agents, such as runtime.agents.values(), got {agent!r:.80}"
     )

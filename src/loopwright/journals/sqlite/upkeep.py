@@ -125,7 +125,7 @@ class Upkeep:
             for part in _split(chosen):
                 deleted += (await self._do(build(part))).deleted
         finally:
-            # Also what an earlier deletion left that was cut short: nobody need know the ids of its runs.
+            # Also what an earlier deletion left that was cut short; its caller need not know the ids of its runs.
             if deleted or self._is_erasure_due():
                 await self._erase(deleted)
         return deleted

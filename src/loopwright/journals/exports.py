@@ -11,6 +11,8 @@ from typing import Any, TypeAlias, cast
 from .._internal import dataclasses
 from ..errors import ConfigError, JournalError
 from ..events.entry import Entry
+from ..storage.drafts import drafting, publish
+from ..storage.modes import create_file
 from .base import RunInfo, verify_chain
 
 EXPORT_VERSION = 1
@@ -35,27 +37,28 @@ class ExportedRun:
 def write_export(path: str | os.PathLike[str], runs: Iterable[ExportedRun]) -> int:
     """Write runs into a new file, private to its owner, and return their number."""
     target = check_new_path(path)
-    draft = target.with_name(f"{target.name}.part")
-    digest, count = hashlib.sha256(), 0
-    draft.unlink(
-        missing_ok=True
-    )  # one of a process that died, or a link that another user made
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            _write_line(file, digest, {"loopwright_export": EXPORT_VERSION})
-            for run in runs:
-                count += 1
-                for line in _encode_run(run):
-                    _write_line(file, digest, line)
-            file.write(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, target)  # which fails if another process made it meanwhile
+        with drafting(target) as folder:
+            draft = folder / target.name
+            create_file(draft)
+            count = _write_runs(draft, runs)
+            publish({draft: target})
     except FileExistsError:
         raise ConfigError(format_path_taken(target)) from None
-    finally:
-        draft.unlink()
+    return count
+
+
+def _write_runs(draft: Path, runs: Iterable[ExportedRun]) -> int:
+    digest, count = hashlib.sha256(), 0
+    with draft.open("wb") as file:
+        _write_line(file, digest, {"loopwright_export": EXPORT_VERSION})
+        for run in runs:
+            count += 1
+            for line in _encode_run(run):
+                _write_line(file, digest, line)
+        file.write(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
     return count
 
 

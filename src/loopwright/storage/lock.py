@@ -78,9 +78,14 @@ class ProcessLock:
             _flock(self._descriptor, _unlock_flags)
 
     def _try_lock(self) -> bool:
-        try:
-            if _flock is not None:
-                _flock(self._descriptor, _lock_flags)
-        except BlockingIOError:
-            return False
-        return True
+        return try_lock(self._descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Return whether a file is locked for this process now, until it is closed; always on a system without `flock`."""
+    try:
+        if _flock is not None:
+            _flock(descriptor, _lock_flags)
+    except BlockingIOError:
+        return False
+    return True

@@ -5,8 +5,10 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
+import os
 import random
 import resource
 import sqlite3
@@ -29,6 +31,7 @@ from loopwright.errors import (
 )
 from loopwright.journals import Journal, Owner, RunFilter, RunInfo, SQLiteJournal
 from loopwright.journals.retention import choose_pruned, hash_name
+from loopwright.storage.drafts import drafting
 from loopwright.testing import ScriptedProvider, call
 
 SECRET = "Ada-Lovelace-1815"
@@ -573,6 +576,26 @@ async def test_a_waiting_run_is_imported_with_the_commands_that_were_sent_to_it(
     await other.close()
 
 
+async def test_runs_are_not_imported_where_their_commands_cannot_be_stored(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    await add(journal, "r1")
+    journal.send("r1", "stop", {})
+    await journal.export(tmp_path / "r1.jsonl", ["r1"])
+    other = SQLiteJournal(tmp_path / "other.db", busy_timeout=0.1)
+    await add(other, "r2")
+    other.send("r2", "stop", {})
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db.inbox")) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalError, match="another program holds it"):
+            await other.import_(tmp_path / "r1.jsonl")
+    assert [info.run_id for info in other.runs()] == ["r2"]
+
+    assert await other.import_(tmp_path / "r1.jsonl") == ["r1"]
+    assert [one.kind for one in other.inbox("r1")] == ["stop"]
+    await other.close()
+
+
 async def test_a_thread_is_not_imported_into_another_one_of_its_name(
     journal: SQLiteJournal, tmp_path: Path
 ) -> None:
@@ -774,3 +797,73 @@ async def test_idempotency_keys_begin_with_the_id_of_the_journal_that_a_run_bega
     assert keys[2:] == [f"{first.id}:f:0#0"]
     for journal in (first, second, third):
         await journal.close()
+
+
+async def test_of_two_backups_to_one_path_each_is_whole_or_refused(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    for number in range(20):
+        await add(journal, f"r{number}", b"x" * 60_000)
+    journal.send("r1", "steer", {"text": "left"})
+    (tmp_path / "b").mkdir()
+    copy = tmp_path / "b" / "copy.db"
+    made = await asyncio.gather(
+        *(journal.backup(copy) for _ in range(4)), return_exceptions=True
+    )
+    refused = [one for one in made if one is not None]
+
+    assert len(refused) == 3
+    assert all("exists already" in str(one) for one in refused), refused
+    files = sorted(file.name for file in copy.parent.iterdir())
+    assert files == ["copy.db", "copy.db.inbox"]
+    assert all(SQLiteJournal(copy).verify(f"r{number}").ok for number in range(20))
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSPC])
+async def test_files_are_named_where_there_are_no_links_and_all_or_none_else(
+    journal: SQLiteJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    await add(journal, "r1")
+    journal.send("r1", "steer", {"text": "left"})
+    link, targets = (
+        os.link,
+        [tmp_path / "b" / name for name in ("copy.db", "runs.jsonl")],
+    )
+    targets[0].parent.mkdir()
+
+    def fail(made: Path, name: Path) -> None:
+        if code == errno.ENOSPC and name.suffix == ".inbox":
+            return link(made, name)
+        raise OSError(code, os.strerror(code), str(made), None, str(name))
+
+    monkeypatch.setattr(os, "link", fail)
+
+    async def export() -> None:
+        await journal.export(targets[1], ["r1"])
+
+    for begin in (lambda: journal.backup(targets[0]), export):
+        if code == errno.ENOSPC:
+            with pytest.raises(JournalError, match="the disk is full"):
+                await begin()
+        else:
+            await begin()
+    files = sorted(file.name for file in targets[0].parent.iterdir())
+    if code == errno.ENOSPC:
+        assert files == []
+    else:
+        assert files == ["copy.db", "copy.db.inbox", "runs.jsonl"]
+        assert SQLiteJournal(targets[0]).verify("r1").ok
+        with pytest.raises(ConfigError, match="exists already"):
+            await journal.backup(targets[0])
+
+
+async def test_what_a_backup_that_was_killed_has_left_goes_with_the_next_one(
+    journal: SQLiteJournal, tmp_path: Path
+) -> None:
+    await add(journal, "r1")
+    left = tmp_path / "copy.db.abcdefgh.part"
+    left.mkdir()
+    (left / "copy.db").write_text(SECRET)
+    with drafting(tmp_path / "copy.db") as used:
+        await journal.backup(tmp_path / "copy.db")
+        assert (left.exists(), used.exists()) == (False, True)

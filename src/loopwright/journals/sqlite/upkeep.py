@@ -6,15 +6,14 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, UnknownRun
 from ...events.payloads import Codec
-from ...storage.file import BESIDE
-from ...storage.modes import add_suffix
+from ...storage.drafts import drafting, publish
 from ...storage.rewrite import PAUSE
 from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
@@ -205,17 +204,20 @@ class Upkeep:
             await asyncio.sleep(0.02)
 
     def _copy(self, target: Path) -> None:
-        """Copy the journal and its inbox under other names, and give them theirs once both are whole."""
-        draft = add_suffix(target, ".part")
-        names = {name_inbox(draft): name_inbox(target), draft: target}
-        drafts = [add_suffix(made, end) for made in names for end in ("", *BESIDE)]
-        _remove(drafts)  # those of a process that died
+        """Copy the journal and its inbox, and give the copies their names once both are whole."""
         try:
-            self._file.copy(draft)
-            self._inbox.copy(draft)
-            _publish({made: name for made, name in names.items() if made.exists()})
-        finally:
-            _remove(drafts)
+            with drafting(target) as folder:
+                draft = folder / target.name
+                self._inbox.copy(draft)
+                names = {name_inbox(draft): name_inbox(target)}
+                if not name_inbox(draft).exists():
+                    names.clear()
+                self._file.copy(draft)
+                publish({**names, draft: target})
+        except FileExistsError as error:  # another process has made one meanwhile
+            raise ConfigError(format_path_taken(Path(error.filename))) from None
+        except OSError as error:
+            raise self._file.explain(error) from error
 
     def _list(self) -> list[RunInfo]:
         with self._file.reading() as connection:
@@ -266,23 +268,6 @@ def _split(threads: Sequence[list[str]]) -> Iterator[list[list[str]]]:
         part.append(thread)
     if part:
         yield part
-
-
-def _publish(names: Mapping[Path, Path]) -> None:
-    """Give files their names, all of them or none; raise `ConfigError` if another process has made one meanwhile."""
-    done: list[Path] = []
-    try:
-        for made, name in names.items():
-            os.link(made, name)
-            done.append(name)
-    except FileExistsError as error:
-        _remove(done)
-        raise ConfigError(format_path_taken(Path(error.filename2))) from None
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)
 
 
 def build_unknown_run(file: JournalFile, run_id: str) -> UnknownRun:

@@ -147,8 +147,7 @@ class Upkeep:
     async def import_(self, path: str | os.PathLike[str]) -> list[str]:
         """Put the runs of an export into the journal."""
         runs = await asyncio.to_thread(read_export, path)
-        await self._do(ImportRuns(runs, self._codec))
-        await asyncio.to_thread(self._inbox.restore, runs)
+        await self._do(ImportRuns(runs, self._codec, self._inbox.restore))
         return [run.info.run_id for run in runs]
 
     async def backup(self, path: str | os.PathLike[str]) -> None:

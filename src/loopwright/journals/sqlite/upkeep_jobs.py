@@ -4,7 +4,7 @@ import contextlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...clock import Clock
 from ...errors import ConfigError, JournalError, LoopwrightError, UnknownRun
@@ -229,11 +229,20 @@ def read_exported(
 
 
 class ImportRuns(Job):
-    """Put exported runs into the journal, all of them or none."""
+    """Put exported runs into the journal, all of them or none.
 
-    def __init__(self, runs: Sequence[ExportedRun], codec: Codec | None) -> None:
+    Their commands are stored just before they are, so that no process begins one without what was sent to it.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[ExportedRun],
+        codec: Codec | None,
+        store_commands: Callable[[Sequence[ExportedRun]], None],
+    ) -> None:
         super().__init__()
         self._runs, self._codec = runs, codec
+        self._store_commands = store_commands
 
     def write(self, cursor: sqlite3.Cursor, rows: list[Row]) -> None:
         """Insert the runs unless a name is taken or the run that one of them follows is missing."""
@@ -246,6 +255,7 @@ class ImportRuns(Job):
             _check_new(cursor, run.info)
             _check_thread(cursor, run.info)
             self._check_earlier(cursor, run, given)
+        self._store_commands(self._runs)
         for run in self._runs:
             info = run.info
             values = [getattr(info, column) for column in _COLUMNS]

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from ..._internal.encoder import find_code
 from ...messages import Conversation, Message
@@ -9,21 +10,25 @@ from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
 from ..durability.history import ContinuedConversation, grow_from, list_own_messages
 
+Known: TypeAlias = tuple[tuple[Message, ...], tuple[int, bytes]]
+"""The own messages of a conversation, and its length and digest."""
+
 
 class Prompts:
     """The messages of one run that engines write themselves; all others were cleaned when they entered the run."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._clean: dict[str, tuple[Message, ...]] = {}
-        """The messages of the last question of each scope."""
-        self._given: tuple[Message, ...] = ()
+        self._clean: dict[str, Known] = {}
+        """The last question of each scope."""
+        self._given: Known = (), (0, b"")
         self._given_ids: set[int] = set()
 
     def begin(self, given: Conversation) -> None:
         """Know the conversation that the run began with, which is clean."""
-        self._given = list_own_messages(given)
-        self._given_ids = set(map(id, self._given))
+        own = list_own_messages(given)
+        self._given = own, (len(given), given.digest)
+        self._given_ids = set(map(id, own))
 
     def clean(
         self, path: str, conversation: Conversation, redactor: Redactor
@@ -34,12 +39,13 @@ class Prompts:
             if isinstance(conversation, ContinuedConversation)
             else conversation.messages
         )
-        known = self._clean.get(path, self._given)
-        count = len(known) if own[: len(known)] == known else 0
+        count = self._count_known(path, conversation, own)
         new = tuple(filter(self._is_written, own[count:]))
         clean = _redact(redactor, own, new) if new else own
-        self._clean[path] = clean
-        return conversation if clean is own else grow_from(conversation, clean)
+        if clean is not own:
+            conversation = grow_from(conversation, clean)
+        self._clean[path] = clean, (len(conversation), conversation.digest)
+        return conversation
 
     def clean_end(self, conversation: Conversation, redactor: Redactor) -> Conversation:
         """Return a conversation that the run ends with as its last entry may hold it; the same one if it has no secrets.
@@ -50,6 +56,18 @@ class Prompts:
         stored = [one for one in own if not find_code(one.entry, self._run_id)]
         clean = _redact(redactor, own, stored)
         return conversation if clean is own else grow_from(conversation, clean)
+
+    def _count_known(
+        self, path: str, conversation: Conversation, own: tuple[Message, ...]
+    ) -> int:
+        """Return how many of its own messages are those of the last question of the scope, which are clean.
+
+        One that grew from that question, as in each turn, is not compared with it: that would take longer with each turn.
+        """
+        known, place = self._clean.get(path, self._given)
+        if place in conversation.grown_from:
+            return len(known)
+        return len(known) if own[: len(known)] == known else 0
 
     def _is_written(self, message: Message) -> bool:
         """Whether an engine wrote a message: it is neither made of an entry of this run nor what that was given.

@@ -23,6 +23,7 @@ from loopwright.journals import (
     RunInfo,
     SQLiteJournal,
 )
+from loopwright.journals.capabilities import iterate_runs
 from loopwright.journals.sqlite.listing import RunQuery
 from loopwright.testing import ScriptedProvider
 
@@ -142,6 +143,20 @@ async def test_a_filter_selects_the_same_runs_everywhere_page_by_page(
         assert len(page) <= 3
         paged += page
     assert paged == matching
+
+
+async def test_runs_are_iterated_to_the_end_though_one_between_two_pages_is_deleted(
+    journal: MemoryJournal | SQLiteJournal,
+) -> None:
+    for number in range(5):
+        claim = journal.create(header(f"r{number}"))
+        await write(journal, claim, b"1", status="completed")
+    listed = [info.run_id for info in journal.runs()]
+    runs = iterate_runs(journal, None, 2)
+    first = [next(runs).run_id, next(runs).run_id]
+    await journal.delete(first[-1])
+
+    assert first + [info.run_id for info in runs] == listed
 
 
 async def test_a_page_behind_a_deleted_run_is_no_end_of_the_list(

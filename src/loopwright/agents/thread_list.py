@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from .._internal import dataclasses
 from ..journals.base import Journal, RunInfo
-from ..journals.capabilities import list_page
+from ..journals.capabilities import iterate_runs, list_page
 from ..journals.listing import RunFilter, check_page
 from .turn import TurnName
 
@@ -58,16 +58,13 @@ def _list_last_turns(
 ) -> Iterator[tuple[RunInfo, TurnName]]:
     """Yield the last turns of all threads among the runs that a filter selects, the newest first."""
     seen: set[str] = set()
-    before: str | None = None
-    while page := list_page(journal, where, PAGE, before):
-        for info in page:
-            name = TurnName.parse(info.run_id)
-            if name is None or not info.thread or info.thread in seen:
-                continue
-            seen.add(info.thread)
-            if where is None or _is_last(journal, info):
-                yield info, name
-        before = page[-1].run_id
+    for info in iterate_runs(journal, where, PAGE):
+        name = TurnName.parse(info.run_id)
+        if name is None or not info.thread or info.thread in seen:
+            continue
+        seen.add(info.thread)
+        if where is None or _is_last(journal, info):
+            yield info, name
 
 
 def _is_last(journal: Journal, info: RunInfo) -> bool:

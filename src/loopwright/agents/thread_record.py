@@ -23,7 +23,7 @@ from ..events.lifecycle import read_start, restore_answer
 from ..events.run import Question, RunFinished, RunStarted
 from ..journals.access import consult, read_inbox, read_run
 from ..journals.base import RESUMABLE, Command, RunInfo
-from ..journals.capabilities import list_page
+from ..journals.capabilities import iterate_runs
 from ..journals.claims import get_watch, is_orphaned
 from ..journals.listing import RunFilter
 from ..journals.recorded_conversations import build_end
@@ -127,13 +127,10 @@ class ThreadRecord:
 
     def _list_turns(self) -> Iterator[LastTurn]:
         """Return the turns, the newest first."""
-        before: str | None = None
-        while page := list_page(self._journal, self._where, PAGE, before):
-            for info in page:
-                name = TurnName.parse(info.run_id)
-                if name is not None:
-                    yield LastTurn(name, info)
-            before = page[-1].run_id
+        for info in iterate_runs(self._journal, self._where, PAGE):
+            name = TurnName.parse(info.run_id)
+            if name is not None:
+                yield LastTurn(name, info)
 
     async def find_turn(self, name: TurnName) -> LastTurn | None:
         """Return the turn of that name; `None` if it is not there."""

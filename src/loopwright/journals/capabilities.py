@@ -1,9 +1,10 @@
 """What a journal can do beyond the port, told by the methods that it has."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast, runtime_checkable
 
+from ..errors import UnknownRun
 from ..events.entry import Entry
 from ..schedules.base import ScheduleStore
 from .base import Claim, Journal, NewRun, RunInfo
@@ -124,3 +125,27 @@ def list_page(
     if isinstance(pages, PagedJournal):
         return pages.runs(where=where, limit=limit, before=before)
     return take_page(journal.runs(), where, limit, before)
+
+
+def iterate_runs(
+    journal: Journal, where: RunFilter | None, page_size: int
+) -> Iterator[RunInfo]:
+    """Yield the runs that a filter selects, newest first, read page by page.
+
+    Where the last run of a page is deleted meanwhile, the list is read from its first page again, and each run yielded once.
+    """
+    seen = set[str]()
+    before: str | None = None
+    while True:
+        try:
+            page = list_page(journal, where, page_size, before)
+        except UnknownRun:
+            if before is None:
+                raise
+            before = None
+            continue
+        if not page:
+            return
+        yield from [info for info in page if info.run_id not in seen]
+        seen |= {info.run_id for info in page}
+        before = page[-1].run_id

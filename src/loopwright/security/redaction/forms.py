@@ -8,8 +8,9 @@ from typing import Any
 from .heuristics import REDACTED
 
 _HIDDEN = re.compile(f"((?:{re.escape(REDACTED)})+)")
-MAX_FORMS = 1024
-"""As many as ten secrets have."""
+MAX_SECRETS = 8
+"""Of a text with more, and beyond as many forms as these have, only some forms are listed."""
+MAX_FORMS = 2**MAX_SECRETS
 
 
 def list_forms(plain: Any, clean: Any) -> list[Any]:
@@ -29,6 +30,8 @@ def list_forms(plain: Any, clean: Any) -> list[Any]:
 def _list_text_forms(plain: str, clean: str) -> list[str]:
     """Return a text with each choice of its secrets; those right behind one another are taken for one."""
     first, *rest = _HIDDEN.split(clean)
+    if len(rest) > 2 * MAX_SECRETS:
+        return [clean, plain]
     parts: list[list[str]] = [[first]]
     position = len(first)
     for hidden, kept in zip(rest[::2], rest[1::2], strict=True):

@@ -1,6 +1,8 @@
 """Threads over their life: forked, switched to other agents, listed and deleted."""
 
 import asyncio
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from loopwright import (
 from loopwright._kernel.durability.transitions import park
 from loopwright.agents import Agent, DeletedThread
 from loopwright.console.records import Records
-from loopwright.errors import ProviderError, ThreadBusy
+from loopwright.errors import JournalError, ProviderError, ThreadBusy
 from loopwright.events import RunFinished
 from loopwright.events.run import RunParked
 from loopwright.followups import Memories
@@ -257,6 +259,25 @@ async def test_deleted_thread_leaves_no_word_in_any_file(path: Path) -> None:
         text = file.read_bytes().lower()
         assert b"lovelace" not in text, file
         assert b"7788" not in text, file
+
+
+async def test_deletion_of_a_thread_that_was_held_up_is_completed_when_it_is_repeated(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loopwright.storage.rewrite.PATIENCE", 0.1)
+    desk = Desk(path, "Yes.")
+    thread = desk.support.thread("chat")
+    await thread.run("Is it XQZZY?")
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM runs").fetchone()
+        with pytest.raises(JournalError, match="delete again"):
+            await thread.delete()
+    files = [one for one in path.parent.iterdir() if one.name.startswith(path.name)]
+    assert any(b"XQZZY" in one.read_bytes() for one in files)
+
+    assert await thread.delete() == DeletedThread()
+    assert not any(b"XQZZY" in one.read_bytes() for one in files)
 
 
 async def test_deleted_thread_takes_its_follow_ups_and_memories_along(

@@ -1,6 +1,7 @@
 """Delete a thread with all that runs hold of it, and say what is left."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from .._internal import dataclasses
@@ -12,6 +13,7 @@ from ..journals.base import RESUMABLE, RunInfo, is_turn_id
 from ..journals.capabilities import DeletingJournal
 from ..journals.claims import LeaseWatch, ensure_claimable, get_watch
 from ..knowledge.base import Knowledge
+from .turn import TurnName
 
 ABORT_PATIENCE = 10.0
 """Seconds to wait for the end of turns that are aborted."""
@@ -75,6 +77,10 @@ class ThreadDeletion:
                 deleted += await self._delete(journal, infos)
             except RunBusy:  # another turn began meanwhile
                 await asyncio.sleep(PAUSE)
+        if not deleted:
+            # The journal completes a deletion that was cut short, of which no run is left to name.
+            with contextlib.suppress(UnknownRun):
+                await journal.delete(str(TurnName.first()))
         self._services.turn_ends.clear()
         return DeletedThread(tuple(deleted), tuple(sorted(forks)), forgotten)
 

@@ -98,8 +98,9 @@ class Upkeep:
         deleted = [run_id]
         try:
             deleted = (await self._do(job)).deleted
-        except RunGone:  # an earlier deletion may have been cut short
-            await self._erase(deleted)
+        except UnknownRun as error:  # an earlier deletion may have been cut short
+            if isinstance(error, RunGone) or self._is_erasure_due():
+                await self._erase(deleted)
             raise
         await self._erase(deleted)
         return deleted

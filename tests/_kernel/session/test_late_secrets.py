@@ -19,6 +19,7 @@ from loopwright import (
     Modify,
     PolicyState,
     ReActEngine,
+    Result,
     Run,
     Runtime,
     Suspend,
@@ -246,6 +247,36 @@ async def test_a_permit_beside_secrets_is_for_the_other_arguments_too(
 
     with pytest.raises(ReplayDivergence, match="pay with other arguments"):
         await build_engine(permitted, 5000, [SECRET, OTHER]).resume("r")
+
+
+class Confirming(Paying):
+    """Asks its user about the payment."""
+
+    name = "confirming"
+
+    async def solve(self, run: Run) -> str:
+        note = f"by {SECRET} and {OTHER}"
+        return await run.ask_user(f"Pay {self.amount} {note}?")
+
+
+@pytest.mark.parametrize("known", [[], [OTHER], [SECRET, OTHER]])
+async def test_an_answer_counts_for_the_question_that_was_asked_beside_secrets(
+    known: list[str],
+) -> None:
+    async def answer(amount: int) -> Result:
+        journal, asked = MemoryJournal(), Redactor(known)
+        first = Confirming(
+            Runtime(ScriptedProvider([]), journal=journal, redactor=asked)
+        )
+        await first.run("Go.", run_id="r")
+        await first.runtime.control("r").answer("Yes.")
+        redactor = Redactor([SECRET, OTHER])
+        later = Runtime(ScriptedProvider([]), journal=journal, redactor=redactor)
+        return await Confirming(later, amount=amount).resume("r")
+
+    assert (await answer(5)).answer == "Yes."
+    with pytest.raises(ReplayDivergence, match="ask_user with other arguments"):
+        await answer(5000)
 
 
 class Quoting(Hook):

@@ -2,10 +2,10 @@
 
 from ..._internal import dataclasses
 from ...events.effects import GateDecided, ToolFinished, ToolStarted
-from ...messages import Effect, ToolCall, hash_arguments
+from ...messages import Effect, ToolCall
 from ...tools.base import Tool
 from ..session.session import Session
-from .secret_free import hides_secret
+from .secret_free import hides_secret, was_recorded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,14 @@ def find_own_call(
 ) -> GatedCall | None:
     """Return what an engine itself does as a decision about it has it, by its hash; `None` where that cannot be told.
 
-    It is `written` with what became a secret since, which the decision may have in plain, or may have had beside others.
+    It is `written` with what became a secret since, which the decision may have in plain. What was taken out of a text
+    before the engine got it cannot be told.
     """
     if known.arguments_hash in ("", gated.arguments_hash):
         return gated
-    hashed = hash_arguments(written.arguments)
-    if hashed == known.arguments_hash:
-        return dataclasses.replace(gated, arguments_hash=hashed)
-    return None if hides_secret(gated.call.arguments) else gated
+    if was_recorded(known.arguments_hash, written.arguments, gated.call.arguments):
+        return dataclasses.replace(gated, arguments_hash=known.arguments_hash)
+    return None if hides_secret(written.arguments) else gated
 
 
 def counts(session: Session, gated: GatedCall, known: GateDecided) -> bool:

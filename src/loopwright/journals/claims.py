@@ -5,7 +5,7 @@ import math
 import threading
 
 from ..clock import Clock, ClockReading
-from ..errors import RunBusy
+from ..errors import JournalError, RunBusy
 from ..events.run import Ending
 from .base import RESUMABLE, Journal, RunInfo
 from .leases import Lease
@@ -73,9 +73,14 @@ def get_watch(journal: Journal, clock: Clock) -> LeaseWatch:
 
 
 def ensure_claimable(info: RunInfo, take_over: bool, watch: LeaseWatch) -> None:
-    """Raise `RunBusy` if a run's owner may still be at work."""
-    if take_over or _has_no_live_owner(info, watch):
-        return
+    """Raise `RunBusy` if a run's owner may still be at work, and `JournalError` if its owner cannot be read."""
+    try:
+        if take_over or _has_no_live_owner(info, watch):
+            return
+    except (ValueError, OverflowError) as error:
+        raise JournalError(
+            f"run {info.run_id!r} has an owner that cannot be read, {info.owner!r}: resume or close it with take_over=True"
+        ) from error
     end = ""
     if info.lease_until is not None:
         until = datetime.datetime.fromtimestamp(

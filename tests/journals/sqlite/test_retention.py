@@ -339,6 +339,22 @@ async def test_the_commands_to_all_deleted_runs_go_when_a_deletion_is_repeated(
     await journal.close()
 
 
+async def test_a_run_whose_owner_cannot_be_read_is_deleted_after_a_take_over(
+    journal: SQLiteJournal, path: Path
+) -> None:
+    away = ScriptedProvider(lambda _: ProviderError("it is away", status=503))
+    limits = Limits(max_provider_wait=0.0)
+    runtime = Runtime(away, journal=journal, limits=limits)
+    await ReActEngine(runtime).run("Is it?", run_id="r1")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET owner = 'x'")
+    with pytest.raises(JournalError, match=r"owner that cannot be read.*take_over"):
+        await journal.delete("r1")
+
+    await runtime.control("r1").close("it was changed", take_over=True)
+    assert await journal.delete("r1") == ["r1"]
+
+
 # --- prune ---
 
 

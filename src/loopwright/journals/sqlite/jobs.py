@@ -331,12 +331,7 @@ class ClaimRun(Job):
         is_made = (info.owner, info.fence) == (self._owner, claim.fence)
         if self.is_repeated and is_made:
             return
-        try:
-            ensure_claimable(info, self._take_over, self._watch)
-        except ValueError as error:
-            raise JournalError(
-                f"run {claim.run_id!r} has an owner that cannot be read, {info.owner!r}: pass take_over=True"
-            ) from error
+        ensure_claimable(info, self._take_over, self._watch)
         given = Lease.begin(self._lease, ClockReading.take(self._clock))
         claim.after = find_ending(info, self._watch)
         store_claim(cursor, claim, info, self._owner, given)

@@ -22,8 +22,10 @@ from loopwright.errors import Denied, SettingsError
 from loopwright.gates import Action, Allow, Ask, Deny, PolicyState
 from loopwright.journals import SQLiteJournal
 from loopwright.limits import Limits
+from loopwright.messages import Json
 from loopwright.principals import Principal
 from loopwright.settings import MemorySettings, Settings, SQLiteSettings
+from loopwright.settings.configured_engine import configure
 from loopwright.testing import FakeClock, ScriptedProvider, call
 
 ADA = Principal("ada", "acme", ("admin",))
@@ -375,3 +377,22 @@ def test_damaged_file_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(SettingsError, match=r"settings '.*settings.db'"):
         SQLiteSettings(path).read()
+
+
+async def test_numbers_that_an_earlier_version_stored_otherwise_still_count() -> None:
+    store = MemorySettings()
+    stored: dict[str, Json] = {
+        "engine.react.limits.max_llm_calls": 5.0, "engine.react.max_iterations": "3",
+    }  # fmt: skip
+    store.write(stored, by="ada", at=1.0)
+    services = runtime(store, "yes")
+    result = await ReActEngine(services).run("Is it?", run_id="r1")
+
+    assert result.status == "completed"
+    configured = configure(ReActEngine(services), store.read())
+    limits = configured.runtime.limits
+    assert (configured.max_iterations, limits.max_llm_calls) == (3, 5)
+    assert type(limits.max_llm_calls) is int
+    store.write({"engine.react.max_iterations": "many"}, by="ada", at=2.0)
+    with pytest.raises(ConfigError, match="settings of version 2 do not fit"):
+        configure(ReActEngine(services), store.read())

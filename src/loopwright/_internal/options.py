@@ -1,11 +1,19 @@
 """Typed options: a subclass becomes a frozen pydantic dataclass whose bad values raise `ConfigError`."""
 
 import dataclasses
+import functools
 from abc import ABCMeta
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails
@@ -80,6 +88,24 @@ def check_some(kind: type[Any], *given: Any, **options: Any) -> None:
         wrong = [detail for detail in details if detail["type"] not in MISSING]
         if wrong:
             raise ConfigError(_join(wrong, kind.__name__)) from None
+
+
+def read_stored(kind: type[Any], name: str, value: object) -> object:
+    """Return a stored option as earlier versions took it: "15", 15.0 and `True` for a number, 1 for a truth value."""
+    fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    if name not in fields or not isinstance(value, (str, int, float)):
+        return value
+    try:
+        annotation: Any = fields[name].annotation
+        read: object = _build_reader(annotation).validate_python(value)
+    except (PydanticUserError, ValidationError):  # the check of the option says why
+        return value
+    return read
+
+
+@functools.cache
+def _build_reader(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
 
 
 class Validated(ABCMeta):

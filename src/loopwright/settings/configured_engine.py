@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 from .._internal import dataclasses
-from .._internal.options import Options
+from .._internal.options import Options, read_stored
 from ..errors import ConfigError
 from ..events.run_settings import RunSettings
 from ..limits import Limits
@@ -80,13 +80,18 @@ class _Changes:
             case "enabled":
                 self._check_enabled(full, name, value)
             case "limits":
-                self._limits[name.field] = value
+                self._limits[name.field] = self._read(Limits, name.field, value)
             case "instructions":
                 self._instructions = value or self._instructions
             case "prompts":
                 self._override(full, name.field, value)
             case "option":
-                self._options[name.field] = value
+                kind = type(cast("object", self._engine))
+                self._options[name.field] = self._read(kind, name.field, value)
+
+    def _read(self, kind: type[Any], field: str, value: Any) -> Any:
+        """Return a value; one of a version is stored, or is that of a run that has begun, so it counts as it did."""
+        return read_stored(kind, field, value) if self._version else value
 
     def _check_enabled(self, full: str, name: SettingName, value: Any) -> None:
         if value is False:

@@ -249,6 +249,55 @@ async def test_a_permit_beside_secrets_is_for_the_other_arguments_too(
         await build_engine(permitted, 5000, [SECRET, OTHER]).resume("r")
 
 
+class WithBoth(LoopEngine):
+    """Does something with two secrets, and then asks its model."""
+
+    name = "with-both"
+    verb: str = "ask"
+
+    async def solve(self, run: Run) -> str:
+        both = f"Use {SECRET} and {OTHER}."
+        match self.verb:
+            case "ask":
+                await run.ask(both)
+            case "reason":
+                conversation = run.conversation
+                for turn in range(20):
+                    conversation = conversation.user(f"{turn}: {SECRET}, {OTHER}")
+                await run.reason(conversation)
+            case "call":
+                await run.call(ToolCall("repeat", {"text": both}))
+            case "delegate":
+                await run.delegate(ReActEngine(self.runtime), both)
+            case _:
+                await run.samples(Conversation.of(both), 2)
+        return await run.ask("Go on?")
+
+
+@pytest.mark.parametrize("verb", ["ask", "reason", "call", "delegate", "samples"])
+async def test_a_second_secret_of_a_text_that_becomes_known_is_no_changed_code(
+    verb: str,
+) -> None:
+    def build_engine(journal: MemoryJournal, *known: str) -> WithBoth:
+        model = ScriptedProvider(lambda request: "Yes.")
+        runtime = Runtime(
+            model, tools=[repeat], journal=journal, redactor=Redactor(known)
+        )
+        return WithBoth(runtime, verb=verb)
+
+    journal = MemoryJournal()
+    await build_engine(journal, OTHER).run("Go.", run_id="r")
+    entries = journal.read("r")
+    CHILD.requests.clear()
+
+    for cut in range(1, len(entries)):
+        again = crashed(entries, cut)
+        resumed = build_engine(again, SECRET, OTHER)
+        result = await resumed.resume("r")
+        assert (result.status, result.answer, cut) == ("completed", "Yes.", cut)
+        assert is_free(resumed, again.read("r")[cut:]), cut
+
+
 class Confirming(Paying):
     """Asks its user about the payment."""
 

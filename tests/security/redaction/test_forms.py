@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loopwright.security.redaction import Redactor
-from loopwright.security.redaction.forms import MAX_FORMS, list_forms
+from loopwright.security.redaction.forms import MAX_SECRETS, list_forms
 
 ONE, TWO, THREE = "blue-horse-77", "green-cow-88", "grey-goose-99"
 SECRETS = [ONE, TWO, THREE]
@@ -29,13 +29,16 @@ def test_forms_have_what_any_of_the_secrets_left(value: Any, known: list[str]) -
 
 def test_forms_have_nothing_that_was_not_there() -> None:
     plain = {"amount": 5, "token": ONE, "to": "bob"}
-    forms = list_forms(plain, Redactor(SECRETS).redact_value(plain))
+    forms = [*list_forms(plain, Redactor(SECRETS).redact_value(plain))]
 
     assert {form["token"] for form in forms} == {ONE, "[redacted]"}
     assert all((form["amount"], form["to"]) == (5, "bob") for form in forms)
 
 
-def test_forms_of_many_secrets_are_bounded() -> None:
-    plain = {"texts": [ONE] * 50, "text": f"{TWO} " * 50}
+def test_forms_are_as_many_as_choices_of_different_secrets_within_a_bound() -> None:
+    plain = {"texts": [ONE] * 50, "text": f"{TWO} {ONE} " * 50}
+    many = [f"secret-number-{number}" for number in range(50)]
 
-    assert len(list_forms(plain, Redactor(SECRETS).redact_value(plain))) == MAX_FORMS
+    assert len([*list_forms(plain, Redactor(SECRETS).redact_value(plain))]) == 4
+    forms = list_forms({"many": many}, Redactor(many).redact_value({"many": many}))
+    assert len([*forms]) == 2**MAX_SECRETS

@@ -1,12 +1,16 @@
 """Fingerprints: by which a replay sees that code asks for what the journal holds."""
 
+import functools
 import hashlib
+from collections.abc import Callable
 
 from ..._internal import dataclasses
 from ...events.effects import ModelRequested
-from ...messages import Message
+from ...messages import Conversation, Message
 from ...security.redaction import Redactor
+from ...security.redaction.forms import list_message_forms
 from ...security.redaction.messages import redact_messages
+from ..durability.history import grow_from, list_own_messages
 from .question import Question
 
 
@@ -41,6 +45,19 @@ def restate(
     # It is recorded again, and is compared with what that entry says from then on.
     asked = fingerprint_question(question, delivered)
     return dataclasses.replace(stated, fingerprint=asked)
+
+
+def find_recorded(
+    question: Question,
+    clean: Conversation,
+    is_recorded: Callable[[Question], bool | None],
+) -> Question | None:
+    """Return a question as it was recorded when only some of its secrets were known; `clean` is without all."""
+    plain = question.conversation
+    forms = list_message_forms(*map(list_own_messages, (plain, clean)))
+    grown = map(functools.partial(grow_from, plain), forms)
+    asked = (dataclasses.replace(question, conversation=one) for one in grown)
+    return next(filter(is_recorded, asked), None)
 
 
 def are_same(one: ModelRequested, other: ModelRequested) -> bool:

@@ -49,7 +49,13 @@ from .call_setup import (
     without_surrogates,
 )
 from .context_view import AskModel, ContextViews
-from .fingerprints import are_same, fingerprint_question, has_changed, restate
+from .fingerprints import (
+    are_same,
+    find_recorded,
+    fingerprint_question,
+    has_changed,
+    restate,
+)
 from .fitted_call import FittedCall
 from .knowledge import NOTHING, Recalled, recall
 from .offers import Offers
@@ -177,11 +183,15 @@ class Inference:
         session = self._session
         if session.revision < 2:
             return question
-        path, redactor = EffectKey.parse(key).path, self._services.redactor
-        clean = session.prompts.clean(path, question.conversation, redactor)
+        path, own = EffectKey.parse(key).path, self._services.redactor
+        clean = session.prompts.clean(path, question.conversation, own)
         if clean is question.conversation or self._is_recorded(key, question):
             return question  # or what became a secret after it was recorded as it was
-        return dataclasses.replace(question, conversation=clean)
+        asked = dataclasses.replace(question, conversation=clean)
+        if self._is_recorded(key, asked) is not False:
+            return asked
+        is_recorded = functools.partial(self._is_recorded, key)
+        return find_recorded(question, clean, is_recorded) or asked
 
     def _reply(self, key: str, completion: Completion, intent: ModelRequested) -> Reply:
         """Return a reply that is recorded, whose messages are known by their entries from now on."""

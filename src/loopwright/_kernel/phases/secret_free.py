@@ -1,7 +1,8 @@
 """What engines hand on, without secrets; as it was recorded where a secret of it was not known then."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from ..._internal import dataclasses
 from ...messages import (
@@ -13,9 +14,12 @@ from ...messages import (
     hash_arguments,
 )
 from ...security.redaction import REDACTED, Redactor
-from ...security.redaction.forms import list_forms
+from ...security.redaction.forms import list_call_forms, list_forms, list_message_forms
 from ...security.redaction.messages import redact_calls, redact_conversation
+from ..durability.history import grow_from
 from .fingerprints import fingerprint
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +39,17 @@ def clean_calls(
     if _is_recorded(recorded, found):
         return WrittenCalls(calls, {}, found)
     clean, originals = redact_calls(redactor, calls)
+    if _is_changed(recorded, _fingerprint_calls(clean)):
+        forms = list_call_forms(calls, clean)
+        fits = _find_fitting(recorded, forms, _fingerprint_calls)
+        clean = fits or clean
+        hidden = [
+            one.arguments != made.arguments
+            for one, made in zip(calls, clean, strict=True)
+        ]
+        originals = {
+            number: originals[number] for number in originals if hidden[number]
+        }
     return WrittenCalls(clean, originals, _fingerprint_calls(clean))
 
 
@@ -44,7 +59,16 @@ def clean_conversation(
     """Return a conversation that is handed on without secrets; the same one where an entry has its fingerprint."""
     if _is_recorded(recorded, fingerprint(what, conversation.digest)):
         return conversation
-    return redact_conversation(redactor, conversation)
+    clean = redact_conversation(redactor, conversation)
+    if not _is_changed(recorded, fingerprint(what, clean.digest)):
+        return clean
+    forms = list_message_forms(conversation.messages, clean.messages)
+    grown = map(functools.partial(grow_from, Conversation()), forms)
+    found = _find_fitting(recorded, grown, lambda one: fingerprint(what, one.digest))
+    if found is None:
+        return clean
+    label, untrusted = conversation.label, conversation.untrusted
+    return found.with_provenance(label, untrusted=untrusted)
 
 
 def clean_arguments(redactor: Redactor, arguments: JsonObject) -> dict[str, Json]:
@@ -62,6 +86,19 @@ def was_recorded(hashed: str, arguments: JsonObject, clean: JsonObject) -> bool:
 def hides_secret(arguments: JsonObject) -> bool:
     """Return whether a secret was taken out of arguments."""
     return REDACTED.encode() in canonical_json(dict(arguments))
+
+
+def _find_fitting(
+    recorded: Any, forms: Iterable[T], identify: Callable[[T], str]
+) -> T | None:
+    """Return the form that an entry has: when it was recorded only some of today's secrets were known."""
+    return next(
+        (form for form in forms if _is_recorded(recorded, identify(form))), None
+    )
+
+
+def _is_changed(recorded: Any, found: str) -> bool:
+    return getattr(recorded, "fingerprint", found) != found
 
 
 def _is_recorded(recorded: Any, found: str) -> bool:

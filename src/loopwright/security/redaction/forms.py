@@ -2,51 +2,107 @@
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from ..._internal import dataclasses
+from ...messages import Message, ToolCall
 from .heuristics import REDACTED
 
 _HIDDEN = re.compile(f"((?:{re.escape(REDACTED)})+)")
 MAX_SECRETS = 8
-"""Of a text with more, and beyond as many forms as these have, only some forms are listed."""
-MAX_FORMS = 2**MAX_SECRETS
+"""Any beyond these are taken out in each form."""
 
 
-def list_forms(plain: Any, clean: Any) -> list[Any]:
-    """Return a JSON value with each choice of its secrets taken out, `MAX_FORMS` at most; `clean` is without all."""
+def list_forms(plain: Any, clean: Any) -> Iterator[Any]:
+    """Yield a JSON value with each choice of its secrets taken out; `clean` is without all."""
+    secrets = [*dict.fromkeys(_find_secrets(plain, clean))][:MAX_SECRETS]
+    for count in range(len(secrets) + 1):
+        for known in itertools.combinations(secrets, count):
+            yield _keep(plain, clean, known)
+
+
+def list_message_forms(
+    plain: Sequence[Message], clean: Sequence[Message]
+) -> Iterator[tuple[Message, ...]]:
+    """Yield messages with each choice of the secrets of their texts and calls taken out; `clean` are without all."""
+    values = [_read_texts(message) for message in plain]
+    for form in list_forms(values, [_read_texts(message) for message in clean]):
+        yield tuple(map(_write_texts, clean, form))
+
+
+def list_call_forms(
+    plain: Sequence[ToolCall], clean: Sequence[ToolCall]
+) -> Iterator[tuple[ToolCall, ...]]:
+    """Yield calls with each choice of the secrets of their arguments taken out; `clean` are without all."""
+    for form in list_forms(_read_arguments(plain), _read_arguments(clean)):
+        yield _write_arguments(clean, form)
+
+
+def _read_arguments(calls: Sequence[ToolCall]) -> list[Any]:
+    return [dict(call.arguments) for call in calls]
+
+
+def _write_arguments(
+    calls: Sequence[ToolCall], values: list[Any]
+) -> tuple[ToolCall, ...]:
+    pairs = zip(calls, values, strict=True)
+    return tuple(dataclasses.replace(call, arguments=value) for call, value in pairs)
+
+
+def _read_texts(message: Message) -> list[Any]:
+    return [message.content, _read_arguments(message.calls)]
+
+
+def _write_texts(message: Message, texts: list[Any]) -> Message:
+    if texts == _read_texts(message):
+        return message
+    content, arguments = texts
+    calls = _write_arguments(message.calls, arguments)
+    return dataclasses.replace(message, content=content, calls=calls)
+
+
+def _find_secrets(plain: Any, clean: Any) -> Iterator[str]:
     match plain, clean:
         case dict(), dict() if plain.keys() == clean.keys():
-            chosen = _combine(list_forms(plain[name], clean[name]) for name in plain)
-            return [dict(zip(plain, values, strict=True)) for values in chosen]
+            for name in plain:
+                yield from _find_secrets(plain[name], clean[name])
         case list(), list() if len(plain) == len(clean):
-            return [*map(list, _combine(map(list_forms, plain, clean)))]
+            yield from itertools.chain.from_iterable(map(_find_secrets, plain, clean))
         case str(), str():
-            return _list_text_forms(plain, clean)
+            for secret, _, _ in _split(plain, clean)[1]:
+                yield secret
         case _:
-            return [plain] if plain == clean else [clean, plain]
+            if plain != clean:
+                yield repr(plain)
 
 
-def _list_text_forms(plain: str, clean: str) -> list[str]:
-    """Return a text with each choice of its secrets; those right behind one another are taken for one."""
+def _keep(plain: Any, clean: Any, kept: Collection[str]) -> Any:
+    """Return a value without its secrets but for those that are kept."""
+    match plain, clean:
+        case dict(), dict() if plain.keys() == clean.keys():
+            return {name: _keep(plain[name], clean[name], kept) for name in plain}
+        case list(), list() if len(plain) == len(clean):
+            pairs = zip(plain, clean, strict=True)
+            return [_keep(one, other, kept) for one, other in pairs]
+        case str(), str():
+            first, parts = _split(plain, clean)
+            texts = [(one if one in kept else two) + end for one, two, end in parts]
+            return "".join((first, *texts))
+        case _:
+            return plain if repr(plain) in kept else clean
+
+
+def _split(plain: str, clean: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """Return a text up to its first secret, then each secret, its placeholder and the text behind it.
+
+    Secrets right behind one another are taken for one.
+    """
     first, *rest = _HIDDEN.split(clean)
-    if len(rest) > 2 * MAX_SECRETS:
-        return [clean, plain]
-    parts: list[list[str]] = [[first]]
+    parts: list[tuple[str, str, str]] = []
     position = len(first)
-    for hidden, kept in zip(rest[::2], rest[1::2], strict=True):
-        found = plain.find(kept, position + 1) if kept else len(plain)
-        secret = plain[position:found]
-        parts.append([hidden + kept, secret + kept])
-        position = found + len(kept)
-    forms = ["".join(chosen) for chosen in _combine(map(_drop_repeated, parts))]
-    return _drop_repeated([*forms, plain])
-
-
-def _drop_repeated(forms: list[str]) -> list[str]:
-    return list(dict.fromkeys(forms))
-
-
-def _combine(forms: Iterable[list[Any]]) -> list[tuple[Any, ...]]:
-    """Return each choice of one form of each value."""
-    return list(itertools.islice(itertools.product(*forms), MAX_FORMS))
+    for hidden, behind in zip(rest[::2], rest[1::2], strict=True):
+        found = plain.find(behind, position + 1) if behind else len(plain)
+        parts.append((plain[position:found], hidden, behind))
+        position = found + len(behind)
+    return first, parts

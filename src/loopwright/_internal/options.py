@@ -46,6 +46,8 @@ def _describe(detail: ErrorDetails, owner: str, positional: tuple[str, ...]) -> 
     first, *inner = detail["loc"] or ("value",)
     if isinstance(first, int) and first < len(positional):
         first = positional[first]
+    if detail["type"] == "finite_number" and inner[-1:] == ["float"]:
+        inner = inner[:-1]  # the type of a JSON value, not a field
     field = ".".join(map(str, (first, *inner)))
     if detail["type"] == "unexpected_keyword_argument":
         return f"{field}: {'there is' if inner else f'{owner} has'} no such option"

@@ -51,8 +51,8 @@ def check_prune(older_than: Any, status: Any, keep: Any) -> tuple[str, ...]:
     if older_than is None and keep is None:
         raise ConfigError("older_than: give an age in seconds, or keep, or both")
     is_number = isinstance(older_than, (int, float)) and type(older_than) is not bool
-    is_age = is_number and 0 <= older_than < math.inf
-    if older_than is not None and not is_age:
+    seconds = cast("float", older_than) if is_number else -1
+    if older_than is not None and not 0 <= seconds < math.inf:
         raise ConfigError(
             f"older_than: must be seconds of at least 0, got {older_than!r}"
         )

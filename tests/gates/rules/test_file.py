@@ -190,7 +190,7 @@ BAD_TOML = {
     rule("set = { '/a' = 1 }"): RULE + "set: only for rules with then = modify",
     rule(then="modify"): RULE + "set: a \"modify\" rule must say which arguments to set",
     rule("set = { 'a' = 1 }", "modify"): RULE + "set: a: 'a' is not a JSON pointer",
-    rule("set = { '/a' = nan }", "modify"): RULE + "set: /a: ",
+    rule("set = { '/a' = nan }", "modify"): RULE + "set./a: Input should be a finite",
     rule("set = { '/a' = 2026-01-01 }", "modify"): RULE + "set./a: ",
     rule("set = { '/a/-' = 1 }", "modify"): RULE + "set: /a/-: does not name a single value",
     rule("set = { '/a/*' = 1 }", "modify"): RULE + "set: /a/*: does not name a single value",

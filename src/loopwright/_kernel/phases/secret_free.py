@@ -80,7 +80,8 @@ def was_recorded(hashed: str, arguments: JsonObject, clean: JsonObject) -> bool:
     """Return whether a recorded hash is that of arguments, with any of what is secret in them today in plain."""
     if hashed in map(hash_arguments, (clean, arguments)):
         return True
-    return hashed in map(hash_arguments, list_forms(dict(arguments), clean))
+    forms = cast("list[JsonObject]", list_forms(dict(arguments), dict(clean)))
+    return hashed in map(hash_arguments, forms)
 
 
 def hides_secret(arguments: JsonObject) -> bool:

@@ -20,7 +20,7 @@ from ...events.effects import (
     ToolStarted,
 )
 from ...events.entry import Entry
-from ...events.recovery import UnknownOutcomeResolved
+from ...events.recovery import RecoveryTriggered, UnknownOutcomeResolved
 from ...events.run import RunFinished
 from ...result import Result
 from .world import World
@@ -195,6 +195,8 @@ def _depends_on_time(entry: Entry) -> bool:
         return event.active
     if isinstance(event, QuestionWithdrawn):
         return event.about == "doubt"  # an outcome that stays unknown
+    if isinstance(event, RecoveryTriggered):
+        return event.status == "timed_out"  # as in a process that was paused
     return isinstance(event, (LimitHit, AttemptFailed, UnknownOutcomeResolved, *CUTS))
 
 

@@ -62,35 +62,40 @@ def _write_texts(message: Message, texts: list[Any]) -> Message:
     return dataclasses.replace(message, content=content, calls=calls)
 
 
+def _list_places(plain: Any, clean: Any) -> list[Any]:
+    """Return the names or indexes of the parts that both values have; none of values that have other ones."""
+    kinds: tuple[object, object] = type(plain), type(clean)
+    if kinds == (dict, dict) and plain.keys() == clean.keys():
+        return list(plain)
+    if kinds == (list, list) and len(plain) == len(clean):
+        return list(range(len(plain)))
+    return []
+
+
 def _find_secrets(plain: Any, clean: Any) -> Iterator[str]:
-    match plain, clean:
-        case dict(), dict() if plain.keys() == clean.keys():
-            for name in plain:
-                yield from _find_secrets(plain[name], clean[name])
-        case list(), list() if len(plain) == len(clean):
-            yield from itertools.chain.from_iterable(map(_find_secrets, plain, clean))
-        case str(), str():
-            for secret, _, _ in _split(plain, clean)[1]:
-                yield secret
-        case _:
-            if plain != clean:
-                yield repr(plain)
+    places = _list_places(plain, clean)
+    for place in places:
+        yield from _find_secrets(plain[place], clean[place])
+    if places or plain == clean:
+        return
+    if isinstance(plain, str) and isinstance(clean, str):
+        for secret, _, _ in _split(plain, clean)[1]:
+            yield secret
+    else:
+        yield repr(plain)
 
 
 def _keep(plain: Any, clean: Any, kept: Collection[str]) -> Any:
     """Return a value without its secrets but for those that are kept."""
-    match plain, clean:
-        case dict(), dict() if plain.keys() == clean.keys():
-            return {name: _keep(plain[name], clean[name], kept) for name in plain}
-        case list(), list() if len(plain) == len(clean):
-            pairs = zip(plain, clean, strict=True)
-            return [_keep(one, other, kept) for one, other in pairs]
-        case str(), str():
-            first, parts = _split(plain, clean)
-            texts = [(one if one in kept else two) + end for one, two, end in parts]
-            return "".join((first, *texts))
-        case _:
-            return plain if repr(plain) in kept else clean
+    places = _list_places(plain, clean)
+    if places:
+        parts = {place: _keep(plain[place], clean[place], kept) for place in places}
+        return parts if type(plain) is dict else [*parts.values()]
+    if isinstance(plain, str) and isinstance(clean, str):
+        first, behind = _split(plain, clean)
+        texts = [(one if one in kept else two) + end for one, two, end in behind]
+        return "".join((first, *texts))
+    return plain if repr(plain) in kept else clean
 
 
 def _split(plain: str, clean: str) -> tuple[str, list[tuple[str, str, str]]]:

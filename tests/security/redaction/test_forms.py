@@ -28,7 +28,7 @@ def test_forms_have_what_any_of_the_secrets_left(value: Any, known: list[str]) -
 
 
 def test_forms_have_nothing_that_was_not_there() -> None:
-    plain = {"amount": 5, "token": ONE, "to": "bob"}
+    plain: Any = {"amount": 5, "token": ONE, "to": "bob"}
     forms = [*list_forms(plain, Redactor(SECRETS).redact_value(plain))]
 
     assert {form["token"] for form in forms} == {ONE, "[redacted]"}
@@ -36,9 +36,10 @@ def test_forms_have_nothing_that_was_not_there() -> None:
 
 
 def test_forms_are_as_many_as_choices_of_different_secrets_within_a_bound() -> None:
-    plain = {"texts": [ONE] * 50, "text": f"{TWO} {ONE} " * 50}
+    plain: Any = {"texts": [ONE] * 50, "text": f"{TWO} {ONE} " * 50}
     many = [f"secret-number-{number}" for number in range(50)]
 
     assert len([*list_forms(plain, Redactor(SECRETS).redact_value(plain))]) == 4
-    forms = list_forms({"many": many}, Redactor(many).redact_value({"many": many}))
+    value: Any = {"many": many}
+    forms = list_forms(value, Redactor(many).redact_value(value))
     assert len([*forms]) == 2**MAX_SECRETS

@@ -357,6 +357,23 @@ async def test_a_resumed_run_is_at_work_once_there_is_a_handle() -> None:
     assert (await handle.result()).answer == "done"
 
 
+async def test_the_task_of_a_run_shows_where_its_engine_is() -> None:
+    host = Host()
+    async with host.engine.start("Go.", run_id="r") as run:
+        await host.held.reached.wait()
+        works = [task.get_coro() for task in asyncio.all_tasks()]
+        run_work: Any = next(one for one in works if "Execution.run" in get_name(one))
+        awaited = run_work.cr_await
+        host.held.go.set()
+        assert (await run.result()).answer == "done"
+
+    assert "_finish_solving" in awaited.__qualname__
+
+
+def get_name(work: Any) -> str:
+    return str(getattr(work, "__qualname__", ""))
+
+
 @pytest.mark.parametrize("begin", ["started", "resumed"])
 async def test_a_run_stopped_before_its_first_step_is_left_for_others(
     begin: str,

@@ -73,6 +73,10 @@ class CancellableStart(Coroutine[Any, Any, T]):
         """Await the work as a part of another task."""
         return self._begin(None).__await__()
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what the work has under that name: its stack and its name, for who looks at the task."""
+        return getattr(self._begun, name)
+
     def _begin(
         self, cancelled: asyncio.CancelledError | None
     ) -> Coroutine[Any, Any, T]:

@@ -134,7 +134,7 @@ def _copy_with(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         # A copy is of the same kind, such as one with a default.
         given = cast("dict[Any, Any]", copy.copy(value))  # type: ignore[redundant-cast] # for pyright
-        for name, one in value.items():  # `update` of a counter would add
+        for name, one in list(given.items()):  # `update` of a counter would add
             given[name] = change(one)
         return given
     fields = _read_fields(value)

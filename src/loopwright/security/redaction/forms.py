@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..._internal import dataclasses
 from ...messages import Message, ToolCall
@@ -64,7 +64,7 @@ def _write_texts(message: Message, texts: list[Any]) -> Message:
 
 def _list_places(plain: Any, clean: Any) -> list[Any]:
     """Return the names or indexes of the parts that both values have; none of values that have other ones."""
-    kinds: tuple[object, object] = type(plain), type(clean)
+    kinds = type(cast("object", plain)), type(cast("object", clean))
     if kinds == (dict, dict) and plain.keys() == clean.keys():
         return list(plain)
     if kinds == (list, list) and len(plain) == len(clean):

@@ -41,8 +41,7 @@ def mark_entry(value: object, entry: EntryMark | None) -> None:
 def mark_entries(values: Sequence[object], entries: Iterable[EntryMark | None]) -> None:
     """Note which entry each of several frozen values is made of."""
     for value, entry in zip(values, entries, strict=True):
-        if entry is not None:
-            value.__dict__["entry"] = entry
+        mark_entry(value, entry)
 
 
 def find_code(entry: EntryMark | None, run_id: str) -> str:

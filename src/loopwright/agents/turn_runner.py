@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from .._kernel.control.run_watch import RunWatch
 from .._kernel.durability.history import TurnStart
+from .._kernel.session.services import Services
 from ..engine import LoopEngine, ResumeOptions, RunOptions
 from ..errors import ConfigError
 from ..events.lifecycle import read_start
@@ -55,6 +56,11 @@ class ThreadAgent(Protocol):
         ...
 
 
+def is_served(services: Services, info: RunInfo) -> bool:
+    """Whether the code of some services is of the version that began a run; code without a version serves all."""
+    return services.app_version in ("", info.app_version)
+
+
 class TurnRunner:
     """Runs the turns of a thread.
 
@@ -79,9 +85,8 @@ class TurnRunner:
         self._services = agent.engine.runtime
 
     def serves(self, info: RunInfo) -> bool:
-        """Whether the code of this process is of the version that began a turn; code without a version serves all."""
-        own = self._services.app_version
-        return own in ("", info.app_version)
+        """Whether the code of this process is of the version that began a turn."""
+        return is_served(self._services, info)
 
     async def count_commands(self, info: RunInfo) -> int:
         """Return the number of the last command that was sent to a turn."""

@@ -3,6 +3,7 @@
 import asyncio
 
 from .._internal.log import logger
+from ..agents.turn_runner import is_served
 from ..errors import LoopwrightError, RunBusy
 from ..journals.base import RunInfo
 from ..principals import Sender
@@ -24,7 +25,7 @@ class ResumedRuns:
 
     def begin_served(self, info: RunInfo, by: Sender) -> None:
         """Have the runtime continue a run of its version; one of another is left to the workers of that."""
-        if self._runtime.app_version in ("", info.app_version):
+        if is_served(self._runtime, info):
             self.begin(info.run_id, by)
 
     async def _resume(self, run_id: str, by: Sender) -> None:

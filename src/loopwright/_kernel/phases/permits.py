@@ -57,8 +57,7 @@ def check_same(permit: Permit, session: Session, policy: str | None) -> None:
 
 def _check_name(permit: Permit) -> None:
     """Raise `PhaseError` if the call, or the tool that would run, has another name than policy saw."""
-    tool = permit.tool if isinstance(permit, ToolPermit) else None
-    for value in (permit.call, permit.unredacted, tool):
+    for value in (permit.call, permit.unredacted, tool_of(permit)):
         if value is not None and value.name != permit.tool_name:
             raise PhaseError(
                 f"the permit of {permit.tool_name} is not for {value.name}: gate a new proposal"

@@ -34,7 +34,6 @@ from ..session.services import Services
 from ..session.session import Session
 from .observe import clean_text, observation_of, spotlight_text
 from .permits import (
-    ToolPermit,
     check_in_time,
     check_permit,
     check_policy,
@@ -159,7 +158,7 @@ class ToolCalls:
     def finish(self, decision: Permit | Denial, outcome: ToolOutcome) -> Observation:
         """Record the outcome of a call, and return it as an observation."""
         session, call, label = self.session, decision.call, outcome.label
-        tool = decision.tool if isinstance(decision, ToolPermit) else None
+        tool = tool_of(decision)
         if outcome.status == "denied":  # in the words of a gate, or of a person
             label = session.sensitivity.classify(outcome.content)
         elif tool is not None and outcome.status == "ok" and label != tool.label:

@@ -74,8 +74,7 @@ class Prompts:
 
         One that is made of an entry of another run was cleaned of the secrets that were known then.
         """
-        entry = message.entry
-        is_own = entry is not None and entry[0] == self._run_id
+        is_own = bool(find_code(message.entry, self._run_id))
         return not is_own and id(message) not in self._given_ids
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from ..._internal import dataclasses
+from ..._internal.encoder import find_code
 from ...events.effect_key import EffectKey
 from ...events.request_records import (
     AidsRecord,
@@ -177,9 +178,9 @@ class RequestLog:
 
     def find_code(self, message: Message) -> str:
         """Return the code of a message that the run began with, or that an entry holds; empty for another one."""
-        entry = message.entry
-        if entry is not None and entry[0] == self._run_id:
-            return entry[1]
+        own = find_code(message.entry, self._run_id)
+        if own:
+            return own
         if self._given is not None and not self._places:
             given = enumerate(self._given.messages)
             self._places = {id(one): place for place, one in given}

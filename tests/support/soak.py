@@ -35,11 +35,13 @@ from loopwright import (
     Result,
     Runtime,
     Suspend,
+    ToolRegistry,
     available_engines,
 )
-from loopwright.errors import ConfigError, UnknownRun
+from loopwright.errors import ConfigError, JournalError, UnknownRun
 from loopwright.events import GateDecided
 from loopwright.events.effect_key import EffectKey
+from loopwright.events.entry import EVENT_TYPES, decode_event
 from loopwright.journals import SQLiteJournal
 from loopwright.journals.owner import ACTIVE_TOKENS
 from loopwright.resilience import CircuitBreakers
@@ -335,7 +337,11 @@ class Soak:
 
 def load_all() -> None:
     """Load and compile what waits for its first use, which would count as what stays of a run."""
-    importlib.import_module("jsonschema.validators")
+    tools = ToolRegistry(tools_in(Trouble(SEED)))
+    assert tools.find_problem("look", {"what": 1})  # jsonschema is loaded for it
+    for kind in EVENT_TYPES:
+        with contextlib.suppress(JournalError):  # of most an empty body is none
+            decode_event(kind, b"{}")
     for found in pkgutil.walk_packages(loopwright.__path__, "loopwright."):
         if not found.name.endswith("__main__"):
             with contextlib.suppress(ConfigError, ImportError):  # of an extra

@@ -1,6 +1,7 @@
 """Team: a task is split into tasks for agents, which work on them at once, and the results are joined."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, cast
 
@@ -190,8 +191,12 @@ class TaskWork:
 PlanType: TypeAlias = type[list[PlannedTask]]
 
 
+@functools.lru_cache(maxsize=64)
 def _build_plan_type(names: tuple[str, ...], max_tasks: int) -> PlanType:
-    """Return the type of a split: tasks for these agents alone."""
+    """Return the type of a split: tasks for these agents alone.
+
+    Runs share it: to build the type takes a millisecond, and so do its schema and its reader, which are kept by type.
+    """
     listed: Any = {"enum": list(names)}
     agent = Annotated[
         str, Field(json_schema_extra=listed), AfterValidator(_check_name(names))

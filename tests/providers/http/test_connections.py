@@ -372,6 +372,17 @@ async def test_a_connection_is_used_again_once_a_response_was_read_to_its_end() 
         assert connection.is_idle
 
 
+@pytest.mark.parametrize("rest", [RESPONSE, b"x"], ids=["response", "byte"])
+async def test_a_connection_with_bytes_behind_a_response_is_not_used_again(
+    rest: bytes,
+) -> None:
+    async with connected(RESPONSE + rest, RESPONSE) as connection:
+        assert await post(connection) == (200, b"hello")
+
+        assert not connection.is_idle
+        assert connection.has_expired()
+
+
 async def test_early_hints_before_a_response_are_skipped() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 

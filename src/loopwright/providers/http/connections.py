@@ -273,7 +273,9 @@ class Connection:
     async def end(self) -> None:
         """End a request: the connection is idle if its response was read to the end, and closed otherwise."""
         protocol = self._protocol
-        if protocol.our_state is h11.DONE and protocol.their_state is h11.DONE:
+        is_read = protocol.our_state is h11.DONE and protocol.their_state is h11.DONE
+        # Bytes behind the response would be read as that to the next request.
+        if is_read and not protocol.trailing_data[0]:
             protocol.start_next_cycle()
             self._state = State.IDLE
             self._idle_until = time.monotonic() + KEEP_ALIVE

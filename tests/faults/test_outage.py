@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from email.utils import formatdate
@@ -21,6 +22,7 @@ from loopwright import (
     Request,
     Result,
     Runtime,
+    Worker,
     tool,
 )
 from loopwright.events import ToolFinished
@@ -222,6 +224,49 @@ async def test_however_a_server_says_when_the_pause_is_that_or_a_short_one(
     else:
         assert (result.answer, endpoint.requests) == ("done", 2)
         assert pause[0] - 1e-6 <= sum(clock.slept) <= pause[1] + 1e-6
+
+
+@pytest.mark.parametrize("asked", [b"315360000", b"9" * 300])
+async def test_a_server_that_asks_for_years_is_asked_again_after_a_day(
+    asked: bytes,
+) -> None:
+    clock = FakeClock()
+    async with asking(
+        lambda n: refuses(429, b"retry-after: " + asked) if n == 1 else says("done")
+    ) as (endpoint, provider):
+        runtime = Runtime(provider, clock=clock, lease=30.0)
+        result = await ReActEngine(runtime).run("Go.")
+        clock.advance(24 * 3600 - 1)
+        early = await Worker(runtime).drain()
+        clock.advance(2)
+        [woken] = await Worker(runtime).drain()
+
+    assert (result.status, early) == ("suspended", [])
+    assert (woken.answer, endpoint.requests) == ("done", 2)
+
+
+@pytest.mark.parametrize("asked", [math.inf, math.nan, -1.0])
+async def test_a_pause_that_cannot_be_asked_for_loses_no_run(asked: float) -> None:
+    clock = FakeClock()
+
+    class Odd(ScriptedProvider):
+        """Asks for a pause that is no length of time."""
+
+        async def complete(self, request: Request) -> Completion:
+            if clock.wall() < until:
+                raise ProviderError(
+                    "busy", status=503, retryable=True, retry_after=asked
+                )
+            return await super().complete(request)
+
+    until = clock.wall() + 5
+    runtime = Runtime(Odd(["done"]), clock=clock, lease=30.0)
+    result = await ReActEngine(runtime).run("Go.")
+    if result.status == "suspended":
+        clock.advance(24 * 3600 + 1)
+        [result] = await Worker(runtime).drain()
+
+    assert result.answer == "done"
 
 
 async def test_a_date_is_waited_for() -> None:

@@ -9,6 +9,8 @@ from ..session.session import Session, out_of_time
 
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 """Seconds: the k-th pause is random in 0 … FIRST_DELAY * 2^k (full jitter)."""
+MAX_ASKED = 24 * 3600.0
+"""Seconds: a server that asks for a longer pause is asked again after these."""
 NOTICEABLE_SECONDS = 0.5
 """Shorter waits for a breaker are not recorded."""
 MIN_PAUSE = 0.001
@@ -32,9 +34,10 @@ class ProviderWait:
         """What the last attempt failed with, redacted."""
 
     def next_delay(self, error: ProviderError) -> float:
-        """Return the seconds before the next attempt: what the server asks for, else a random pause."""
+        """Return the seconds before the next attempt: what the server asks for, at most a day, else a random pause."""
         if error.retry_after is not None:
-            return max(error.retry_after, 0.0)
+            # In this order, since NaN is not greater than any number.
+            return min(max(0.0, error.retry_after), MAX_ASKED)
         max_wait = min(MAX_DELAY, FIRST_DELAY * 2 ** min(self.failed, 10))
         return random.uniform(0, max_wait)  # noqa: S311 - jitter
 

@@ -83,6 +83,25 @@ def test_references_are_found_in_order_each_once() -> None:
     ]
 
 
+def test_files_are_found_as_people_name_them() -> None:
+    names = {
+        "What is wrong in @src/sums.py?": ["src/sums.py"],
+        "@README.md and @docs/blåbær.md": ["README.md", "docs/blåbær.md"],
+        'Read @"my docs/read me.md" or @"Makefile".': [
+            "my docs/read me.md",
+            "Makefile",
+        ],
+        "src/sums.test.ts, types.d.ts:12 and (a/b.tar.gz)": [
+            "src/sums.test.ts",
+            "types.d.ts",
+            "a/b.tar.gz",
+        ],
+        'ada@example.com, git@host.org:a/b.git, x@"a.py", @ada said "e.g."': [],
+    }
+    for task, files in names.items():
+        assert find_references(task) == [("file", name) for name in files], task
+
+
 async def test_what_a_task_refers_to_is_fetched_before_the_first_call() -> None:
     RAN.clear()
     result = await engine(PreHydration(TOOLS, tokens=50)).run(TASK)

@@ -15,7 +15,9 @@ PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "pr": re.compile(r"\b(?:PR|pull request) #(\d{1,9})\b", re.IGNORECASE),
         "issue": re.compile(r"(?<![\w#&/])#(\d{1,9})\b"),
         "file": re.compile(
-            r"(?<![\w/.:@-])(?:(?:[\w.-]{1,100}/){1,20}[\w-]{1,100}\.\w{1,9}|[\w-]{2,100}\.[A-Za-z]\w{1,9})\b"
+            r"(?<!\w)@\"([^\"\n]{1,200})\"|(?<![\w/.:-])(?<!\w@)("
+            r"(?:[\w.-]{1,100}/){1,20}[\w-]{1,100}(?:\.[\w-]{1,30}){0,5}\.\w{1,9}"
+            r"|[\w-]{2,100}(?:\.[\w-]{1,30}){0,5}\.[A-Za-z]\w{1,9})\b"
         ),
     }
 )  # fmt: skip

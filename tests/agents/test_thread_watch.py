@@ -94,6 +94,20 @@ async def test_watched_message_is_refused_where_the_block_begins(
     assert len(await desk.thread().turns()) == 1
 
 
+async def test_watching_before_the_block_is_an_error_and_sends_nothing(
+    journal: SQLiteJournal,
+) -> None:
+    desk = Desk(journal, "Hello.")
+    turn = desk.thread().start("one")
+    async with asyncio.timeout(30):
+        with pytest.raises(PhaseError, match="iterate inside `async with"):
+            await read(turn)
+    assert await desk.thread().turns() == []
+
+    async with turn:
+        assert len(await read(turn)) > 1
+
+
 async def test_watched_message_waits_for_its_turn_before_the_block(
     journal: SQLiteJournal,
 ) -> None:

@@ -102,6 +102,8 @@ class TurnHandle(Control, Generic[Item]):
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         """Every entry of the turn from now on, each once; deltas on request."""
+        if self._task is None:
+            raise PhaseError("iterate inside `async with thread.start(text) as turn`")
         queue = self._items.queue
         while (item := await queue.get()) is not None:
             yield item

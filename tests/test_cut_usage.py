@@ -12,6 +12,7 @@ from loopwright import Limits, MemoryJournal, Run, Runtime
 from loopwright.errors import LimitReached, ProviderError
 from loopwright.messages import Completion, Usage
 from loopwright.providers import Capabilities, Price, Request
+from virtual_time import LoopClock, in_virtual_time
 
 Body = Callable[[Run], Awaitable[object]]
 SHORT = 0.3
@@ -34,9 +35,8 @@ class SlowProvider:
 
 
 def build(body: Body, journal: MemoryJournal, **options: Any) -> FunctionEngine:
-    return FunctionEngine(
-        Runtime(SlowProvider(), journal=journal, **options), body=body
-    )
+    runtime = Runtime(SlowProvider(), journal=journal, clock=LoopClock(), **options)
+    return FunctionEngine(runtime, body=body)
 
 
 def ask(question: str) -> Callable[[Run], Awaitable[str]]:
@@ -64,6 +64,7 @@ async def leave_two(run: Run) -> object:
 
 
 @pytest.mark.parametrize("body", [time_out_twice, leave_two])
+@in_virtual_time
 async def test_a_call_that_is_cut_off_counts_its_input(body: Body) -> None:
     result = await build(body, MemoryJournal()).run("go")
     assert (result.status, result.answer) == ("completed", "ok")
@@ -76,6 +77,7 @@ async def test_a_call_that_is_cut_off_counts_its_input(body: Body) -> None:
     ("body", "begins"),
     [(time_out_twice, "run_started"), (leave_two, "branches_closed")],
 )
+@in_virtual_time
 async def test_a_run_that_is_resumed_counts_the_same(body: Body, begins: str) -> None:
     journal = MemoryJournal()
     whole = await build(body, journal).run("go", run_id="r")
@@ -93,6 +95,7 @@ async def test_a_run_that_is_resumed_counts_the_same(body: Body, begins: str) ->
         (Limits(max_cost=0.3, max_tokens=None, best_effort=False), "max_cost"),
     ],
 )
+@in_virtual_time
 async def test_a_loop_of_time_outs_ends_at_a_limit(limits: Limits, reason: str) -> None:
     async def body(run: Run) -> object:
         for _ in range(20):

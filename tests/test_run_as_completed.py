@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -31,14 +30,13 @@ from loopwright import (
     ToolCall,
     tool,
 )
-from loopwright.clock import SystemClock
 from loopwright.errors import PhaseError, Suspended
 from loopwright.events import BranchDelivered, Entry, ToolFinished
 from loopwright.gates import InstantGate
 from loopwright.testing import ScriptedProvider, crashed
-from loopwright.testing.simulation.loop import make_loop
 from loopwright.tools import Fallback
 from sample_tools import RAN
+from virtual_time import LoopClock, in_virtual_time
 
 Body = Callable[[Run], Awaitable[object]]
 Work = Callable[[Run], Awaitable[str]]
@@ -73,6 +71,7 @@ def runtime(journal: MemoryJournal | None = None, **options: Any) -> Runtime:
         return str(request.conversation.messages[-1].content).upper()
 
     options.setdefault("limits", UNBOUNDED)
+    options.setdefault("clock", LoopClock())
     return Runtime(
         ScriptedProvider(answer), tools=[wait, pay], journal=journal, **options
     )
@@ -222,6 +221,7 @@ BODIES = (
 )  # fmt: skip
 
 
+@in_virtual_time
 async def test_outcomes_come_as_works_end() -> None:
     result, entries = await run_whole(all_of_them)
 
@@ -235,6 +235,7 @@ async def test_outcomes_come_as_works_end() -> None:
     assert "branches_closed" not in [one.kind for one in entries]
 
 
+@in_virtual_time
 async def test_errors_are_given_as_outcomes() -> None:
     result, _ = await run_whole(with_errors)
 
@@ -243,6 +244,7 @@ async def test_errors_are_given_as_outcomes() -> None:
     )
 
 
+@in_virtual_time
 async def test_leaving_early_cuts_the_others_off() -> None:
     RAN.clear()
     result, entries = await run_whole(an_early_end)
@@ -258,31 +260,18 @@ async def test_leaving_early_cuts_the_others_off() -> None:
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-def test_a_run_cut_after_any_entry_gets_the_same_in_the_same_order(body: Body) -> None:
-    """On simulated time, so that the order of what is not recorded yet is that of the sleeps, too."""
-    loop = make_loop(random.Random(1), 1)
-    loop.run_until_complete(check_cuts(body))
-    loop.close()
-
-
-class LoopClock(SystemClock):
-    """Measures by the running loop, so that a slow machine uses up no time-out while the loop's time stands still."""
-
-    def monotonic(self) -> float:
-        """Return the loop's seconds."""
-        return asyncio.get_running_loop().time()
-
-
-async def check_cuts(body: Body) -> None:
-    clock = LoopClock()
-    started = engine(body, MemoryJournal(), clock=clock)
+@in_virtual_time
+async def test_a_run_cut_after_any_entry_gets_the_same_in_the_same_order(
+    body: Body,
+) -> None:
+    started = engine(body, MemoryJournal())
     result = await started.run("go", run_id="r")
     entries = started.runtime.journal.read("r")
     assert result.status == "completed", result.error
     for keep in range(1, len(entries)):
         RAN.clear()
         journal = crashed(entries, keep)
-        again = await engine(body, journal, clock=clock).resume("r")
+        again = await engine(body, journal).resume("r")
 
         assert again.answer == result.answer, keep
         assert again.llm_calls == result.llm_calls, keep
@@ -294,6 +283,7 @@ async def check_cuts(body: Body) -> None:
         assert not begun & ended, keep
 
 
+@in_virtual_time
 async def test_outcomes_that_were_not_given_yet_come_in_the_order_of_their_ends() -> (
     None
 ):
@@ -328,6 +318,7 @@ async def parked_with_verbs(run: Run) -> object:
 
 
 @pytest.mark.parametrize("body", [parked, parked_with_verbs])
+@in_virtual_time
 async def test_a_work_that_waits_for_a_person_is_given_once_it_ended(
     body: Body,
 ) -> None:
@@ -348,6 +339,7 @@ async def test_a_work_that_waits_for_a_person_is_given_once_it_ended(
         assert kinds(again.runtime, "r").count("branch_delivered") == 3
 
 
+@in_virtual_time
 async def test_an_engine_that_waits_in_its_block_lets_the_works_end() -> None:
     async def body(run: Run) -> object:
         found: list[object] = []
@@ -369,6 +361,7 @@ async def test_an_engine_that_waits_in_its_block_lets_the_works_end() -> None:
     assert RAN == []
 
 
+@in_virtual_time
 async def test_the_question_of_a_work_that_was_left_is_withdrawn() -> None:
     async def body(run: Run) -> object:
         async with run.as_completed(asks_a_person, waits(1)) as done:
@@ -383,6 +376,7 @@ async def test_the_question_of_a_work_that_was_left_is_withdrawn() -> None:
         assert again.answer == "1", keep
 
 
+@in_virtual_time
 async def test_a_saga_names_the_call_of_a_work_that_was_left() -> None:
     async def body(run: Run) -> object:
         async with run.as_completed(waits(500, "pay"), waits(1)) as done:
@@ -400,6 +394,7 @@ async def test_a_saga_names_the_call_of_a_work_that_was_left() -> None:
         assert RAN == []
 
 
+@in_virtual_time
 async def test_a_limit_in_one_work_leaves_the_outcomes_of_the_others() -> None:
     async def asks_often(run: Run) -> str:
         await waits(0.5)(run)
@@ -420,6 +415,7 @@ async def test_a_limit_in_one_work_leaves_the_outcomes_of_the_others() -> None:
     )
 
 
+@in_virtual_time
 async def test_a_sleep_that_a_gather_in_a_work_ended_without_stays_abandoned() -> None:
     async def sleeps(run: Run) -> str:
         await run.sleep(200)
@@ -450,6 +446,7 @@ class AskToPay(InstantGate):
         return Ask("pay?") if action.tool == "pay" else Allow()
 
 
+@in_virtual_time
 async def test_a_work_that_met_the_limit_where_it_had_waited_is_given_with_it() -> None:
     async def waits_twice(run: Run) -> str:
         return await waits(1)(run) + await waits(1)(run)
@@ -476,6 +473,7 @@ async def test_a_work_that_met_the_limit_where_it_had_waited_is_given_with_it() 
 
 
 @pytest.mark.parametrize("by", ["host", "abort"])
+@in_virtual_time
 async def test_a_run_that_is_stopped_closes_nothing(by: str) -> None:
     is_delivered = asyncio.Event()
 
@@ -499,6 +497,7 @@ async def test_a_run_that_is_stopped_closes_nothing(by: str) -> None:
     assert recorded[-1] == ("run_finished" if by == "abort" else "run_suspended")
 
 
+@in_virtual_time
 async def test_code_that_takes_outcomes_in_another_way_diverges() -> None:
     async def gathered(run: Run) -> object:
         return await run.gather(*SLOW_FIRST)
@@ -518,6 +517,7 @@ async def test_code_that_takes_outcomes_in_another_way_diverges() -> None:
         await engine(all_of_them, cut).resume("r")
 
 
+@in_virtual_time
 async def test_code_that_leaves_later_than_it_did_diverges() -> None:
     async def stays(run: Run) -> object:
         async with run.as_completed(waits(500), waits(1), waits(2), waits(500)) as done:
@@ -532,6 +532,7 @@ async def test_code_that_leaves_later_than_it_did_diverges() -> None:
         await engine(stays, cut).resume("r")
 
 
+@in_virtual_time
 async def test_fewer_works_than_were_given_diverge() -> None:
     async def fewer(run: Run) -> object:
         return await read_all(run, SLOW_FIRST[:2])
@@ -543,6 +544,7 @@ async def test_fewer_works_than_were_given_diverge() -> None:
 
 
 @pytest.mark.parametrize("max_concurrency", [0, -1])
+@in_virtual_time
 async def test_max_concurrency_must_be_at_least_one(max_concurrency: int) -> None:
     async def body(run: Run) -> object:
         return await read_all(run, SLOW_FIRST, max_concurrency=max_concurrency)
@@ -552,6 +554,7 @@ async def test_max_concurrency_must_be_at_least_one(max_concurrency: int) -> Non
     assert "max_concurrency must be at least 1" in str(result.error)
 
 
+@in_virtual_time
 async def test_works_are_begun_within_the_block_alone() -> None:
     async def body(run: Run) -> object:
         done = run.as_completed(waits(1))
@@ -569,6 +572,7 @@ async def test_works_are_begun_within_the_block_alone() -> None:
     assert (await run_whole(body))[0].answer == "seen"
 
 
+@in_virtual_time
 async def test_a_work_that_was_given_can_do_nothing_more() -> None:
     branches: list[Run] = []
 
@@ -586,6 +590,7 @@ async def test_a_work_that_was_given_can_do_nothing_more() -> None:
     assert "'value': 'ONE'" in str((await run_whole(body))[0].answer)
 
 
+@in_virtual_time
 async def test_outcomes_are_given_within_the_block_alone() -> None:
     async def body(run: Run) -> object:
         done = run.as_completed(waits(1))
@@ -601,6 +606,7 @@ async def test_outcomes_are_given_within_the_block_alone() -> None:
     assert (await run_whole(body))[0].answer == "seen"
 
 
+@in_virtual_time
 async def test_a_branch_may_not_use_the_run_that_it_works_beside() -> None:
     refused: list[str] = []
 
@@ -625,6 +631,7 @@ async def test_a_branch_may_not_use_the_run_that_it_works_beside() -> None:
     assert len(refused) == 6
 
 
+@in_virtual_time
 async def test_a_branch_may_not_begin_works_beside_it() -> None:
     async def body(run: Run) -> object:
         async with run.as_completed() as done:
@@ -639,6 +646,7 @@ async def test_a_branch_may_not_begin_works_beside_it() -> None:
     assert (await run_whole(body))[0].answer == "[None]"
 
 
+@in_virtual_time
 async def test_a_run_waits_for_each_of_its_branches_once() -> None:
     met: list[str] = []
 
@@ -704,6 +712,7 @@ async def inside_another(run: Run) -> object:
 
 
 @pytest.mark.parametrize("body", [raises_at_once, raises_in_the_end, inside_another])
+@in_virtual_time
 async def test_a_retry_revives_a_run_whose_branch_lost_its_provider(body: Body) -> None:
     outage, journal = Outage(), MemoryJournal()
     parts = Runtime(
@@ -728,6 +737,7 @@ async def test_a_retry_revives_a_run_whose_branch_lost_its_provider(body: Body) 
         assert "HELLO" in str(again.answer), (keep, again.error)
 
 
+@in_virtual_time
 async def test_a_retry_is_refused_where_the_engine_continued_after_the_failure() -> (
     None
 ):
@@ -757,6 +767,7 @@ async def search(seconds: float) -> str:
     raise ValueError(f"not for {seconds:g}")
 
 
+@in_virtual_time
 async def test_a_limit_that_a_recovery_met_is_met_again_by_every_resume() -> None:
     async def searches(run: Run) -> str:
         return (await run.call(ToolCall("search", {"seconds": STEP}))).content

@@ -11,6 +11,7 @@ from function_engine import FunctionEngine
 from loopwright import MemoryJournal, Run, Runtime, ToolCall, tool
 from loopwright.errors import PhaseError
 from loopwright.testing import ScriptedProvider
+from virtual_time import in_virtual_time
 
 Body = Callable[[Run], Awaitable[object]]
 REPLACEMENTS = (
@@ -102,6 +103,7 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+@in_virtual_time
 async def test_an_engine_that_cancels_a_verb_and_continues_is_refused(
     body: Body,
 ) -> None:
@@ -123,6 +125,7 @@ async def test_a_timeout_that_is_not_reached_is_no_error() -> None:
     assert (await engine(body).run("Go.")).answer == "a reply"
 
 
+@in_virtual_time
 async def test_a_timeout_around_no_verb_is_no_error() -> None:
     async def body(run: Run) -> object:
         with contextlib.suppress(TimeoutError):

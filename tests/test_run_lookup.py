@@ -28,6 +28,7 @@ from loopwright.journals import Claim
 from loopwright.security import Redactor
 from loopwright.testing import FakeClock, ScriptedProvider, crashed
 from stopwatch import quickest
+from virtual_time import LoopClock, in_virtual_time
 from waiting import eventually
 
 Body = Callable[[Run], Awaitable[object]]
@@ -117,6 +118,7 @@ async def test_lookups_in_branches_are_replayed_each_in_its_own() -> None:
     await assert_resumable_anywhere(body)
 
 
+@in_virtual_time
 async def test_a_lookup_cut_off_by_a_timeout_is_cut_off_again() -> None:
     async def slowly(run: Run) -> str:
         async def never() -> str:
@@ -132,7 +134,8 @@ async def test_a_lookup_cut_off_by_a_timeout_is_cut_off_again() -> None:
         except TimeoutError:
             return await run.ask("too slow")
 
-    assert await assert_resumable_anywhere(body) == "TOO SLOW"
+    answer = await assert_resumable_anywhere(body, clock=LoopClock())
+    assert answer == "TOO SLOW"
 
 
 async def test_the_error_of_a_lookup_is_recorded_and_raised_again() -> None:

@@ -26,6 +26,7 @@ from loopwright.errors import TimedOut
 from loopwright.events import Entry, TimeoutSet, ToolFinished
 from loopwright.testing import FakeClock, ScriptedProvider, crashed
 from sample_tools import RAN
+from virtual_time import LoopClock, in_virtual_time
 from waiting import eventually
 
 Body = Callable[[Run], Awaitable[object]]
@@ -66,6 +67,7 @@ def runtime(journal: MemoryJournal | None = None, **options: Any) -> Runtime:
     def answer(request: Any) -> str:
         return str(request.conversation.messages[-1].content).upper()
 
+    options.setdefault("clock", LoopClock())
     return Runtime(SlowProvider(answer), tools=[wait, pay], journal=journal, **options)
 
 
@@ -111,6 +113,7 @@ async def test_a_work_in_time_returns_its_result() -> None:
     ]
 
 
+@in_virtual_time
 async def test_a_work_that_takes_too_long_is_cut_off() -> None:
     RAN.clear()
     result, entries = await run_whole(within(SHORT, ask_and_wait))
@@ -182,6 +185,7 @@ WORKS = (
 
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
+@in_virtual_time
 async def test_a_run_cut_after_any_entry_times_out_as_well(work: Any) -> None:
     body = within(SHORT * 2, work)
     result, entries = await run_whole(body)
@@ -267,6 +271,7 @@ async def asks_beside(run: Run) -> str:
     return "".join(await run.gather(asks, ask_and_wait))
 
 
+@in_virtual_time
 async def test_the_questions_of_a_work_that_is_cut_off_are_withdrawn() -> None:
     body = within(SHORT * 2, asks_beside)
     result, entries = await run_whole(body)
@@ -279,6 +284,7 @@ async def test_the_questions_of_a_work_that_is_cut_off_are_withdrawn() -> None:
         assert again.answer == result.answer, keep
 
 
+@in_virtual_time
 async def test_a_saga_names_the_call_that_was_cut_off_as_in_doubt() -> None:
     async def work(run: Run) -> str:
         return (await run.call(ToolCall("pay", {"seconds": LONG}))).content
@@ -311,6 +317,7 @@ async def test_an_aborted_work_is_aborted_and_not_timed_out() -> None:
     assert "timeout_fired" not in kinds(started.runtime, "r")
 
 
+@in_virtual_time
 async def test_a_run_that_its_host_cancelled_within_a_work_goes_on_with_it() -> None:
     RAN.clear()
     started = engine(within(LONG, ask_and_wait), MemoryJournal())
@@ -352,6 +359,7 @@ async def test_an_effect_recorded_in_place_of_the_work_is_a_divergence() -> None
         await engine(within(LONG, ask_and_wait), cut).resume("r")
 
 
+@in_virtual_time
 async def test_a_call_that_a_person_ordered_waits_for_no_work_that_was_cut_off() -> (
     None
 ):

@@ -24,7 +24,6 @@ from loopwright import (
     ToolError,
     tool,
 )
-from loopwright.clock import SystemClock
 from loopwright.engines import GoalCycleEngine
 from loopwright.engines.goal_decisions import (
     Bounds,
@@ -44,6 +43,7 @@ from loopwright.parsing.goal_replies import DecisionReply, StepDraft
 from loopwright.providers import Capabilities, Tiers
 from loopwright.testing import ScriptedProvider, crashed
 from loopwright.testing.simulation.loop import make_loop
+from virtual_time import LoopClock
 
 Reply = dict[str, Any] | str | Exception | Callable[[Request], Any]
 MARKS = {
@@ -513,14 +513,6 @@ async def test_two_steps_in_turn_end_the_run_as_stuck() -> None:
 
     assert (result.status, result.stop_reason) == ("stuck", "repeated_action")
     assert CALLS == ["search a", "search b", "search a", "search b"]
-
-
-class LoopClock(SystemClock):
-    """Measures by the running loop, whose time is simulated."""
-
-    def monotonic(self) -> float:
-        """Return the loop's seconds."""
-        return asyncio.get_running_loop().time()
 
 
 def simulate(work: Callable[[], Awaitable[Any]]) -> Any:

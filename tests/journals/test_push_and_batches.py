@@ -1,18 +1,19 @@
 """A journal that says at once which run got a command, and renews many leases in one call."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
 
 from async_journal import DelayedJournal, PushingJournal
-from loopwright import ReActEngine, Runtime, tool
+from loopwright import ReActEngine, Result, Runtime, tool
 from loopwright._kernel.control.journal_poller import PUSHED_INTERVAL
 from loopwright.errors import Fenced, JournalError
 from loopwright.journals import Claim
 from loopwright.journals.renewals import WINDOW_SHARE, Renewals
 from loopwright.testing import Line, ScriptedProvider, call
+from loopwright.testing.simulation.host import HostClock
+from virtual_time import in_virtual_time
 
 OTHER = "elsewhere|1||me"
 
@@ -20,7 +21,7 @@ OTHER = "elsewhere|1||me"
 class Held:
     """A runtime whose tool waits until it is released, or its run is aborted."""
 
-    def __init__(self, journal: DelayedJournal, lease: float = 30.0) -> None:
+    def __init__(self, journal: DelayedJournal, **options: Any) -> None:
         self.begun, self.release = asyncio.Event(), asyncio.Event()
 
         @tool(effect="read")
@@ -31,7 +32,8 @@ class Held:
             return "released"
 
         model = ScriptedProvider(lambda request: _continue(len(request.conversation)))
-        self.runtime = Runtime(model, tools=[hold], journal=journal, lease=lease)
+        options.setdefault("lease", 30.0)
+        self.runtime = Runtime(model, tools=[hold], journal=journal, **options)
         self.engine = ReActEngine(self.runtime)
 
 
@@ -40,6 +42,7 @@ def _continue(messages: int) -> Line:
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["whole", "interrupted"])
+@in_virtual_time
 async def test_a_pushed_command_acts_long_before_the_next_look(breaks: bool) -> None:
     journal = PushingJournal(breaks=breaks)
     held = Held(journal)
@@ -52,12 +55,13 @@ async def test_a_pushed_command_acts_long_before_the_next_look(breaks: bool) -> 
             break
     if breaks:  # the first command ended the watch
         await journal.watched_again.wait()
-    began = time.monotonic()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     await control.abort()
     result = await working
 
     assert result.status == "aborted"
-    assert time.monotonic() - began < PUSHED_INTERVAL / 2
+    assert loop.time() - began < PUSHED_INTERVAL / 2
 
 
 async def test_nothing_is_pushed_to_once_no_run_is_at_work() -> None:
@@ -71,13 +75,16 @@ async def test_nothing_is_pushed_to_once_no_run_is_at_work() -> None:
     assert asyncio.all_tasks() == before
 
 
+@in_virtual_time
 async def test_leases_of_runs_at_work_are_renewed_in_one_call() -> None:
-    journal = PushingJournal()
-    held = Held(journal, lease=0.6)
+    clock = HostClock(asyncio.get_running_loop())
+    journal = PushingJournal(clock=clock)
+    held = Held(journal, clock=clock)
     names = [f"r{number}" for number in range(5)]
-    working = [
-        asyncio.ensure_future(held.engine.run("Go.", run_id=name)) for name in names
-    ]
+    working = list[asyncio.Future[Result]]()
+    for name in names:  # their renewals are due one after the other
+        working.append(asyncio.ensure_future(held.engine.run("Go.", run_id=name)))
+        await asyncio.sleep(30.0 / WINDOW_SHARE / len(names))
     await journal.renewed_again.wait()
     held.release.set()
     results = await asyncio.gather(*working)
@@ -161,7 +168,7 @@ async def test_no_renewal_waits_for_ever_whatever_the_journal_answers(
     waiting = [
         asyncio.ensure_future(renewals.renew(Claim(name, 1), 0.03)) for name in "ab"
     ]
-    done, _ = await asyncio.wait(waiting, timeout=5)
+    done, _ = await asyncio.wait(waiting, timeout=60)
 
     assert len(done) == len(waiting)
     assert [type(one.exception()) for one in waiting] == found
@@ -177,4 +184,4 @@ async def test_renewals_end_with_the_task_that_gathers_them() -> None:
         task.cancel()
 
     with pytest.raises(JournalError, match="the call was cancelled"):
-        await asyncio.wait_for(waiting, timeout=5)
+        await asyncio.wait_for(waiting, timeout=60)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from loopwright.clock import Clock
 from loopwright.errors import JournalError
 from loopwright.events import Entry
 from loopwright.journals import (
@@ -21,8 +22,8 @@ from loopwright.messages import JsonObject
 class DelayedJournal(AsyncJournal):
     """Keeps runs in memory; each call of a coroutine takes a turn of the event loop, and is counted by loop."""
 
-    def __init__(self) -> None:
-        self._store = MemoryJournal()
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._store = MemoryJournal(clock=clock)
         self.lease_watch = self._store.lease_watch
         self.loops: list[asyncio.AbstractEventLoop] = []
 
@@ -95,10 +96,11 @@ class PushingJournal(DelayedJournal):
 
     Args:
         breaks: whether each watch fails after what it pushed first.
+        clock: what leases are measured by; the system's by default.
     """
 
-    def __init__(self, *, breaks: bool = False) -> None:
-        super().__init__()
+    def __init__(self, *, breaks: bool = False, clock: Clock | None = None) -> None:
+        super().__init__(clock=clock)
         self.batches: list[list[str]] = []
         self.watched_again, self.renewed_again = asyncio.Event(), asyncio.Event()
         self._watches = 0

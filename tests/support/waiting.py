@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def eventually(look: Callable[[], Any], *, seconds: float = 10.0) -> Any:
+async def eventually(look: Callable[[], Any], *, seconds: float = 60.0) -> Any:
     """What `look` finds (it may be async), as soon as it finds something."""
     for _ in range(int(seconds * 100)):
         found = look()

@@ -16,6 +16,7 @@ CURES = {
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that the directory exists and that both are readable and writable",
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database: choose another path",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or choose another path",
+    sqlite3.SQLITE_NOLFS: "its file system has no locks, like some network disks: put the file on a local disk",
     sqlite3.SQLITE_IOERR: "the disk failed, is full or a file size limit was reached: check the disk",
 }
 _SQLITE_CODES = {
@@ -25,6 +26,9 @@ _SQLITE_CODES = {
     errno.ENOENT: sqlite3.SQLITE_CANTOPEN,
     errno.ENOSPC: sqlite3.SQLITE_FULL,
     errno.ETIMEDOUT: sqlite3.SQLITE_BUSY,
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS), sqlite3.SQLITE_NOLFS
+    ),
 }
 
 

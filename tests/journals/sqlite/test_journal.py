@@ -5,6 +5,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import gc
 import os
@@ -39,6 +40,7 @@ from loopwright.journals.sqlite.jobs import (
 )
 from loopwright.journals.sqlite.journal import MAX_QUEUED, SQLiteJournal
 from loopwright.journals.sqlite.writer import Writer
+from loopwright.storage import lock
 from loopwright.testing import DurableJournalContract, ScriptedProvider
 from users import another_user
 
@@ -241,6 +243,19 @@ async def test_a_lock_that_another_process_never_gives_back_is_an_error_after_th
         await write(journal, journal.create(header()), b"1")
 
     await write(journal, journal.create(header()), b"1")
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+async def test_a_file_system_without_locks_is_named_with_its_cure(
+    path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(lock, "_flock", refuse)
+    journal = SQLiteJournal(path)
+    with pytest.raises(JournalError, match="put the file on a local disk"):
+        await write(journal, journal.create(header()), b"1")
 
 
 async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_written() -> (

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -396,6 +396,21 @@ async def test_a_sleep_of_no_length_names_the_field(
     with pytest.raises(ConfigError, match=message):
         raise result.error
     assert not any(isinstance(one.event, SleepSet) for one in journal.read("r"))
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-12))], ids=str)
+async def test_a_sleep_until_the_end_of_the_calendar_can_be_shown(
+    zone: tzinfo,
+) -> None:
+    async def body(run: Run) -> None:
+        await run.sleep(until=datetime.max.replace(tzinfo=zone))
+
+    parts = runtime(FakeClock())
+    result = await engine(parts, body).run("Go.", run_id="r")
+
+    [sleep] = [e.event for e in parts.journal.read("r") if e.kind == "sleep_set"]
+    assert ending(result) == ("suspended", "sleeping")
+    assert sleep.summary() == "until 9999-12-31T23:59:59+00:00"
 
 
 async def test_the_events_say_until_when() -> None:

@@ -1,7 +1,7 @@
 """Sleep until a wall time: in this process for less than a minute, else suspended."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from pydantic import TypeAdapter
@@ -17,6 +17,8 @@ from .side_effects import recorded_effect
 VERB = "sleep"
 MAX_SECONDS_AWAKE = 60.0
 """A longer sleep suspends the run, so that it needs no process."""
+LAST_WAKE = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""The last wall time that can be shown: later ones, in another time zone or rounded, are this one."""
 Wake: TypeAlias = Callable[[float], float]
 """Returns the wall time of waking for the wall time of now."""
 
@@ -40,7 +42,7 @@ def _wake_at(until: object) -> Wake:
             f"until: must be a datetime with a time zone, got {until!r:.80}; "
             "pass datetime.now(UTC) + timedelta(...)"
         )
-    wake_at = until.timestamp()
+    wake_at = min(until.timestamp(), LAST_WAKE)
     return lambda now: wake_at
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from loopwright.agents import Busy, Thread
 from loopwright.errors import ThreadBusy
 from loopwright.events import RunStarted
 from loopwright.journals import SQLiteJournal
+from loopwright.journals.base import RunInfo
+from loopwright.messages import JsonObject
 from loopwright.providers import Request
 from loopwright.result import Result
 from loopwright.testing import ScriptedProvider, call
@@ -195,6 +198,94 @@ async def test_steer_of_a_turn_that_then_waits_gives_its_questions(
     await runtime.control(turn.run_id).approve(waiting.pending[0].id)
     assert (await thread.resume()).answer == "Done."
     assert "two" in texts(model)[-1]
+
+
+async def test_steer_is_refused_after_its_time_with_the_command_that_was_sent(
+    journal: SQLiteJournal,
+) -> None:
+    model = HeldProvider("One.", "Two.", "Three.")
+    thread = Runtime(model, journal=journal).agent("support").thread("user-42")
+    first = asyncio.ensure_future(thread.run("one"))
+    await model.asked.wait()
+    with pytest.raises(ThreadBusy, match="do not send that again") as busy:
+        await thread.run("two", busy="steer", timeout=0.05)
+    [command] = journal.inbox(busy.value.run_id)
+    assert (busy.value.status, busy.value.command) == ("running", command.number)
+    assert "send the message again" not in str(busy.value)
+    model.go_on.set()
+    await first
+
+    assert (await thread.run("three")).answer == "Three."
+    said = [(one.text, one.answer) for one in await thread.turns()]
+    assert said == [("one", "One."), ("two", "Two."), ("three", "Three.")]
+
+
+class StallingJournal(SQLiteJournal):
+    """Stores no command until that is allowed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.sending, self.go_on = threading.Event(), threading.Event()
+
+    def send(self, run_id: str, kind: str, body: JsonObject) -> int:
+        """Store a command once that is allowed."""
+        self.sending.set()
+        self.go_on.wait(60)
+        return super().send(run_id, kind, body)
+
+
+async def test_steer_waits_for_the_guidance_before_it_as_long_as_it_may(
+    tmp_path: Path,
+) -> None:
+    journal = StallingJournal(tmp_path / "slow.db")
+    model = HeldProvider("One.", "Two.")
+    thread = Runtime(model, journal=journal).agent("support").thread("user-42")
+    first = asyncio.ensure_future(thread.run("one"))
+    await model.asked.wait()
+    second = asyncio.ensure_future(thread.run("two", busy="steer"))
+    await asyncio.to_thread(journal.sending.wait)
+    with pytest.raises(ThreadBusy, match="send the message again") as busy:
+        await thread.run("three", busy="steer", timeout=0.05)
+    assert busy.value.command == 0
+    journal.go_on.set()
+    model.go_on.set()
+
+    assert [(await one).answer for one in (first, second)] == ["One.", "Two."]
+    assert "three" not in str(await thread.history())
+    await journal.close()
+
+
+class LateJournal(SQLiteJournal):
+    """Lists runs for the first time once that is allowed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.listing, self.go_on = threading.Event(), threading.Event()
+
+    def runs(self, **options: Any) -> list[RunInfo]:
+        """List runs; the first call waits."""
+        if not self.listing.is_set():
+            self.listing.set()
+            self.go_on.wait(60)
+        return super().runs(**options)
+
+
+async def test_message_behind_one_that_has_no_turn_in_time_is_refused(
+    tmp_path: Path,
+) -> None:
+    journal = LateJournal(tmp_path / "late.db")
+    model = ScriptedProvider(["One.", "Two."])
+    thread = Runtime(model, journal=journal).agent("support").thread("user-42")
+    first = asyncio.ensure_future(thread.run("one"))
+    await asyncio.to_thread(journal.listing.wait)
+    with pytest.raises(ThreadBusy, match="send the message again") as busy:
+        await thread.run("two", timeout=0.05)
+    assert (busy.value.run_id, busy.value.command) == ("", 0)
+    journal.go_on.set()
+
+    assert (await first).answer == "One."
+    assert (await thread.run("two")).answer == "Two."
+    await journal.close()
 
 
 # --- random orders ---

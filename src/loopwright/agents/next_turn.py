@@ -39,6 +39,10 @@ _HOW = {
     "waiting": "is {status}: decide what it waits for with runtime.control({run_id!r}), then `await thread.resume()`",
 }
 """What a caller does about a turn that takes no message, by its status."""
+_NOT_AGAIN = "it has the message, so do not send that again"
+_HAS_MESSAGE = (
+    f"is at work: {_NOT_AGAIN}; `await thread.turns()` has its answer once it has ended"
+)
 
 
 class NextTurn(ABC, Generic[Taken]):
@@ -48,7 +52,8 @@ class NextTurn(ABC, Generic[Taken]):
         record: what the journal has of the thread.
         turns: how its turns are run.
         busy: what to do while the turn before is at work.
-        timeout: the seconds to wait for that turn; `None` is for ever for one at work, and not at all for one that waits.
+        timeout: the seconds to wait for that turn, and for one that has the message as guidance; `None` is for ever for one
+            at work, and not at all for one that waits.
     """
 
     def __init__(
@@ -186,7 +191,7 @@ class NextTurn(ABC, Generic[Taken]):
         if status != "parked" and await self.is_left(last):
             how = _HOW["left"].format(version=last.info.app_version)
         if command:
-            how += "; it has the message, so do not send that again"
+            how = _HAS_MESSAGE if how == _HOW["running"] else f"{how}; {_NOT_AGAIN}"
         text = f"thread {self.record.id!r}: turn {last.name.number} {how}"
         return ThreadBusy(
             text, run_id=run_id, status=status, questions=questions, command=command
@@ -205,12 +210,9 @@ class NextTurn(ABC, Generic[Taken]):
         queue = queues.setdefault(key, TurnQueue())
         queue.users += 1
         try:
-            if self.busy == "steer":
-                await queue.sending.acquire()
-                self._place.callback(queue.sending.release)
-            else:
-                await self._enter(queue)
-                self._place.callback(queue.lock.release)
+            place = queue.sending if self.busy == "steer" else queue.lock
+            await self._enter(place)
+            self._place.callback(place.release)
             with self._place:
                 yield
         finally:
@@ -223,16 +225,17 @@ class NextTurn(ABC, Generic[Taken]):
         if self.busy == "steer":
             self._place.close()
 
-    async def _enter(self, queue: TurnQueue) -> None:
+    async def _enter(self, place: asyncio.Lock) -> None:
         """Wait for the head of the queue; raise `ThreadBusy` after the time that the message may wait."""
         try:
             async with asyncio.timeout_at(self._deadline):
-                await queue.lock.acquire()
+                await place.acquire()
         except TimeoutError:
             last = await self.record.find_last()
-            if last is None:
-                raise
-            raise await self.build_busy(last) from None
+            if last is not None and not last.has_ended:
+                raise await self.build_busy(last) from None
+            text = f"thread {self.record.id!r}: an earlier message has not got its turn yet: send the message again"
+            raise ThreadBusy(text) from None
 
 
 async def begin_unless_deleted(

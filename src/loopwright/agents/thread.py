@@ -70,7 +70,7 @@ class Thread(Generic[Answer]):
 
     Args:
         agent: the agent with which it begins, or that it was switched to.
-        id: its name, of 1 to 256 printable characters, such as that of a user; the journal lists runs by it.
+        id: its name, such as that of a user, of 1 to 256 printable characters, not all spaces; the journal lists runs by it.
         busy: what to do with a message while the turn before is at work: "wait", "steer" or "refuse"; see `run`.
         options: options of each turn, unless its own say otherwise.
     """
@@ -139,7 +139,8 @@ class Thread(Generic[Answer]):
             busy: "wait" for the end of a turn at work, "steer" that turn with the text, which begins the next one if no
                 model answers it there, or "refuse" it with `ThreadBusy`. By default the thread's. A turn that waits for an
                 approval, or is suspended or parked, is `ThreadBusy` in any case.
-            timeout: how many seconds to wait for the turn before, be it at work or blocked; then `ThreadBusy`.
+            timeout: how many seconds to wait for the turn before, be it at work or blocked, also where it has the text as
+                guidance; then `ThreadBusy`, whose `command` says whether it has it. The turn that it begins has its own.
             options: see `TurnOptions`.
         """
         send = self._prepare(text, output, busy, timeout, options)
@@ -201,7 +202,8 @@ class Thread(Generic[Answer]):
     ) -> TurnHandle[Any]:
         """Say something and watch the turn: `async with thread.start("...", deltas=True) as turn`; see `TurnHandle`.
 
-        The options are those of `run`. The block is entered once the message has its turn, and `ThreadBusy` is raised there.
+        The options are those of `run`. The block is entered once the message has its turn, and `ThreadBusy` is raised there;
+        that of a turn which did not end in time with the message as guidance is raised by `TurnHandle.result`.
         """
         send = self._prepare(text, output, busy, timeout, options)
         return TurnHandle(self._agent.engine.runtime, send, deltas=deltas)

@@ -96,7 +96,10 @@ class ThreadMessage(NextTurn[AnyResult]):
         return None if ended is None else await self._find_taker(ended, number)
 
     async def _wait_for_end(self, last: LastTurn, number: int) -> AnyResult | None:
-        """Wait until a turn has ended, or is gone; return its result if it waits for a person."""
+        """Wait until a turn has ended, or is gone; return its result if it waits for a person.
+
+        Raises `ThreadBusy` for one that is blocked, and after the time that the message may wait.
+        """
         while (found := await self.record.find_turn(last.name)) is not None:
             if found.has_ended:
                 break
@@ -104,10 +107,12 @@ class ThreadMessage(NextTurn[AnyResult]):
                 result = await self._follow(found)
                 if result.status == "waiting":
                     return result
-            elif found.info.status != "running":
+                continue
+            left = self.compute_time_left()
+            is_over = left is not None and left <= 0
+            if found.info.status != "running" or is_over:
                 raise await self.build_busy(found, number)
-            else:
-                await self.pause()
+            await self.pause(left)
         return None
 
     async def _find_taker(self, ended: LastTurn, number: int) -> AnyResult | None:

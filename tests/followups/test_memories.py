@@ -165,6 +165,10 @@ def read_files(folder: Path) -> list[str]:
         ("Thanks, call me Ada and please always answer in German.", ["Call me Ada.", "Please always answer in German."]),
         ("He wrote that I live in Bergen and I never fly.", []),
         ("Hello, is it far and I never fly?", []),
+        ("Actually, call me Countess. No, I prefer coffee.", ["Call me Countess.", "I prefer coffee."]),
+        ('Answer this mail: "Hi. I never pay. Call me Bob."', []),
+        ("Translate \u201eGuten Tag!\nCall me Bob.\u201c and \u00ab Oui. I never fly. \u00bb", []),
+        ('Call me "Ada". My screen is 27" wide. I never fly. It is 30" tall.', ['Call me "Ada".', "I never fly."]),
     ],
 )  # fmt: skip
 async def test_preferences_are_found_behind_a_greeting_and_another_clause(

@@ -13,7 +13,8 @@ MAX_ENTITIES = 20
 MAX_NAME = 60
 SENTENCE = compile_late(r"[^.!?\n]{1,400}[.!?]?")
 GREETING = compile_late(
-    r"^(?:(?:hello|hi|hey|good (?:morning|afternoon|evening)|thanks|thank you|ok|okay|well|also|by the way)"
+    r"^(?:(?:hello|hi|hey|good (?:morning|afternoon|evening)|thanks|thank you|ok|okay|well|also|by the way"
+    r"|actually|no|oh|sorry)"
     r"(?: there| again)?[,!]?\s+(?:and\s+)?)+",
     re.IGNORECASE,
 )

@@ -1,8 +1,10 @@
 """What an ended run's entries hold for memories: what people said, and which calls of tools succeeded."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from .._internal import dataclasses
+from .._internal.regex import compile_late
 from ..events.control import CommandReceived
 from ..events.effects import CallsProposed, ModelReplied, ToolFinished
 from ..events.entry import Entry
@@ -13,6 +15,12 @@ SPOKEN_COMMANDS = ("steer", "follow_up", "answer")
 """The commands in which a person speaks; added context may be a page."""
 FENCE = "=== "
 """What the lines around quoted text from outside begin with."""
+QUOTATION = compile_late(
+    r"(?<![\w.,!?])[\"\u201c\u201e\u00ab]([^\"\u201c-\u201e\u00ab\u00bb]*)[\"\u201c\u201d\u00bb]"
+)
+"""What stands between quotation marks; those behind a number are inches."""
+SEVERAL = compile_late(r"[.!?]\s|\n")
+"""What several sentences or lines have in them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +55,10 @@ def _read_command(command: CommandReceived) -> list[str]:
 
 
 def drop_quotations(text: str) -> str:
-    """Return a text without quoted lines, code and what stands between the delimiters of text from outside."""
+    """Return a text without quotations, code and what stands between the delimiters of text from outside."""
     kept: list[str] = []
     end = ""
-    for line in text.splitlines():
+    for line in QUOTATION.sub(_drop_sentences, text).splitlines():
         mark = _find_mark(line)
         if end:
             end = "" if mark == end else end
@@ -59,6 +67,11 @@ def drop_quotations(text: str) -> str:
         elif not line.lstrip().startswith(">"):
             kept.append(line)
     return "\n".join(kept).strip()
+
+
+def _drop_sentences(quotation: re.Match[str]) -> str:
+    """Return a quotation of a word or of one sentence, which is part of what a person says; else a space."""
+    return " " if SEVERAL.search(quotation[1]) else quotation[0]
 
 
 def _find_mark(line: str) -> str:

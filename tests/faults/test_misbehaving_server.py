@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import cast
 
 import pytest
 
@@ -93,14 +94,30 @@ class Server:
         self._began: float | None = None
         self.begun, self.closing = asyncio.Event(), asyncio.Event()
         self.requests, self.bad, self.during_outage = 0, 0, 0
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while await self._answer(reader, writer):
-                pass
-        writer.close()
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._connections.add(task)
+        try:
+            with contextlib.suppress(
+                asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError
+            ):
+                while await self._answer(reader, writer):
+                    pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def stop(self) -> None:
+        """End all connections: one that outlives its event loop is reported in whichever test runs later."""
+        self.closing.set()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
 
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -145,8 +162,8 @@ async def serving(server: Server) -> AsyncGenerator[OpenAIProvider]:
         try:
             yield provider
         finally:
-            server.closing.set()
             await provider.aclose()
+            await server.stop()
 
 
 async def ask_thrice(run: Run) -> object:

@@ -227,7 +227,10 @@ async def server(answer: Callable[[str], Answer]) -> AsyncGenerator[str]:
     """A server on this machine that says back what it is asked."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError),
+        ):
             while head := (await reader.readuntil(b"\r\n\r\n")).decode():
                 length = next(
                     int(line.split(":")[1])
@@ -243,7 +246,6 @@ async def server(answer: Callable[[str], Answer]) -> AsyncGenerator[str]:
                     + data
                 )
                 await writer.drain()
-        writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"

@@ -80,7 +80,10 @@ class Recorded:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Answer the requests of a connection."""
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError),
+        ):
             while True:
                 self.bodies.append(await read_request(reader))
                 if self.holds and len(self.bodies) == 2:
@@ -96,7 +99,6 @@ class Recorded:
                 )
                 writer.write(head.encode() + body)
                 await writer.drain()
-        writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 

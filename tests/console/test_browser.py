@@ -41,6 +41,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.providers.context import ContextView, View
 from loopwright.settings import SQLiteSettings
 from loopwright.testing import ScriptedProvider, call
+from ports import find_port
 from xss_payloads import build_payloads
 
 CHROMIUM = os.environ.get("LOOPWRIGHT_CHROMIUM", "")
@@ -453,12 +454,6 @@ def test_the_page_continues_after_its_server_was_killed(
     assert shown == str(total)
     assert rows == list(range(1, total + 1))
     print(f"{cut_at_work} of {CUTS} cuts while the run was at work")
-
-
-def find_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def start_server(path: Path, port: int) -> subprocess.Popen[bytes]:

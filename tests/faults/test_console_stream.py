@@ -18,6 +18,7 @@ from loopwright import Limits, Run, Runtime
 from loopwright.console import Console
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import ScriptedProvider
+from ports import find_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 CHILD = Path(__file__).parents[1] / "support" / "console_child.py"
@@ -123,12 +124,6 @@ async def follow(port: int, seqs: list[int], *, seconds: float, until: int = 0) 
         return
 
 
-def find_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def start_server(path: Path, port: int) -> Any:
     """Start `loopwright console` in a process of its own, and wait until it listens."""
     command = ["-m", "loopwright", "console", str(path), "--port", str(port)]
@@ -138,7 +133,8 @@ async def start_server(path: Path, port: int) -> Any:
         env={**os.environ, "LOOPWRIGHT_CONSOLE_TOKEN": TOKEN},
         stderr=asyncio.subprocess.DEVNULL,
     )
-    for _ in range(400):
+    for _ in range(2000):
+        assert server.returncode is None, "the server has ended"
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return server

@@ -85,7 +85,7 @@ async def test_what_is_wrong_is_answered_with_its_field(server: ChatServer) -> N
 async def test_a_browser_is_told_that_a_turn_is_parked_and_can_end_or_retry_it(
     tmp_path: Path,
 ) -> None:
-    with ChatServer(tmp_path, pause=0.5) as server:
+    with ChatServer(tmp_path, pause=600.0) as server:  # no turn ends before its kill
         first = await say(server, 1)
         await park_turn(server, first)
         async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
@@ -96,6 +96,7 @@ async def test_a_browser_is_told_that_a_turn_is_parked_and_can_end_or_retry_it(
             ended = await read_entry(client, first, "run_finished")
             again = await client.post(f"/runs/{first}/give-up")
         second = await say(server, 3)
+        server.pause = 0.005
         await park_turn(server, second)
         async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
             retried = await client.post(f"/runs/{second}/retry")

@@ -194,7 +194,7 @@ class Host:
         pools = [runtime.worker_threads for runtime in self.runtimes]
         for pool in pools:
             pool.close()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while self._own_workers() and time.monotonic() < until:  # noqa: ASYNC110 - threads set no asyncio.Event
             await asyncio.sleep(0.001)
         assert (self._own_workers(), [pool.abandoned for pool in pools]) == (
@@ -663,7 +663,7 @@ async def no_task_is_left() -> None:
     """What was left behind ends when it is let go."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
-        _, left = await asyncio.wait(others, timeout=5)
+        _, left = await asyncio.wait(others, timeout=60)
         assert left == set()
 
 
@@ -690,6 +690,14 @@ async def test_work_that_is_cancelled_twice_has_its_time_to_tidy_up() -> None:
 
 @pytest.mark.parametrize("stop", ["abort", "cancel"])
 async def test_a_person_who_does_not_answer_delays_no_other_run(stop: str) -> None:
+    late: list[float] = []
+    while len(late) < TRIES and min(late, default=1.0) > LATEST:
+        late.append(await stop_while_a_person_is_silent(stop))
+    assert min(late) <= allowed()
+
+
+async def stop_while_a_person_is_silent(stop: str) -> float:
+    """Stop a run whose approver does not answer; return the seconds until it has ended."""
     stubborn, asked = Stubborn(), asyncio.Event()
 
     async def silent(action: Action, question: str) -> bool:
@@ -716,9 +724,10 @@ async def test_a_person_who_does_not_answer_delays_no_other_run(stop: str) -> No
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-    assert time.monotonic() - before < 5 * allowed()
+    seconds = time.monotonic() - before
     assert closing(runtime.journal.read(RUN)) == [
         "run_finished" if stop == "abort" else "run_suspended"
     ]
     stubborn.released.set()
     await no_task_is_left()
+    return seconds

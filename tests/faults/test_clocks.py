@@ -16,6 +16,7 @@ from loopwright.journals import SQLiteJournal
 CHILD = Path(__file__).parents[1] / "support" / "clocks_child.py"
 HOUR, DAY = 3600, 86_400
 LEASE = 0.6
+LONGER = 1.5  # a lease that its owner renews in time on a machine where others work
 
 
 @pytest.mark.parametrize("step", [-DAY, -HOUR, HOUR, DAY])
@@ -32,7 +33,7 @@ def test_a_step_of_the_wall_clock_stops_no_tool_of_a_run_with_a_lease(
         "completed",
         [f"step {number} done" for number in range(6)],
     )
-    assert seconds < 10
+    assert seconds < 60
     assert renewals <= seconds / (LEASE / 3) + 2
     journal = SQLiteJournal(tmp_path / "runs.db")
     assert journal.verify("r").ok
@@ -58,10 +59,12 @@ APART = [
 
 
 @contextlib.contextmanager
-def process(path: Path, role: str, offset: int, boot: str) -> Iterator[Any]:
+def process(
+    path: Path, role: str, offset: int, boot: str, lease: float = LEASE
+) -> Iterator[Any]:
     """A process of a machine, and what it tells; killed at the end."""
     with subprocess.Popen(
-        [sys.executable, MACHINE, path, role, str(offset), boot],
+        [sys.executable, MACHINE, path, role, str(offset), boot, str(lease)],
         stdout=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
         yield child
@@ -73,9 +76,9 @@ def test_a_worker_whose_wall_clock_is_wrong_takes_no_run_that_is_renewed(
     owner: int, worker: int, boot: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.db"
-    with process(path, "worker", worker, boot) as thief:
+    with process(path, "worker", worker, boot, LONGER) as thief:
         assert thief.stdout.readline() == "serves\n"
-        with process(path, "owner", owner, "same") as child:
+        with process(path, "owner", owner, "same", LONGER) as child:
             lines = child.stdout.read().splitlines()
         thief.kill()
         stolen = thief.stdout.read().splitlines()
@@ -110,7 +113,7 @@ def test_a_worker_whose_wall_clock_is_wrong_continues_the_run_of_a_dead_process(
         boot == "another"
     ):  # its lease is seen once more after the kill, and then for the whole of it
         assert seconds >= LEASE / 2
-    assert seconds < 10
+    assert seconds < 30
     assert SQLiteJournal(path).verify("r").ok
     figure(
         "clocks",

@@ -205,7 +205,7 @@ async def serving(api: Api, attack: Attack) -> AsyncGenerator[Server]:
         for task in others:
             task.cancel()
         if others:
-            await asyncio.wait(others, timeout=5)
+            await asyncio.wait(others, timeout=60)
 
 
 # --- answers ---

@@ -173,6 +173,9 @@ def in_seconds(seconds: float) -> bytes:
     return b"retry-after: " + formatdate(time.time() + seconds, usegmt=True).encode()
 
 
+A_DAY = 86_400.0  # dates are made when tests are collected, and read when theirs is run
+
+
 # What the server says, and the pause: that long at least and at most; `None` is no second try.
 JITTER = (0.0, 0.5)  # the pause that is made where the server says nothing clear
 FORMS: dict[str, tuple[tuple[bytes, ...], tuple[float, float] | None]] = {
@@ -180,8 +183,8 @@ FORMS: dict[str, tuple[tuple[bytes, ...], tuple[float, float] | None]] = {
     "a fraction": ((b"Retry-After: 1.5",), (1.5, 1.5)),
     "zero": ((b"retry-after: 0",), (0, 0)),
     "blanks around it": ((b"retry-after: \t 3  ",), (3, 3)),
-    "a date": ((in_seconds(3000),), None),
-    "a date that has passed": ((in_seconds(-3000),), JITTER),
+    "a date": ((in_seconds(A_DAY),), None),
+    "a date that has passed": ((in_seconds(-A_DAY),), JITTER),
     "a date that never was": ((b"retry-after: Wed, 99 Oct 2099 07:28:00 GMT",), JITTER),
     "milliseconds": ((b"retry-after-ms: 250",), (0.25, 0.25)),
     "both": ((b"retry-after: 9", b"retry-after-ms: 1250"), (1.25, 1.25)),

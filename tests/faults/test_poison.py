@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from fault_sizes import figure, sized
 from forked_processes import DEVNULL, Forked, fork
 from loopwright.events import RunParked, RunResumed
@@ -25,7 +27,7 @@ def begin(folder: Path, names: list[str]) -> None:
     """Start the runs in a process that the poisonous one kills."""
     arguments = "begin", folder / "runs.db", folder / "notes", *names
     with fork(CHILD, *arguments, stdout=DEVNULL, stderr=DEVNULL) as process:
-        assert process.wait(30) == -9
+        assert process.wait(100) == -9
 
 
 def serve_until_settled(folder: Path) -> int:
@@ -46,6 +48,7 @@ def serve_until_settled(folder: Path) -> int:
                 time.sleep(0.05)
 
 
+@pytest.mark.timeout(sized(300, 7200))
 def test_a_tool_that_kills_its_process_is_parked_and_its_nine_neighbours_finish(
     tmp_path: Path,
 ) -> None:

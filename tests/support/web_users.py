@@ -27,7 +27,9 @@ class ChatServer:
 
     def __init__(self, folder: Path, pause: float = 0.005) -> None:
         self.journal, self.notes = folder / "chat.db", folder / "notes"
-        self._pause = pause
+        self.pause = (
+            pause  # before each word of an answer, of servers that start from now on
+        )
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.process: subprocess.Popen[str] | None = None
         self.kills = 0
@@ -41,7 +43,7 @@ class ChatServer:
     def start(self) -> None:
         """Begin to serve."""
         number = self._socket.fileno()
-        arguments = [str(number), str(self.journal), str(self.notes), str(self._pause)]
+        arguments = [str(number), str(self.journal), str(self.notes), str(self.pause)]
         self.process = subprocess.Popen(
             [sys.executable, str(SERVER), *arguments], pass_fds=[number], text=True
         )

@@ -86,7 +86,7 @@ def no_child_is_left() -> Iterator[None]:
     """Every server that a test started has ended, and was waited for."""
     before = children()
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while (
         children() - before and time.monotonic() < deadline
     ):  # asyncio waits for a child in a thread of its own
@@ -899,9 +899,11 @@ async def test_a_server_that_cannot_be_connected_again_holds_up_one_step_and_not
     rogue: Callable[..., Rogue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = rogue(listed("die", annotations=READ))
-    async with server.box(connect_timeout=0.5) as box:
+    async with server.box() as box:
         opened: list[float] = []
         connect = box.connect
+        # From now on: the first connection starts a process, which takes as long as the machine is busy.
+        vars(box)["_connect_timeout"] = 0.5
 
         def hanging() -> Any:
             opened.append(time.monotonic())

@@ -1,6 +1,7 @@
 """Pre-hydration: references of a task are resolved through the gate before the first call, once."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -16,13 +17,16 @@ from loopwright import (
     PolicyState,
     Run,
     Runtime,
+    ToolCall,
     ToolError,
     tool,
 )
 from loopwright.engines import PreHydration
 from loopwright.engines.pre_hydration import find_references
+from loopwright.errors import TimedOut
 from loopwright.testing import ScriptedProvider, crashed
 from sample_tools import RAN
+from virtual_time import LoopClock, in_virtual_time
 
 TASK = (
     "Fix #12 in src/app.py, see https://example.org/a(b). and PR #7; not 3.14 or x@y.z"
@@ -139,6 +143,61 @@ async def test_a_gate_decides_and_a_slow_page_does_not_hold_up_the_run() -> None
     assert denied.fact("Hydrated")["failed"] == {"url https://a.example/": "denied"}
     assert slow.fact("Hydrated")["failed"] == {"url https://slow.example/": "timed_out"}
     assert slow.answer == "See https://slow.example/"
+
+
+@in_virtual_time
+async def test_a_page_that_hangs_does_not_take_the_others_along() -> None:
+    hydration, clock = PreHydration(TOOLS, timeout=15.0), LoopClock()
+    started = engine(hydration, MemoryJournal(), clock=clock)
+    task = "See https://slow.example/ for #12."
+    result = await started.run(task, run_id="r")
+    entries = started.runtime.journal.read("r")
+
+    fact = result.fact("Hydrated")
+    assert fact["resolved"] == ["issue 12"]
+    assert fact["failed"] == {"url https://slow.example/": "timed_out"}
+    assert "issue 12: it crashes" in str(result.answer)
+    ended = next(at for at, e in enumerate(entries) if e.kind == "fact_noted")
+    for keep in range(1, len(entries)):
+        RAN.clear()
+        again = engine(hydration, crashed(entries, keep), clock=clock)
+        assert (await again.resume("r")).answer == result.answer
+        assert keep < ended or RAN == []
+
+
+@pytest.mark.parametrize("host", ["slow", "fast"])
+@in_virtual_time
+async def test_a_run_that_began_with_one_bound_for_all_is_resumed(
+    host: str,
+) -> None:
+    address, clock = f"https://{host}.example/", LoopClock()
+    calls = ToolCall("issue", {"number": 12}), ToolCall("fetch", {"url": address})
+
+    async def work(branch: Run) -> object:
+        return await branch.act(await branch.gate(branch.propose(*calls)))
+
+    async def body(run: Run) -> object:
+        with contextlib.suppress(TimedOut):
+            await run.timeout(15.0, work)
+        run.note("from here on it is as today")
+        return "done"
+
+    journal = MemoryJournal()
+    runtime = Runtime(
+        ScriptedProvider([]), tools=[fetch, issue], journal=journal, clock=clock
+    )
+    await FunctionEngine(runtime, body=body).run(f"#12 {address}", run_id="r")
+    entries = journal.read("r")
+    ended = next(at for at, e in enumerate(entries) if e.kind == "fact_noted")
+    RAN.clear()
+    hydration = PreHydration(TOOLS, timeout=15.0)
+    cut = crashed(entries, ended)
+    resumed = await engine(hydration, cut, clock=clock).resume("r")
+
+    found = ["issue 12", f"url {address}"]
+    fact = resumed.fact("Hydrated")
+    assert (fact["found"], RAN) == (found, [])
+    assert fact["resolved"] == (found if host == "fast" else [])
 
 
 async def test_without_references_nothing_is_recorded() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from .._internal import dataclasses
@@ -23,6 +24,8 @@ PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 )  # fmt: skip
 """How references of each kind look; a later kind does not see what an earlier one has taken."""
 INTRODUCTION = "What the task refers to, as it was fetched before you began:"
+ONE_BY_ONE = "pre-hydration.one-by-one"
+"""The change since which each reference has a bound of its own."""
 CHARACTERS = 4
 """Of a token, about."""
 
@@ -43,7 +46,7 @@ class PreHydration:
     Args:
         resolve: the tool for each kind of reference ("url", "file", "issue", "pr"); it must have one required argument.
         max_references: the most references that are resolved; the first count.
-        timeout: seconds of active time for all of them.
+        timeout: seconds of active time for each of them.
         tokens: the length of all results together, about; each gets an equal share.
     """
 
@@ -78,12 +81,14 @@ class PreHydration:
         calls = self._calls(run)
         if not calls:
             return run.conversation
-        observations = await self._resolve_all(run, list(calls.values()))
-        outcomes = dict(zip(calls, observations, strict=False))
-        resolved = {name: one for name, one in outcomes.items() if one.ok}
+        is_each = run.patched(ONE_BY_ONE)
+        resolve = self._resolve_each if is_each else self._resolve_together
+        observations = await resolve(run, list(calls.values()))
+        outcomes = dict(zip(calls, observations, strict=True))
+        resolved = {name: one for name, one in outcomes.items() if one and one.ok}
         failed = {
-            name: outcomes[name].status if name in outcomes else "timed_out"
-            for name in calls
+            name: "timed_out" if one is None else one.status
+            for name, one in outcomes.items()
             if name not in resolved
         }
         run.note(Hydrated(tuple(calls), tuple(resolved), dict(failed)))
@@ -108,16 +113,31 @@ class PreHydration:
             calls.setdefault(f"{kind} {reference}", ToolCall(spec.name, {name: value}))
         return calls
 
-    async def _resolve_all(
+    async def _resolve_each(
         self, run: Run, calls: list[ToolCall]
-    ) -> tuple[Observation, ...]:
+    ) -> list[Observation | None]:
+        """Return what each call gave; `None` for one that took too long, which does not hold up the others."""
+
+        async def resolve(branch: Run, call: ToolCall) -> Observation | None:
+            try:
+                return await branch.timeout(self.timeout, lambda work: work.call(call))
+            except TimedOut:
+                return None
+
+        return await run.gather(*(partial(resolve, call=one) for one in calls))
+
+    async def _resolve_together(
+        self, run: Run, calls: list[ToolCall]
+    ) -> list[Observation | None]:
+        """Return what the calls of a run gave that began with one bound for all of them."""
+
         async def work(branch: Run) -> tuple[Observation, ...]:
             return await branch.act(await branch.gate(branch.propose(*calls)))
 
         try:
-            return await run.timeout(self.timeout, work)
+            return [*await run.timeout(self.timeout, work)]
         except TimedOut:
-            return ()
+            return [None] * len(calls)
 
 
 def find_references(text: str) -> list[tuple[str, str]]:

@@ -183,6 +183,25 @@ async def test_counts_are_right_where_results_are_of_many_kinds(
     assert max(others) < 0.05
 
 
+def split_long_white_space(request: Request) -> int:
+    """Count two characters of white space as one token beside what other models have."""
+    texts = [one.content for one in request.conversation]
+    blanks = sum(len(text) - len("".join(text.split())) for text in texts)
+    return split_as_models_do(request) + blanks // 2
+
+
+@pytest.mark.parametrize("context", ["masking", "window"])
+async def test_counts_are_right_where_results_are_white_space(context: str) -> None:
+    def page(number: int) -> str:
+        return "\n\t \n" * 150 if number % 2 else PAGES["prose"](number)
+
+    cuts, others = await measure_errors(split_long_white_space, page, context)
+
+    assert len(cuts) >= 3
+    assert max(cuts) < 0.05
+    assert max(others) < 0.05
+
+
 async def test_what_masks_have_is_learned_by_the_first_cut() -> None:
     cuts, others = await measure_errors(split_finely, PAGES["prose"], "masking")
 

@@ -7,6 +7,7 @@ import pytest
 
 from loopwright import Message
 from loopwright.attachments import Attachment
+from loopwright.providers.context.token_counts import MAX_SCALE, MIN_SCALE
 from loopwright.providers.context.token_weights import (
     PRIOR,
     Features,
@@ -15,9 +16,9 @@ from loopwright.providers.context.token_weights import (
     measure_message,
 )
 
-FINE = (1.4, 0.05, 0.8, 0.15, 0.0, 1.0, 1.2, 1.8, 3.0, 12.0, 1_500.0, 0.0)
+FINE = (1.4, 0.05, 0.8, 0.15, 0.0, 1.0, 1.2, 1.8, 0.8, 3.0, 12.0, 1_500.0, 0.0)
 """The weights of a model that has a token for each digit, and more of all else than those of `PRIOR`."""
-COARSE = (0.9, 0.01, 0.1, 0.1, 0.4, 0.3, 0.8, 0.6, 5.0, 2.0, 300.0, 0.0)
+COARSE = (0.9, 0.01, 0.1, 0.1, 0.4, 0.3, 0.8, 0.6, 0.4, 5.0, 2.0, 300.0, 0.0)
 MASK = '[result of read, 0.6 kB, kept as 1/12#0: read it with recall("1/12#0")]'
 
 
@@ -128,3 +129,39 @@ def test_a_long_text_is_measured_by_its_parts() -> None:
     parts = add_features([measure(text[start : start + 2_000]) for start in range(0, len(text), 2_000)])  # fmt: skip
 
     assert measure(text)[:4] == pytest.approx(parts[:4], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("blanks", "tokens"),
+    [
+        # What the tokenizers of GPT-4, GPT-4o, Claude and SmolLM2 make of each, the least and the most.
+        ("\n\t \n" * 1_000, (1_999, 2_000)),
+        (" " * 4_000, (7, 63)),
+        ("\n" * 4_000, (125, 1_000)),
+        ("\t" * 4_000, (250, 500)),
+        ("\r\n" * 2_000, (250, 1_000)),
+        (("a" + " " * 30 + "b" + " " * 50) * 50, (200, 300)),
+    ],
+    ids=["mixed", "spaces", "lines", "tabs", "windows lines", "columns"],
+)
+def test_long_white_space_is_counted_so_that_reports_are_learned(
+    blanks: str, tokens: tuple[int, int]
+) -> None:
+    least, most = tokens
+    counted = TokenWeights().estimate(measure(blanks))
+
+    assert most * MIN_SCALE < counted < least * MAX_SCALE
+
+
+def test_white_space_of_different_signs_is_counted_as_tokenizers_do() -> None:
+    counted = TokenWeights().estimate(measure("\n\t \n" * 1_000))
+
+    assert counted == pytest.approx(2_000, rel=0.1)
+
+
+def test_white_space_between_words_and_at_line_starts_is_free() -> None:
+    lines, spread = (
+        text * 50 for text in ("if a:\nb = c\n", "if  a:\n\n\t\t  b  = c \n")
+    )
+
+    assert measure(spread) == measure(lines)

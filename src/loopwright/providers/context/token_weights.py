@@ -1,6 +1,7 @@
 """How many tokens a model makes of words, letters, digits and signs, learned from what its replies report."""
 
 import operator
+import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -19,6 +20,10 @@ PRIOR = (
     (0.7, 0.3),  # each digit
     (1.0, 0.3),  # a run of other signs
     (1.0, 0.5),  # a character that is not ASCII
+    (
+        0.55,
+        0.2,
+    ),  # a run of one sign in long white space; long runs count as several
     (4.0, 2.0),  # what a chat template writes around a message
     (12.0, 10.0),  # what it writes around a tool
     (ATTACHMENT_SIZE / 4, ATTACHMENT_SIZE / 8),  # an image or a document
@@ -40,6 +45,10 @@ EXPECTED = 0.01
 """How far a report may be from what was expected, as a share, and teach nothing: most do, which saves their time."""
 DRIFT = 0.001
 """The share of its first variance that a weight regains with each report, since an endpoint may change its model."""
+LONG_BLANK = 16
+"""Characters of white space in a row from which on they are counted; shorter ones are in the tokens of what follows."""
+BLANK_SPACES, BLANK_OTHERS = 60, 8
+"""How many spaces, and how many line ends or tabs, of long white space count as one run more."""
 SAMPLE = 2_000
 """Bytes at the beginning and in the middle of a longer text that it is measured by."""
 _FIRST_WEIGHTS = [weight for weight, _ in PRIOR]
@@ -48,6 +57,8 @@ _DIGITS = bytes(range(48, 58))
 _CAPITALS = bytes(range(65, 91))
 _ALPHABETIC = _CAPITALS + bytes(range(97, 123))
 _SIGNS = bytes(c for c in range(33, 127) if c not in _DIGITS + _ALPHABETIC)
+_BLANKS = b"\t\n\v\f\r "
+_AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _NOT_FIRST = bytes(range(0xC0))
 """Every byte but the first of a character that is not ASCII."""
 
@@ -108,9 +119,24 @@ def _measure_text(
         share * (len(text) - len(text.translate(None, _DIGITS))),
         share * len(text.translate(_ONLY_SIGNS).split()),
         share * len(text.translate(None, _NOT_FIRST)),
+        share * _measure_blanks(text),
     )
     tokens = _multiply(_FIRST_WEIGHTS, counts) if is_result else 0.0
     return *counts, frames, tools, attachments, tokens
+
+
+def _measure_blanks(text: bytes) -> float:
+    """Return how many runs of one sign long white space has, and shares of its characters; other white space is free."""
+    if b" " * LONG_BLANK not in text.translate(_AS_SPACES):
+        return 0.0
+    found = re.findall(rb"[%b]{%d,}" % (_BLANKS, LONG_BLANK), text)
+    total = 0.0
+    for one in found:
+        signs = one.replace(b"\r\n", b"\n")
+        spaces = signs.count(b" ")
+        total += 1 + sum(map(operator.ne, signs, signs[1:]))
+        total += spaces / BLANK_SPACES + (len(signs) - spaces) / BLANK_OTHERS
+    return total
 
 
 class TokenWeights:

@@ -163,6 +163,24 @@ async def test_thread_of_another_agent_is_refused_by_name(path: Path) -> None:
     assert len(desk.journal.runs()) == 1
 
 
+async def test_thread_of_a_renamed_agent_continues_as_its_error_says(
+    path: Path,
+) -> None:
+    await Desk(path, "Hello.").agent.thread("user-42").run("Hi")
+    model = ScriptedProvider(["Welcome back."])
+    runtime = Runtime(model, journal=SQLiteJournal(path))
+    renamed = runtime.agent("helpdesk")
+    advice = (
+        r"`runtime.agent\('support', ...\).thread\('user-42'\).switch\('helpdesk'\)`"
+    )
+    with pytest.raises(ConfigError, match=advice):
+        await renamed.thread("user-42").run("Me again")
+    await runtime.agent("support").thread("user-42").switch("helpdesk")
+
+    later = Runtime(model, journal=SQLiteJournal(path)).agent("helpdesk")
+    assert (await later.thread("user-42").run("Me again")).answer == "Welcome back."
+
+
 async def test_thread_without_turns_has_an_empty_history(path: Path) -> None:
     desk = Desk(path)
     thread = desk.agent.thread("user-42")

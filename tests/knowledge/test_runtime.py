@@ -99,6 +99,24 @@ def bodies(model: ScriptedProvider) -> list[list[tuple[str, str]]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        ("Ada bor i Tromsø.", "Hva med Tromsø?"),
+        ("עדה גרה בתל אביב.", "איפה עדה גרה?"),
+        ("شاي أخضر مع نعناع", "أي شاي؟"),
+        ("अदा को हरी चाय पसंद है।", "हरी चाय?"),
+    ],
+)
+async def test_short_words_of_a_script_without_capitals_are_looked_for(
+    known: str, asked: str
+) -> None:
+    used, model = runtime("Yes.", knowledge=await filled(fact(known)))
+    await ReActEngine(used).run(asked, tags=TAGS)
+
+    assert known in bodies(model)[0][0][1]
+
+
 async def test_a_model_reads_what_matches_as_fenced_text_of_no_part_of_the_talk() -> (
     None
 ):

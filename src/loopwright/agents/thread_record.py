@@ -114,7 +114,8 @@ class ThreadRecord:
         if self._agent not in (first, following):
             raise ConfigError(
                 f"id: thread {self.id!r} is of agent {first!r}, got {self._agent!r}; "
-                f"open it with that one, or switch it to {self._agent!r}"
+                f"open it with that one, which can also switch it to {self._agent!r}: where an agent was renamed, define "
+                f"the old name as well, `runtime.agent({first!r}, ...).thread({self.id!r}).switch({self._agent!r})`"
             )
 
     def _read_first(self, incarnation: str) -> str:

@@ -15,7 +15,8 @@ RECENT_MESSAGES = 5
 """The user's and the tools' messages whose words are looked for."""
 PROMPTS = ("engine", "runtime", "memory")
 """The origins of messages whose words say nothing about the task."""
-MIN_LENGTH = 4
+MIN_LENGTH, MIN_UNCASED = 4, 2
+"""Letters of a word that counts; the second in scripts without capitals, whose short words say as much as long ones."""
 MAX_SHOWN = 1_000
 """Characters of an item that a model reads."""
 SCOPE_TAGS = ("tenant", "user")
@@ -77,7 +78,7 @@ def scope_of(tags: Mapping[str, str], thread: str) -> str:
 
 
 def recall_queries(conversation: Conversation) -> tuple[str, ...]:
-    """Return the words to look for, of four letters or more: those of the user's newest message, and of the newest ones.
+    """Return the words to look for that are long enough: those of the user's newest message, and of the newest ones.
 
     The newest messages are those of the user and of the tools. Where both say the same, that is one query.
     """
@@ -122,9 +123,12 @@ def _words(text: str) -> list[str]:
     """Return the words of a text that say something; the lines of fences do not count."""
     lines = [line for line in text.splitlines() if not line.startswith("=== ")]
     found = WORD.findall(" ".join(lines).lower())
-    return [
-        word for word in found if len(word) >= MIN_LENGTH and word not in STOP_WORDS
-    ]
+    return [word for word in found if _is_long(word) and word not in STOP_WORDS]
+
+
+def _is_long(word: str) -> bool:
+    has_capitals = word.isascii() or word.upper() != word
+    return len(word) >= (MIN_LENGTH if has_capitals else MIN_UNCASED)
 
 
 def format_items(items: Sequence[Remembered]) -> str:

@@ -81,21 +81,29 @@ class Untrusted(LabelledText):
 def find_provenance(value: object) -> tuple[Label, bool]:
     """Return the highest label of the labelled texts in a value, and whether any is untrusted.
 
-    Searched are texts, lists, tuples, sets, deques, the values of mappings, and the fields of models and dataclasses.
+    Searched are texts, lists, tuples, sets, deques, the values of mappings, and the fields of models and dataclasses,
+    each once, since a value may hold itself.
     """
-    if isinstance(value, LabelledText):
-        return value.label, value.untrusted
-    if isinstance(value, str):
-        return "public", False
-    inner: Iterable[object] = ()
+    labels, is_outside = set[Label](), False
+    waiting, seen = [value], dict[int, object]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, LabelledText):
+            labels.add(one.label)
+            is_outside = is_outside or one.untrusted
+        elif id(one) not in seen and not isinstance(one, str):
+            seen[id(one)] = one  # kept, so that no other value gets its id
+            waiting += _list_values(one)
+    return highest(labels), is_outside
+
+
+def _list_values(value: object) -> Iterable[object]:
+    """Return the values that a value holds; none of one that is not searched."""
     if isinstance(value, Mapping):
-        inner = cast("Mapping[object, object]", value).values()
-    elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        inner = cast("Iterable[object]", value)
-    else:
-        inner = _read_fields(value).values()
-    found = [find_provenance(one) for one in inner]
-    return highest(label for label, _ in found), any(outside for _, outside in found)
+        return cast("Mapping[object, object]", value).values()
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return cast("Iterable[object]", value)
+    return _read_fields(value).values()
 
 
 def check_unlabelled(field: str, text: object, place: str) -> None:
@@ -113,34 +121,56 @@ def mark_texts(value: Any, label: Label, *, untrusted: bool) -> Any:
     """Return a value whose texts are labelled, where the label says something: a copy of what holds texts.
 
     Searched are lists, tuples, sets, deques, the values of dictionaries of any kind, and the fields of models and
-    dataclasses. What was made of a text, such as an enum or a URL, stays.
+    dataclasses. What was made of a text, such as an enum or a URL, stays; what a value holds twice, or in itself, is
+    copied once.
     """
     if not untrusted and label not in CONFIDENTIAL:
         return value
+    copies = dict[int, tuple[Any, Any]]()
 
     def mark(one: Any) -> Any:
         if type(one) is str:
             return LabelledText(one, label=label, untrusted=untrusted)
-        return _copy_with(one, mark)
+        if id(one) in copies:
+            return copies[id(one)][1]
+
+        def keep(copied: Any) -> Any:
+            copies[id(one)] = (
+                one,
+                copied,
+            )  # with the value, so that no other gets its id
+            return copied
+
+        return _copy_with(one, mark, keep)
 
     return mark(value)
 
 
-def _copy_with(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a value with what is changed inside it; itself if it is not one that holds values."""
+def _copy_with(
+    value: Any, change: Callable[[Any], Any], keep: Callable[[Any], Any]
+) -> Any:
+    """Return a value with what is changed inside it; itself if it is not one that holds values.
+
+    `keep` is given the copy of a value that may hold itself before what that holds is changed.
+    """
     make = _find_constructor(value)
+    if make is not None and isinstance(value, (list, deque)):
+        copied_items = keep(make(()))
+        copied_items.extend(map(change, cast("Iterable[Any]", value)))
+        return copied_items
     if make is not None:
         return make(map(change, value))
     if isinstance(value, dict):
         # A copy is of the same kind, such as one with a default.
-        given = cast("dict[Any, Any]", copy.copy(value))  # type: ignore[redundant-cast] # for pyright
+        held = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast] # for pyright
+        given: dict[Any, Any] = keep(copy.copy(held))
         for name, one in list(given.items()):  # `update` of a counter would add
             given[name] = change(one)
         return given
     fields = _read_fields(value)
     if not fields:
         return value
-    copied: Any = copy.copy(value)
+    copied: Any = keep(copy.copy(value))
     extra: dict[str, Any] = getattr(copied, "__pydantic_extra__", None) or {}
     for name, one in fields.items():
         if name in extra:

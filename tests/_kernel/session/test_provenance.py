@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
 from loopwright import (
     ConfigError,
@@ -608,3 +608,47 @@ async def test_an_early_journal_without_provenance_is_given_that_of_its_messages
 
     assert (early.label, early.untrusted) == ("", False)
     assert Conversation(early.messages).untrusted
+
+
+@dataclasses.dataclass
+class Part:
+    """A part of a whole, which knows its neighbours."""
+
+    text: str
+    others: list[Any]
+
+
+class Linked(BaseModel):
+    """An output that refers to itself, as a tree does that knows its parents."""
+
+    text: str
+    own: Any = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def refer_to_itself(self) -> "Linked":
+        self.own = {"linked": self}
+        return self
+
+
+def test_provenance_of_a_value_that_holds_itself_is_found_and_marked() -> None:
+    part = Part("plain", [])
+    part.others += [part, part.others, deque([part]), {"part": part}]
+    assert find_provenance(part) == ("public", False)
+
+    marked = mark_texts(part, "secret", untrusted=True)
+    held = (marked.others[0], marked.others[2][0], marked.others[3]["part"])
+    assert all(one is marked for one in held)
+    assert marked.others[1] is marked.others
+    assert (marked.text.label, marked.text.untrusted) == ("secret", True)
+    assert type(part.text) is str
+    assert find_provenance(marked) == ("secret", True)
+
+
+async def test_an_output_that_holds_itself_carries_what_the_run_read() -> None:
+    model = ScriptedProvider([call("page"), '{"text": "cheap"}'])
+    runtime = Runtime(model, tools=[page])
+    result = await ReActEngine(runtime).run("Read it.", output=Linked)
+
+    assert result.output is not None
+    assert result.output.own["linked"] is result.output
+    assert find_provenance(result.output) == (result.label, True)

@@ -1192,7 +1192,7 @@ async def test_a_run_that_was_taken_over_stops_during_its_model_call(
 ):
     """Its owner is alive and hangs beyond its lease; renewal, the moment it comes to itself, finds that out."""
     journal = SQLiteJournal(tmp_path / "runs.db")
-    parts = thinking(3600, journal=journal, lease=0.3)
+    parts = thinking(3600, journal=journal, lease=3.0)
     run = asyncio.ensure_future(ReActEngine(parts).run("Go.", run_id="r"))
     await eventually(
         lambda: journal.runs() and journal.read("r")[-1].kind == "model_requested"
@@ -1208,6 +1208,7 @@ async def test_a_run_that_was_taken_over_stops_during_its_model_call(
     await journal.close()
 
 
+@in_virtual_time
 async def test_a_run_with_an_expired_lease_starts_no_tool_and_stays_running():
     class Unreachable(MemoryJournal):
         """Cannot renew a lease, as long as that is so."""
@@ -1219,15 +1220,17 @@ async def test_a_run_with_an_expired_lease_starts_no_tool_and_stays_running():
                 raise JournalError("the database is out of reach")
             await super().renew(claim, lease)
 
-    journal = Unreachable()
+    clock = HostClock(asyncio.get_running_loop())
+    journal = Unreachable(clock=clock)
+    model = Thinking(20.0, call("look", what="a"))
     with structlog.testing.capture_logs():
-        parts = thinking(0.2, call("look", what="a"), journal=journal, lease=0.1)
+        parts = Runtime(model, tools=[look], journal=journal, lease=10.0, clock=clock)
         result = await ReActEngine(parts).run("Look.", run_id="r")
     assert (result.stop_reason, LOOKED) == ("journal_error", [])
     assert [info.status for info in journal.runs(unfinished=True)] == ["running"]
 
     journal.out_of_reach = False
-    [result] = await Worker(runtime("done", journal=journal)).drain()
+    [result] = await Worker(runtime("done", journal=journal, clock=clock)).drain()
 
     assert (result.answer, LOOKED) == ("done", ["a"])
 

@@ -535,7 +535,7 @@ async def test_a_message_to_a_turn_of_another_version_waits_for_its_code() -> No
     assert len(journal.inbox(first.run_id)) == 1
     assert [info.status for info in journal.runs()] == ["waiting"]
 
-    waiting = asyncio.ensure_future(other.thread("t").run("Next.", timeout=10.0))
+    waiting = asyncio.ensure_future(other.thread("t").run("Next.", timeout=60.0))
     [done] = await Worker(guide(journal, "1").engine.runtime).drain()
     assert (done.answer, (await waiting).status) == ("there Ada", "waiting")
     assert [info.app_version for info in journal.runs()] == ["2", "1"]
@@ -546,7 +546,7 @@ async def test_an_answer_to_a_turn_of_another_version_returns_its_result() -> No
     await guide(journal, "1").thread("t").run("Go.")
     other = guide(journal, "2", OtherTrip)
 
-    answered = asyncio.ensure_future(other.thread("t").run("Ada", timeout=10.0))
+    answered = asyncio.ensure_future(other.thread("t").run("Ada", timeout=60.0))
     while not journal.inbox(journal.runs()[0].run_id):  # noqa: ASYNC110 - no event says it
         await asyncio.sleep(0.01)
     await Worker(guide(journal, "1").engine.runtime).drain()

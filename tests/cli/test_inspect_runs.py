@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 import sqlite3
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from journal_entries import header, write
 from loopwright import ChainOfThoughtEngine, PlanExecuteEngine, ReActEngine, Runtime
 from loopwright.journals import SQLiteJournal
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.testing.contracts.entries import AWAY, another_machine
 
 from .scripted_cli import both, capital
@@ -450,14 +449,13 @@ def test_a_run_of_another_machine_is_shown_with_the_end_that_its_clock_says(
     invoke: Invoke, folder: Path
 ) -> None:
     async def begin() -> None:
-        journal = SQLiteJournal(folder / "loopwright.db")
+        journal = SQLiteJournal(folder / "loopwright.db", clock=FakeClock())
         with another_machine():
-            claim = journal.create(dataclasses.replace(header(owner=AWAY), lease=0.01))
+            claim = journal.create(dataclasses.replace(header(owner=AWAY), lease=60))
             await write(journal, claim, b"{}")
         await journal.close()
 
     asyncio.run(begin())
-    time.sleep(0.02)
 
     shown = r"running \(leased to another machine until .* by its clock\)"
     assert re.search(rf"^r1 +react +{shown}", invoke("runs").stdout, re.M)

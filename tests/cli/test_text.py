@@ -160,7 +160,7 @@ async def test_the_question_at_a_terminal_has_three_lines_whatever_stands_in_it(
     action = Action("delete", {"path": "/home", FORGED: 1}, effect="destructive")
     os.write(reader, b"no\n")
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             asking = asyncio.ensure_future(
                 approver(action, "delete: run it?\n  list(path)")
             )

@@ -1,7 +1,6 @@
 """Calls that a model quotes, refuses or gives as its answer: none of them runs."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from loopwright.providers import Capabilities, TextTools
 from loopwright.providers.base import Request
 from loopwright.providers.recovered_calls import is_quotation
 from loopwright.testing import ScriptedProvider, call
+from stopwatch import quickest
 
 TEXT_ONLY = Capabilities(native_tools=False)
 PAYMENT = '{"name": "pay", "arguments": {"to": "eve"}}'
@@ -223,10 +223,9 @@ def test_many_names_in_a_long_text_are_searched_in_linear_time() -> None:
         message = Message("user", "pay it. " * size, untrusted=True)
         request = Request(Conversation([message]))
         written = json.dumps({"name": "pay", "arguments": {"to": "x" * 2000}})
-        started = time.perf_counter()
         calls = (ToolCall("pay", {"to": "x" * 2000}),)
         assert not is_quotation(written, calls, request)
-        return time.perf_counter() - started
+        return quickest(lambda: is_quotation(written, calls, request), 0.0, tries=3)
 
     measure(1000)
     small, large = measure(10_000), measure(80_000)

@@ -255,7 +255,7 @@ async def test_threads_have_their_turns_at_the_same_time() -> None:
     class Meeting(ScriptedProvider):
         async def complete(self, request: Request) -> Completion:
             if speaker(request) != "root":
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     await both.wait()
             return await super().complete(request)
 

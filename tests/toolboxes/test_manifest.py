@@ -352,7 +352,7 @@ def alive(pid: int) -> bool:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what comes soon, but nobody can say when."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - other processes set no event
             await asyncio.sleep(0.01)
 
@@ -368,9 +368,14 @@ async def test_nothing_is_left_of_a_program_and_its_children(
     folder: Path, end: str
 ) -> None:
     program(folder, "family", FAMILY + ("echo done\n" if end == "ended" else "wait\n"))
-    tool = one(folder, '["./family"]', timeout="1.5" if end == "time-out" else "60")
-    working = asyncio.create_task(observed(tool))
-    await until((folder / "pids").exists)
+    for seconds in ("1.5", "15"):  # a busy machine may take long to start a program
+        timeout = seconds if end == "time-out" else "60"
+        working = asyncio.create_task(
+            observed(one(folder, '["./family"]', timeout=timeout))
+        )
+        await until(lambda work=working: (folder / "pids").exists() or work.done())
+        if (folder / "pids").exists():
+            break
     pids = [int(line) for line in (folder / "pids").read_text(encoding="utf-8").split()]
     if end == "cancelled":
         working.cancel()
@@ -378,7 +383,7 @@ async def test_nothing_is_left_of_a_program_and_its_children(
             await working
     else:
         told = (
-            "run gave no result within 1.5 s; it may still take effect."
+            f"run gave no result within {seconds} s; it may still take effect."
             if end == "time-out"
             else "done"
         )

@@ -391,22 +391,24 @@ async def test_output_is_cut_while_it_is_read() -> None:
 async def test_a_program_that_takes_too_long_is_killed_with_all_that_it_started(
     tmp_path: Path,
 ) -> None:
-    started = time.monotonic()
-
-    told = await ran(FAMILY, str(tmp_path / "pids"), "2", timeout=1.5)
-
-    first, *output = told.splitlines()
+    for seconds in (1.5, 15.0):  # a busy machine may take long to start a program
+        started = time.monotonic()
+        told = await ran(FAMILY, str(tmp_path / "pids"), "2", timeout=seconds)
+        took = time.monotonic() - started
+        first, *output = told.splitlines()
+        if output:
+            break
     name = Path(sys.executable).name
     assert (
         first
-        == f"{name} did not end within 1.5 s and was killed; what it did until then stays done."
+        == f"{name} did not end within {seconds:g} s and was killed; what it did until then stays done."
     )
     assert output in (
         ["2"],
         ["2", "1"],
         ["2", "1", "0"],
     )  # as far as a busy machine let them come
-    assert time.monotonic() - started < 10
+    assert took < seconds + 8.5
     await until(lambda: nobody_is_alive(tmp_path / "pids"))
 
 

@@ -668,7 +668,7 @@ async def test_an_answer_that_is_refused_for_its_head_is_hung_up_on() -> None:
     async with website({"/": endless}) as site, client(site) as http:
         with pytest.raises(RequestRefused, match="with a content encoding"):
             await http.get(f"http://127.0.0.1:{site.port}/")
-        await asyncio.wait_for(hung_up.wait(), 10)
+        await asyncio.wait_for(hung_up.wait(), 60)
 
 
 @pytest.mark.parametrize(

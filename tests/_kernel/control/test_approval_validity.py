@@ -560,7 +560,7 @@ async def test_a_denied_call_has_no_intent_so_that_no_crash_makes_it_a_call_that
     await control.approve("0#0")
     await control.approve("0#1")
     resuming = asyncio.ensure_future(react(journal, "done", **options).resume("r"))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 60)
     denied = {"a": "0#1", "b": "0#0"}[RAN[0]]
     await control.deny(denied, "not that one")
     await eventually(lambda: heard(journal)[-1].kind == "deny")
@@ -643,7 +643,7 @@ async def test_leave_that_is_taken_back_while_the_call_waits_for_its_turn_is_not
     await control.approve("0#1")
     engine = react(journal, "done", tools=[one_at_a_time])
     resuming = asyncio.ensure_future(engine.resume("r"))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 60)
     waits = {"a": "0#1", "b": "0#0"}[RAN[0]]
     await control.deny(waits, "not that one")
     await eventually(lambda: heard(journal)[-1].kind == "deny")

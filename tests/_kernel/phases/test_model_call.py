@@ -246,7 +246,7 @@ async def test_a_run_that_waits_for_its_provider_stops_when_it_is_told_to() -> N
     async with ReActEngine(Runtime(provider, clock=Slow())).start("Go.") as handle:
         await waiting.wait()
         await handle.stop()
-        result = await asyncio.wait_for(handle.result(), 10)
+        result = await asyncio.wait_for(handle.result(), 60)
 
     assert (result.status, len(provider.requests)) == ("aborted", 1)
 

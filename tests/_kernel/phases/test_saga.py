@@ -353,22 +353,22 @@ async def test_a_plain_function_may_undo_too_and_one_that_hangs_is_left():
     async def hang(ctx: ToolContext[Any], result: str) -> None:
         await asyncio.sleep(60)
 
-    def taking(name: str, compensate: Any) -> Tool:
-        @tool(name=name, compensate=compensate, timeout=0.5)
-        def take(x: int) -> str:
-            """Take."""
-            return "taken"
+    @tool(compensate=give_back)
+    def take(x: int) -> str:
+        """Take."""
+        return "taken"
 
-        return take
+    @tool(compensate=hang, timeout=0.05)
+    async def grab(x: int) -> str:
+        """Grab."""
+        return "grabbed"
 
-    tools = [taking("take", give_back), taking("grab", hang)]
-    parts = Runtime(
-        ScriptedProvider([[call("take", x=1), call("grab", x=2)], FAILURE]), tools=tools
-    )
+    script = [[call("take", x=1), call("grab", x=2)], FAILURE]
+    parts = Runtime(ScriptedProvider(script), tools=[take, grab])
     result = await ReActEngine(parts).run("Go.", saga=True)
 
     assert DONE == ["gave back 1"]
-    assert "grab (0#1): undoing it gave no result within 0.5 s" in str(result.error)
+    assert "grab (0#1): undoing it gave no result within 0.05 s" in str(result.error)
 
 
 async def test_a_substitute_call_is_undone_also_when_the_journal_answers_the_call():

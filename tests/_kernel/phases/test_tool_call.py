@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from conversations import tool_messages
-from lateness import LATEST, TRIES, allowed
+from lateness import LATEST, TRIES
 from loopwright import (
     CircuitBreakers,
     ConfigError,
@@ -66,6 +66,9 @@ async def told(function: Callable[..., Any], **arguments: Any) -> tuple[str, str
 
 # --- deadlines ---
 
+IN_TIME = 0.2 + LATEST + 0.1
+"""Seconds of a run whose tool has 0.2 s; the run around it costs a little too."""
+
 
 async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(
     gate: threading.Event,
@@ -77,30 +80,36 @@ async def test_a_sync_tool_that_blocks_its_thread_is_left_behind_in_time(
         gate.wait(10)
         return "late"
 
-    runtime = Runtime(ScriptedProvider([call("block"), "done"]), tools=[block])
-    before = time.monotonic()
-    result = await ReActEngine(runtime).run("Go.")
-    took = time.monotonic() - before
+    runtimes = list[Runtime]()
+    took = list[float]()
+    while len(took) < TRIES and min(took, default=1.0) >= IN_TIME:
+        runtime = Runtime(ScriptedProvider([call("block"), "done"]), tools=[block])
+        before = time.monotonic()
+        result = await ReActEngine(runtime).run("Go.")
+        took.append(time.monotonic() - before)
+        runtimes.append(runtime)
+        assert tool_messages(result) == [
+            "block gave no result within 0.2 s; it may still take effect. It is still running in the background."
+        ]
+        assert statuses(runtime, result) == ["timed_out"]
+        assert runtime.worker_threads.abandoned == 1
 
-    assert took < 0.2 + allowed() + 0.1  # the run around it costs a little too
-    assert tool_messages(result) == [
-        "block gave no result within 0.2 s; it may still take effect. It is still running in the background."
-    ]
-    assert statuses(runtime, result) == ["timed_out"]
-    assert runtime.worker_threads.abandoned == 1
-    (left_behind,) = [
+    assert min(took) < IN_TIME
+    left_behind = [
         thread for thread in threading.enumerate() if thread.name == "left behind"
     ]
+    assert len(left_behind) == len(took)
     gate.set()
-    await asyncio.to_thread(left_behind.join, 5)
-    assert runtime.worker_threads.abandoned == 0
+    for thread in left_behind:
+        await asyncio.to_thread(thread.join, 60)
+    assert [runtime.worker_threads.abandoned for runtime in runtimes] == [0] * len(took)
 
 
 async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_time() -> (
     None
 ):
     released = asyncio.Event()
-    swallowed = asyncio.Event()
+    swallowed = list[bool]()
 
     @tool(timeout=0.2)
     async def stubborn() -> str:
@@ -109,18 +118,23 @@ async def test_an_async_tool_that_swallows_its_cancellation_is_left_behind_in_ti
             try:
                 await released.wait()
             except asyncio.CancelledError:
-                swallowed.set()
+                swallowed.append(True)
         return "late"
 
-    before = time.monotonic()
-    result = await run(call("stubborn"), tools=[stubborn])
-    took = time.monotonic() - before
+    took = list[float]()
+    while len(took) < TRIES and min(took, default=1.0) >= IN_TIME:
+        swallowed.clear()
+        before = time.monotonic()
+        result = await run(call("stubborn"), tools=[stubborn])
+        took.append(time.monotonic() - before)
+        assert (result.answer, bool(swallowed)) == ("done", True)
+        assert tool_messages(result)[0].endswith(
+            "It is still running in the background."
+        )
     released.set()
     await asyncio.sleep(0)
 
-    assert took < 0.2 + allowed() + 0.1
-    assert (result.answer, swallowed.is_set()) == ("done", True)
-    assert tool_messages(result)[0].endswith("It is still running in the background.")
+    assert min(took) < IN_TIME
 
 
 async def test_the_bound_itself_is_kept_to_a_tenth_of_a_second(

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from interruptions import cancel_host
 from loopwright import (
     ConfigError,
     LoopEngine,
@@ -28,7 +29,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.principals import ApprovalRule, Principal
 from loopwright.security import Redactor
 from loopwright.security.redaction import REDACTED
-from loopwright.testing import FakeClock, Line, ScriptedProvider, call
+from loopwright.testing import FakeClock, Line, Script, ScriptedProvider, call
 
 SENT: list[str] = []
 ANN, BOB = Principal("ann", "acme", ("manager",)), Principal("bob", "acme")
@@ -51,7 +52,7 @@ def mail(to: str, text: str) -> list[Line]:
 
 
 def open_thread(
-    folder: Path, script: list[Line], clock: FakeClock, **options: Any
+    folder: Path, script: Script, clock: FakeClock, **options: Any
 ) -> tuple[Runtime, Thread[Any]]:
     """Open the thread as a process does that was just started."""
     runtime = Runtime(
@@ -162,7 +163,7 @@ async def test_a_revocation_takes_effect_in_a_turn_that_is_suspended(
 ) -> None:
     clock = FakeClock()
     await approve_first(tmp_path, clock)
-    script: list[Line] = [call("send", to="ada@x.org", text="two"), asyncio.CancelledError()]  # fmt: skip
+    script: Script = [call("send", to="ada@x.org", text="two"), cancel_host]
     runtime, thread = open_thread(tmp_path, script, clock)
     with pytest.raises(asyncio.CancelledError):
         await thread.run("Once more.")
@@ -536,7 +537,7 @@ async def test_a_turn_that_is_continued_without_its_thread_uses_the_approvals(
 ) -> None:
     clock = FakeClock()
     await approve_first(tmp_path, clock)
-    runtime, thread = open_thread(tmp_path, [asyncio.CancelledError()], clock)
+    runtime, thread = open_thread(tmp_path, [cancel_host], clock)
     SUSPEND_REASON.set("released")
     with pytest.raises(asyncio.CancelledError):
         await thread.run("Once more.")

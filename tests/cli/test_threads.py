@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from interruptions import cancel_host
 from loopwright import ReActEngine, Runtime, Suspend
 from loopwright._kernel.durability.transitions import park
 from loopwright.agents.agent import AgentDefinition, define_agent
@@ -132,7 +133,7 @@ def start_turn_and_suspend() -> tuple[str, tuple[str, ...]]:
     """Begin a turn in a process that stops before its model has answered."""
     journal = SQLiteJournal("loopwright.db")
     runtime = Runtime(
-        ScriptedProvider([asyncio.CancelledError()]), tools=[wipe], journal=journal, approver=Suspend()
+        ScriptedProvider([cancel_host]), tools=[wipe], journal=journal, approver=Suspend()
     )  # fmt: skip
     nameless = AgentDefinition("")
     agent = define_agent(runtime, ReActEngine(runtime), nameless, {})

@@ -5,7 +5,7 @@ import contextvars
 import dataclasses
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeVarTuple
+from typing import Any, NoReturn, TypeVarTuple
 
 from loopwright import (
     Action,
@@ -25,6 +25,14 @@ from loopwright.messages import Completion
 from loopwright.testing import ScriptedProvider
 
 Ts = TypeVarTuple("Ts")
+
+
+def cancel_host(request: Request) -> NoReturn:
+    """Cancel the run from outside while its model is asked: a line of a script."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    raise asyncio.CancelledError
 
 
 class SteppingLoop(asyncio.SelectorEventLoop):

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 
+from .._internal.own_errors import read_own_error
 from ..clock import Clock, SystemClock
 from ..errors import (
     CircuitOpen,
@@ -145,7 +146,7 @@ class FallbackProvider:
                     async with asyncio.timeout(member.find_bound(asked)):
                         completion = await member.provider.complete(asked)
                 return call.accept(member, add_flag(completion, flag))
-            except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a third-party provider may raise anything
                 self._record_failure(call, member, _to_provider_error(member, error))
         raise call.build_error()
 
@@ -167,7 +168,7 @@ class FallbackProvider:
                             has_yielded = has_yielded or _has_content(delta)
                             yield call.accept_delta(member, delta, flag)
                 return
-            except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a third-party provider may raise anything
                 failure = _to_provider_error(member, error)
                 self._record_failure(call, member, failure)
                 if has_yielded:
@@ -312,15 +313,19 @@ def _rate_usefulness(error: ProviderError) -> tuple[int, float]:
     return (2, wait) if error.retryable else (0, 0.0)
 
 
-def _to_provider_error(member: Member, error: Exception) -> ProviderError:
-    """Return the error itself, or a `ProviderError` with it as the cause."""
+def _to_provider_error(
+    member: Member, raised: Exception | asyncio.CancelledError
+) -> ProviderError:
+    """Return the error itself, or a `ProviderError` with it as the cause; raise the cancellation of the task."""
+    error = read_own_error(raised)
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, TimeoutError):
         text = f"{member.provider.name} gave no whole reply in time"
         return ProviderTimeout(text, retryable=True)
     failure = ProviderError(
-        f"{member.provider.name} raised {type(error).__name__}: {format_error(error)}"
+        f"{member.provider.name} raised {type(error).__name__}: {format_error(error)}",
+        retryable=error is not raised,
     )
     failure.__cause__ = error
     return failure

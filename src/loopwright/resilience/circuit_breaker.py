@@ -3,6 +3,7 @@
 Source: Nygard, Release It!, chapter 5.
 """
 
+import asyncio
 import math
 import os
 import threading
@@ -396,7 +397,7 @@ class CircuitBreaker:
         for before, after, reason in changes:
             try:
                 changed(self.name, before, after, reason)
-            except Exception as error:  # noqa: BLE001 - a third-party listener must not fail the call
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a third-party listener must not fail the call
                 logger().warning(
                     "breaker_listener_failed", breaker=self.name, error=repr(error)
                 )

@@ -1,5 +1,7 @@
 """Read what an engine returned or raised: text without secrets, and errors of the library."""
 
+import asyncio
+
 from ..._internal.log import logger
 from ...errors import (
     EngineError,
@@ -22,12 +24,16 @@ def clean_answer(cycle: Cycle, answer: object) -> str:
     return cycle.services.redactor.redact_text(valid)
 
 
-def wrap_error(cycle: Cycle, raised: Exception) -> LoopwrightError:
+def wrap_error(
+    cycle: Cycle, raised: Exception | asyncio.CancelledError
+) -> LoopwrightError:
     """Return what an engine raised as an error of the library, redacted.
 
-    Divergence and fencing are raised again.
+    Divergence, fencing and the cancellation of the run are raised again.
     """
-    redactor = cycle.session.secrets.redactor
+    session = cycle.session
+    redactor = session.secrets.redactor
+    raised = session.signals.cuts.read_own_error(cycle.scope.path, raised)
     if isinstance(raised, (Fenced, ReplayDivergence)):
         raise raised
     if isinstance(raised, LoopwrightError):

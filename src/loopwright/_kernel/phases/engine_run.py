@@ -1,5 +1,6 @@
 """Let an engine solve in a scope of its own, and the agents that it hands the run off to after it."""
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -157,7 +158,7 @@ async def _solve(door: Door, cycle: Cycle, is_root: bool) -> RunOutcome:
             while is_root and take_follow_up(cycle, answer):
                 answer = clean_answer(cycle, await engine.solve(run))
         cycle.scope.check_cancelled()
-    except Exception as raised:  # noqa: BLE001 - an engine is third-party code: a crash in it is the run's outcome
+    except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - an engine is third-party code: a crash in it is the run's outcome
         error = wrap_error(cycle, raised)
     error = cycle.scope.signal or error or usage.ending
     if error is None:

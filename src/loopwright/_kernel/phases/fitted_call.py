@@ -5,6 +5,7 @@ import functools
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
+from ..._internal.own_errors import read_own_error
 from ...errors import ContextTooLong, ProviderError, format_error
 from ...events.effects import AttemptFailed
 from ...events.run import ErrorRecord
@@ -223,7 +224,8 @@ class FittedCall:
                 tokens = await provider.count(counted)
             if not isinstance(tokens, int):  # pyright: ignore[reportUnnecessaryIsInstance] - third-party providers
                 raise TypeError(f"count() returned {type(tokens).__name__}, not an int")
-        except Exception as error:  # noqa: BLE001 - a third-party provider may raise anything
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - a third-party provider may raise anything
+            error = read_own_error(raised)
             meter.refuses_counts = not getattr(error, "retryable", False)
             reason = session.secrets.redactor.redact_text(format_error(error))
             logger().warning("tokens_not_counted", reason=reason)

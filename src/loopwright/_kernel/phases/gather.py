@@ -84,6 +84,10 @@ async def _do_named_work(
         result = await work(branch)
     except Suspended:
         raise
+    except asyncio.CancelledError as raised:
+        own = _read_own_error(branch, raised)
+        _record_branch(branch, BranchFinished(name, index, get_error_name(own)))
+        raise own from raised
     except Exception as error:
         _record_branch(branch, BranchFinished(name, index, get_error_name(error)))
         raise
@@ -142,9 +146,18 @@ async def _do_in_turn(
 
 async def do_work(work: BranchWork[T], branch: Cycle) -> T:
     """Do the work of a branch; refuse one that cancelled a verb of its own and continued."""
-    result = await work(branch)
+    try:
+        result = await work(branch)
+    except asyncio.CancelledError as raised:
+        raise _read_own_error(branch, raised) from raised
     branch.scope.check_cancelled()
     return result
+
+
+def _read_own_error(branch: Cycle, raised: asyncio.CancelledError) -> Exception:
+    """Return what a branch raised by itself; raise a cancellation of it."""
+    cuts = branch.session.signals.cuts
+    return cuts.read_own_error(branch.scope.path, raised)
 
 
 def read_results(

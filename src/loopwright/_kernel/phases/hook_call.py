@@ -100,14 +100,16 @@ class Waiting:
     first: object
 
 
-def start_call(calls: HookCalls, value: object) -> tuple[object, Exception | None]:
+def start_call(
+    calls: HookCalls, value: object
+) -> tuple[object, Exception | asyncio.CancelledError | None]:
     """Call hooks until one does something; return what it returned, or `Waiting`, and how it failed."""
     coroutine = calls.call(value)
     try:
         first = coroutine.send(None)
     except StopIteration as done:
         return done.value, None
-    except Exception as error:  # noqa: BLE001 - a hook is third-party code
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a hook is third-party code
         return None, error
     calls.is_waiting = True
     return Waiting(coroutine, first), None

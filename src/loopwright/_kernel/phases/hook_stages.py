@@ -1,5 +1,6 @@
 """Call the hooks of an engine at their stages; what they changed is recorded, and replayed without them."""
 
+import asyncio
 import copy
 import functools
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -163,7 +164,10 @@ class HookStages:
             value = await self._finish(work, returned, failure)
 
     async def _finish(
-        self, work: "_Work", returned: Any, failure: Exception | None
+        self,
+        work: "_Work",
+        returned: Any,
+        failure: Exception | asyncio.CancelledError | None,
     ) -> Any:
         """Return a value as a hook left it that did something, and record that."""
         changed: Json = None
@@ -181,8 +185,10 @@ class HookStages:
             state = read_state(moment, known)
         except PASSING:
             raise
-        except Exception as error:  # noqa: BLE001 - a hook is third-party code
-            failure, changed, left = error, None, work.value
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a hook is third-party code
+            cuts = self._session.signals.cuts
+            failure = cuts.read_own_error(self._scope.path, error)
+            changed, left = None, work.value
         seconds = self._session.services.clock.monotonic() - work.began
         did_something = changed is not None or state is not None
         if did_something or failure is not None or seconds >= SLOW:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from ..._internal import dataclasses
+from ..._internal.own_errors import read_own_error
 from ...errors import (
     CircuitOpen,
     JournalError,
@@ -146,9 +147,11 @@ class ModelCall:
                 replies = tuple(map(self._accept, await self._bounded_replies(bound)))
         except (ProviderError, LimitReached, JournalError):
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - a third-party provider may raise anything
+            error = read_own_error(raised)
             text = f"{self._provider.name} raised {type(error).__name__}: {format_error(error)}"
-            raise ProviderError(text) from error
+            # A task that it shares with other calls was cancelled, which says nothing of this request.
+            raise ProviderError(text, retryable=error is not raised) from error
         finally:
             sent.pop(self._key, None)
         self._retries.earn()

@@ -160,7 +160,7 @@ class RecoveryStep:
         """Return whether the strategy applies; one of a third party that raises does not."""
         try:
             return self.strategy.applies(self)
-        except Exception as error:  # noqa: BLE001 - a third party's strategy
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a third party's strategy
             self._log(error)
             return False
 
@@ -168,9 +168,13 @@ class RecoveryStep:
         """Return the outcome that the strategy gives; where its own code raises, the failure stands."""
         try:
             outcome = await self.strategy.recover(self)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as raised:
+            cuts = self._session.signals.cuts
+            error = cuts.read_own_error(self._permit.key, raised)
             is_ours = isinstance(error, LoopwrightError)
-            if (is_ours and not isinstance(error, ToolError)) or _is_from_kernel(error):
+            if (is_ours and not isinstance(error, ToolError)) or _is_from_kernel(
+                raised
+            ):
                 raise  # a suspension, a limit, a misused context, a broken journal
             self._log(error)
             return self.latest
@@ -202,7 +206,7 @@ class RecoveryStep:
         self._session.writer.record(self._permit.key, triggered)
         self._session.replay.recoveries.begin(self._permit.key, triggered)
 
-    def _log(self, error: Exception) -> None:
+    def _log(self, error: BaseException) -> None:
         logger().warning(
             "recovery_failed",
             tool=self.tool.name,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
+from ..._internal.own_errors import read_own_error
 from ..durability.branches import BranchRecords
 
 CallStatus: TypeAlias = Literal["timed_out", "cancelled"]
@@ -58,6 +59,14 @@ class Cuts:
         """Raise `CancelledError` at a place inside a branch that was cut off."""
         if self.is_cut(place):
             raise asyncio.CancelledError(f"{place} is in a branch that was cut off")
+
+    def read_own_error(
+        self, place: str, raised: Exception | asyncio.CancelledError
+    ) -> Exception:
+        """Return what code at a place raised by itself; raise a cancellation of its task or its branch."""
+        if isinstance(raised, asyncio.CancelledError):
+            self.check(place)
+        return read_own_error(raised)
 
 
 def _match(prefixes: tuple[str, ...], place: str) -> str:

@@ -271,7 +271,7 @@ class JournalWriter:
     def _notify(self, observer: Callable[..., None], *shown: object) -> None:
         try:
             observer(*shown)
-        except Exception as error:  # noqa: BLE001 - an observer is third-party code and may not hurt the run
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - an observer is third-party code and may not hurt the run
             redact = self._secrets.redactor.redact_text
             logger().warning(
                 "observer_failed",

@@ -2,12 +2,12 @@
 
 import pytest
 
-from loopwright import MemoryJournal, Runtime
+from loopwright import MemoryJournal, Runtime, Suspend, tool
 from loopwright._kernel.durability.transitions import park
 from loopwright.clock import SystemClock
 from loopwright.errors import ThreadBusy
 from loopwright.events import RunParked
-from loopwright.testing import ScriptedProvider, crashed
+from loopwright.testing import ScriptedProvider, call, crashed
 
 REASON = "4 processes in a row died at work on it"
 
@@ -34,6 +34,7 @@ async def test_a_message_after_a_parked_turn_is_told_the_reason_and_the_way_on()
     assert f"runtime.control({run_id!r}).retry()" in str(busy.value)
     [turn] = await thread.turns()
     assert (turn.status, turn.text, turn.answer) == ("parked", "I am Ada.", None)
+    assert (turn.reason, turn.stop_reason) == (REASON, "")
 
 
 async def test_a_retried_turn_is_completed_before_the_next_message() -> None:
@@ -71,3 +72,23 @@ async def test_a_suspended_turn_says_how_it_is_continued() -> None:
     with pytest.raises(ThreadBusy, match=r"suspended: continue it with `await thread\.resume\(\)`"):  # fmt: skip
         await thread.run("Are you there?")
     assert (await thread.resume()).answer == "Hello."
+
+
+async def test_a_turn_says_why_it_is_not_at_work_as_its_result_does() -> None:
+    @tool(effect="destructive")
+    async def block() -> str:
+        """Block the card."""
+        return "blocked"
+
+    model = ScriptedProvider([call("block"), "Blocked."])
+    runtime = Runtime(model, tools=[block], approver=Suspend())
+    thread = runtime.agent("clerk").thread("ada")
+    waiting = await thread.run("Block my card.")
+    [turn] = await thread.turns()
+    assert (turn.status, turn.reason) == (waiting.status, waiting.stop_reason)
+    assert (turn.reason, turn.stop_reason) == ("approval", "")
+
+    await runtime.control(waiting.run_id).approve(waiting.pending[0].id)
+    ended = await thread.resume()
+    [turn] = await thread.turns()
+    assert (turn.reason, turn.stop_reason) == ("", ended.stop_reason)

@@ -59,6 +59,8 @@ def test_a_thread_whose_turn_is_parked_says_how_to_end_it(invoke: Invoke) -> Non
 
     assert "its last turn is parked: find the cause" in blocked.stderr
     assert f"or end it with `loopwright close {run_id}`" in blocked.stderr
+    shown = invoke("chat", *wipe[1:], "--thread", "ada").stdout
+    assert f"[parked: 4 deaths: `loopwright retry {run_id}` continues it, " in shown
     assert invoke("close", run_id, "--reason", "given up").exit_code == 0
     assert invoke("run", "Hello?", *wipe, "--thread", "ada", "--yes").exit_code == 0
 

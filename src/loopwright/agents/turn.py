@@ -2,17 +2,27 @@
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
 from .._kernel.control.questions import open_questions
 from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer
-from ..events.run import Question, RunFinished
+from ..events.run import Question, RunFinished, RunParked, RunSuspended, StopReason
 from ..journals.base import TURN_PREFIX, RunInfo
 from ..labels import highest, mark_texts
 
+WAITING: Mapping[str, StopReason] = MappingProxyType(
+    {
+        "approval": "approval",
+        "question": "question",
+        "failure": "question",
+        "doubt": "unknown_outcome",
+    }
+)
+"""The stop reason of a run by what the first of its questions is about."""
 _NAME = compile_late(re.escape(TURN_PREFIX) + r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
 
 
@@ -56,6 +66,8 @@ class Turn:
         stop_reason: why it ended; empty where it has not.
         created: when it began (wall clock, seconds).
         pending: what it wants decided, if it waits.
+        reason: why it has not ended and is not at work: what `Result.stop_reason` says of a turn that waits or is
+            suspended; of one that is parked, why that was done. Empty for any other.
     """
 
     number: int
@@ -67,6 +79,7 @@ class Turn:
     stop_reason: str = ""
     created: float = 0.0
     pending: tuple[Question, ...] = ()
+    reason: str = ""
 
 
 def read_turn(info: RunInfo, number: int, entries: Sequence[Entry]) -> Turn | None:
@@ -80,7 +93,7 @@ def read_turn(info: RunInfo, number: int, entries: Sequence[Entry]) -> Turn | No
         highest(one.label for one in messages),
         untrusted=any(one.untrusted for one in messages),
     )
-    answer, reason = None, ""
+    answer, stop_reason = None, ""
     if isinstance(last, RunFinished):
         restore_answer(entries)
         last = entries[-1].event
@@ -88,8 +101,11 @@ def read_turn(info: RunInfo, number: int, entries: Sequence[Entry]) -> Turn | No
         answer = mark_texts(
             last.answer, last.label or "normal", untrusted=last.untrusted
         )
-        reason = last.stop_reason
+        stop_reason = last.stop_reason
     pending = open_questions(entries) if info.status == "waiting" else ()
+    reason = last.reason if isinstance(last, (RunSuspended, RunParked)) else ""
+    if pending:
+        reason = WAITING[pending[0].about]
     return Turn(
-        number, info.run_id, started.agent, info.status, text, answer, reason, started.created, pending,
+        number, info.run_id, started.agent, info.status, text, answer, stop_reason, started.created, pending, reason,
     )  # fmt: skip

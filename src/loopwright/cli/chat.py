@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from .._internal import dataclasses
 from ..agents.agent import Agent, AgentDefinition, define_agent
+from ..agents.turn import Turn
 from ..agents.turn_handle import TurnHandle
 from ..errors import ConfigError, LoopwrightError, RunBusy
 from ..events.control import CommandReceived
@@ -106,6 +107,15 @@ class ChatTarget:
         return clean(shlex.join(["loopwright", "chat", *words]))
 
 
+def _explain_parked(turn: Turn) -> str:
+    """Return why a turn has no answer until a person decides, with the commands that do."""
+    run_id = shlex.quote(turn.run_id)
+    end = (
+        f"`loopwright retry {run_id}` continues it, `loopwright close {run_id}` ends it"
+    )
+    return f"[parked: {one_line(turn.reason)}: {end}]\n"
+
+
 def ask_here(agent: Agent[Any]) -> None:
     """Let the person at the terminal decide about calls of an agent whose runtime has no approver.
 
@@ -186,6 +196,8 @@ class Chat:
             self._screen.print(f"> {clean(turn.text)}\n")
             if turn.answer is not None:
                 self._screen.print(f"{clean(turn.answer)}\n")
+            elif turn.status == "parked":
+                self._screen.print(_explain_parked(turn))
             elif turn.status not in ("running", "waiting", "suspended", "released"):
                 self._screen.print(f"[no answer: {turn.stop_reason}]\n")
         self.has_spoken = bool(turns)

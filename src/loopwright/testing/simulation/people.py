@@ -20,6 +20,8 @@ class People:
         self._world = world
         self._random = world.source("people")
         self._paused: set[str] = set()
+        self._asked: dict[str, tuple[str, tuple[Question, ...]]] = {}
+        """What a run asks, by its name, with the hash of the last entry that it was read from."""
 
     async def mind_runs(self) -> None:
         """Answer what runs ask, in time, and do what people do."""
@@ -38,9 +40,19 @@ class People:
             await self._meddle(control, info.run_id)
         elif world.is_calm:
             await self._restore(control, info)
-        for question in open_questions(world.store.read(info.run_id)):
+        for question in self._read_questions(info.run_id):
             if world.is_calm or self._random.random() < 0.8:
                 await self._decide(control, info.run_id, question)
+
+    def _read_questions(self, run_id: str) -> tuple[Question, ...]:
+        """Return what a run asks, read again only where it has other entries than at the last look."""
+        entries = self._world.store.read(run_id)
+        head = entries[-1].hash if entries else ""
+        known, asked = self._asked.get(run_id, ("", ()))
+        if head != known:
+            asked = open_questions(entries)
+            self._asked[run_id] = head, asked
+        return asked
 
     async def _restore(self, control: RunControl, info: RunInfo) -> None:
         """Let a run continue that people paused, or that was parked because its processes died."""

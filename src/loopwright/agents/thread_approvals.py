@@ -213,14 +213,12 @@ def _build_approval(
     arguments = given if isinstance(given, dict) else call.arguments
     lasts = seconds if isinstance(seconds, (int, float)) else 0.0
     digests = same if isinstance(same, dict) else {}
-    known = call.destinations
-    if known is not None:
-        known = tuple(one for one in digests if one in known or one not in call.arguments)  # fmt: skip
+    known = call.list_destinations(map(str, digests))
     by = read_principal(body.get("principal")) or str(body.get("by", ""))
     return ThreadApproval(
         f"{run_id}#{event.number}", str(body["tool"]), arguments, by, event.sent, event.sent + lasts,
         str(body["policy_version"]),
-        {name: str(digest) for name, digest in digests.items()}, known,
+        {name: str(digest) for name, digest in digests.items()}, None if known is None else (*known,),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Events of a run as a whole: it starts, is suspended, resumed and forked, and ends."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
 
 from .._internal import dataclasses
@@ -123,6 +124,16 @@ class Question:
         """Return the name of the question in an answer: its key, and of an approval a digest of the arguments."""
         digest = self.arguments_hash[:8]
         return f"{self.key}@{digest}" if digest else self.key
+
+    def list_destinations(self, arguments: Iterable[str]) -> list[str] | None:
+        """Return which arguments of the approved call decide where it goes; `None` where the question does not say.
+
+        Those that a person added do.
+        """
+        if self.destinations is None:
+            return None
+        content = self.arguments.keys() - {*self.destinations}
+        return [name for name in arguments if name not in content]
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields, those about its answer only where they say something."""

@@ -176,13 +176,13 @@ class CommandLog:
         tool: str,
         policy: str,
         now: float,
-        covers: Callable[[Mapping[str, str]], bool],
+        covers: Callable[[Mapping[str, str], Collection[str]], bool],
         quorum: Quorum = ONE_APPROVAL,
     ) -> HumanDecision | None:
         """Return a person's approval of calls of a tool to destinations, if it holds now under that policy.
 
-        `covers` says whether a call with arguments of these digests had the same destinations. A later denial of a call
-        of the tool revokes it. One person is enough for the quorum, or none counts.
+        `covers` says whether a call with arguments of these digests had the same destinations, of which some are those by
+        its own tool. A later denial of a call of the tool revokes it. One person is enough for the quorum, or none counts.
         """
         for command in reversed(self._decisions.values()):
             if command.body["tool"] != tool:
@@ -190,8 +190,10 @@ class CommandLog:
             if command.kind == DENY or self.may_be_revoked(command.number):
                 return None
             until = _granted_until(command)
-            same = command.body.get("same")
-            is_same = isinstance(same, dict) and covers(cast("dict[str, str]", same))
+            same, declared = map(command.body.get, ("same", "destinations"))
+            is_same = isinstance(same, dict) and covers(
+                cast("dict[str, str]", same), cast("list[str]", declared or [])
+            )
             if not is_same or not quorum.count_enough([command.body.get("principal")]):
                 continue
             if now < until and command.body.get("policy_version") == policy:

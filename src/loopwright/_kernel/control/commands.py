@@ -91,6 +91,13 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _is_list_of_texts(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    given = cast("list[Any]", value)  # type: ignore[redundant-cast] # for pyright
+    return all(map(_is_text, given))
+
+
 def _is_verdict(value: Any) -> bool:
     return value in ("done", "not_done", "unknown")
 
@@ -132,6 +139,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
         "arguments": _is_arguments,
         "seconds": _is_duration,
         "same": _is_object,
+        "destinations": _is_list_of_texts,
         "scope": _is_thread,
         "granted": _is_text,
     },

@@ -193,7 +193,8 @@ class Control(ABC):
             question: the id of the question in `result.pending`. Its key works too, for any call at that key.
             arguments: others to run it with; they are validated and gated again.
             seconds: let calls of that tool to the same destinations run for so long, in this run and under this version
-                of the policy. For a tool that does not declare them, that is all of its arguments.
+                of the policy. For a tool that does not declare them, that is all of its arguments. Where another engine
+                of the run has a tool of that name, they are the same as both tools declare them.
             scope: where they may: in this run, or with "thread" in the later turns of its thread too (`Thread.approvals`).
             by: who approves: a name for the journal, or a `Principal`, which an `ApprovalRule` needs.
         """
@@ -228,9 +229,12 @@ class Control(ABC):
         if arguments is not None:
             body["arguments"] = _read_arguments("approve", arguments, self._redactor)
         if seconds is not None:
-            shown = _list_asked(await self._entries(), asked["key"])
-            approved = shown if arguments is None else arguments
+            shown = _find_asked(await self._entries(), asked["key"])
+            approved = shown.arguments if arguments is None else arguments
             body |= {"same": dict(hash_each(approved, approved)), "seconds": seconds}
+            destinations = shown.list_destinations(approved)
+            if destinations is not None:
+                body["destinations"] = [*destinations]
         await self._send(APPROVE, body)
 
     async def deny(
@@ -339,10 +343,10 @@ def _read_arguments(field: str, arguments: object, redactor: Redactor) -> Json:
     return given
 
 
-def _list_asked(entries: Sequence[Entry], key: Json) -> JsonObject:
-    """Return the arguments of the call that is asked about at a key; none if it is not."""
-    asked = [known for known in _about(entries, "approval") if known.key == key]
-    return asked[0].arguments if asked else {}
+def _find_asked(entries: Sequence[Entry], key: Json) -> Question:
+    """Return the question about the call at a key; an empty one if it is not asked about."""
+    asked = (known for known in _about(entries, "approval") if known.key == key)
+    return next(asked, Question("", ""))
 
 
 def _about(entries: Sequence[Entry], about: str) -> list[Question]:

@@ -1,6 +1,6 @@
 """Ask people for the approvals that policy gates want: by a callback, or by commands from outside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -61,9 +61,9 @@ class ApprovalRequest:
     policy_version: str
     tool: Tool | None
 
-    def covers(self, same: Mapping[str, str]) -> bool:
+    def covers(self, same: Mapping[str, str], declared: Collection[str]) -> bool:
         """Return whether it has the destinations of an approved call, whose arguments have these digests."""
-        return is_to_same(self.tool, self.action.arguments, same)
+        return is_to_same(self.tool, self.action.arguments, same, declared)
 
 
 @dataclasses.dataclass(frozen=True)

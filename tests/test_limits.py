@@ -26,6 +26,7 @@ from loopwright import (
 from loopwright.errors import Stuck
 from loopwright.events import LimitHit, RunFinished
 from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
+from virtual_time import in_virtual_time
 
 
 @tool(effect="read", repeatable=True)
@@ -543,6 +544,7 @@ async def test_attempts_that_fail_take_no_place() -> None:
     )
 
 
+@in_virtual_time
 async def test_a_model_that_does_not_answer_in_its_time_is_asked_again() -> None:
     class Slow(ScriptedProvider):
         async def complete(self, request: Any) -> Completion:

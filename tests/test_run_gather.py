@@ -45,6 +45,7 @@ from loopwright.events import (
 )
 from loopwright.testing import ScriptedProvider, call, crashed
 from sample_tools import RAN, wipe
+from virtual_time import in_virtual_time
 
 
 @tool(effect="write")
@@ -109,6 +110,7 @@ class Counting(ScriptedProvider):
 @pytest.mark.parametrize(
     ("max_concurrency", "most"), [(None, 5), (1, 1), (2, 2), (5, 5), (99, 5)]
 )
+@in_virtual_time
 async def test_branches_start_in_order_within_the_limit_and_results_keep_it(
     max_concurrency: int | None, most: int
 ) -> None:

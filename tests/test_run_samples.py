@@ -24,6 +24,7 @@ from loopwright.messages import Completion, Proposal, ToolCall, Usage
 from loopwright.providers import Capabilities, Request
 from loopwright.run import Run
 from loopwright.testing import FakeClock, ScriptedProvider, crashed
+from virtual_time import in_virtual_time
 
 Script = Callable[[int], Any]
 
@@ -164,6 +165,7 @@ async def test_a_crash_after_any_entry_leads_to_the_same_answer(most: int) -> No
             assert provider.made == 4 - known
 
 
+@in_virtual_time
 async def test_provider_without_several_replies_is_asked_for_each_at_once() -> None:
     running = most = 0
 

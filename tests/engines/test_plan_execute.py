@@ -281,6 +281,7 @@ async def test_a_run_begun_in_waves_is_continued_in_waves(
         assert ("branches_opened" in kinds) == (keep < first - 2), keep
 
 
+@in_virtual_time
 async def test_an_error_that_no_step_may_raise_is_raised_when_all_that_began_have_ended() -> (
     None
 ):

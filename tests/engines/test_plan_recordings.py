@@ -12,6 +12,7 @@ from loopwright.parsing.plans.checks import check_plan
 from loopwright.parsing.plans.reader import read_plan
 from loopwright.testing import ScriptedProvider
 from recordings import MISSING, fixture, rows
+from virtual_time import in_virtual_time
 
 ROWS = rows("dag_plans.jsonl")
 UNCLOSED = (
@@ -67,6 +68,7 @@ def test_a_recorded_plan_is_the_graph_that_was_meant(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+@in_virtual_time
 async def test_a_recorded_plan_runs_in_as_few_waves_as_its_graph_is_deep(
     row: dict[str, Any],
 ) -> None:

@@ -132,17 +132,18 @@ async def test_a_run_cut_after_any_entry_fetches_nothing_again() -> None:
         assert len(RAN) == calls - finished
 
 
+@in_virtual_time
 async def test_a_gate_decides_and_a_slow_page_does_not_hold_up_the_run() -> None:
     denied = await engine(PreHydration(TOOLS), gate=NoPages()).run(
         "See https://a.example/"
     )
-    slow = await engine(PreHydration(TOOLS, timeout=0.05)).run(
-        "See https://slow.example/"
-    )
+    hydration, clock = PreHydration(TOOLS, timeout=15.0), LoopClock()
+    slow = await engine(hydration, clock=clock).run("See https://slow.example/")
 
     assert denied.fact("Hydrated")["failed"] == {"url https://a.example/": "denied"}
     assert slow.fact("Hydrated")["failed"] == {"url https://slow.example/": "timed_out"}
     assert slow.answer == "See https://slow.example/"
+    assert asyncio.get_running_loop().time() == pytest.approx(15.0)
 
 
 @in_virtual_time

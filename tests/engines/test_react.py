@@ -32,6 +32,7 @@ from loopwright.engines.react import PROMPTS, BackedOff
 from loopwright.events import Entry, FactNoted, GateDecided, ModelReplied, ToolFinished
 from loopwright.testing import ScriptedProvider, call, crashed
 from sample_tools import RAN
+from virtual_time import in_virtual_time
 
 LOOK = call("look", what="sky")
 
@@ -100,6 +101,7 @@ BACKED_OFF = ("BackedOff", {"reason": "max_iterations", "to": "other"})
 # --- a turn ---
 
 
+@in_virtual_time
 async def test_several_calls_of_a_turn_run_at_once_and_their_results_come_in_call_order() -> (
     None
 ):

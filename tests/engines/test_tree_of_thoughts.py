@@ -28,6 +28,7 @@ from loopwright.engines.thought_decomposition import (
 )
 from loopwright.events import FactNoted, ModelReplied
 from loopwright.testing import ScriptedProvider, crashed
+from virtual_time import in_virtual_time
 
 Model = Callable[[Request], Any]
 
@@ -636,6 +637,7 @@ class Watching(ScriptedProvider):
 @pytest.mark.parametrize(
     ("max_concurrency", "most"), [(1, 1), (2, 2), (8, 6), (None, 6)]
 )
+@in_virtual_time
 async def test_branches_at_once_find_the_same_as_one_by_one(
     max_concurrency: int | None, most: int
 ) -> None:

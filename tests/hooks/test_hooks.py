@@ -35,6 +35,7 @@ from loopwright.messages import Reasoning, ToolCall
 from loopwright.providers import Capabilities, Delta
 from loopwright.security import PatternClassifier, Redactor
 from loopwright.testing import ScriptedProvider, call, crashed
+from virtual_time import in_virtual_time
 
 LOOK = call("look", what="sky")
 
@@ -367,6 +368,7 @@ async def test_a_hook_that_takes_too_long_is_skipped() -> None:
     assert "longer than 0.01 s" in str(events(runtime)[0].error)
 
 
+@in_virtual_time
 async def test_each_hook_has_its_own_time_whatever_those_beside_it_do() -> None:
     called: list[str] = []
 
@@ -408,6 +410,7 @@ async def test_each_hook_has_its_own_time_whatever_those_beside_it_do() -> None:
     runtime = build("Blue.", hooks=hooks)
     result = await run(runtime)
 
+    assert asyncio.get_running_loop().time() == pytest.approx(0.01)  # that of one
     assert result.answer == "Blue.!?!"
     assert called == ["Blue.", "Blue.!", "Blue.!?", "Blue.!?"]
     fast = [one for one in events(runtime) if one.changed or one.error]

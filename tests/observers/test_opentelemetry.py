@@ -50,6 +50,7 @@ from loopwright.tools import ToolContext
 from programs import PROGRAMS, Program
 from sample_tools import look
 from telemetry import Telemetry, attributes, events, everything_said, place
+from virtual_time import LoopClock, in_virtual_time
 
 SECRET = "xyzzy-4711"
 
@@ -565,6 +566,7 @@ async def test_a_limit_is_an_event_and_the_runs_stop_reason_but_no_error() -> No
     assert attributes(run)["loopwright.stop_reason"] == "max_llm_calls"
 
 
+@in_virtual_time
 async def test_a_model_call_that_time_ran_out_on_ends_with_that_error() -> None:
     told = Telemetry()
 
@@ -576,7 +578,12 @@ async def test_a_model_call_that_time_ran_out_on_ends_with_that_error() -> None:
             await forever()
             raise AssertionError
 
-    parts = Runtime(Silent([]), observers=[told.observer], limits=Limits(timeout=0.05))
+    parts = Runtime(
+        Silent([]),
+        observers=[told.observer],
+        limits=Limits(timeout=0.05),
+        clock=LoopClock(),
+    )
     await ReActEngine(parts).run("go")
 
     assert told.tree() == ["invoke_agent react", "  chat script !timeout"]

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import copy
 import functools
-import socket
 import ssl
 import zlib
 from collections.abc import (
@@ -23,6 +22,7 @@ import httpcore
 import httpx
 
 from ..errors import ToolError
+from ..resilience import name_lookups
 from ..resilience.timeouts import WorkerThreads
 from .ip_policy import PORTS, Address, Destinations, address_of, plain_host
 from .option_checks import check_positive
@@ -62,22 +62,9 @@ class RequestRefused(ToolError, httpx.TransportError):
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """Return the addresses of a host, from the operating system. Raises `OSError`.
-
-    A look-up cannot be cancelled, and a name server may be slow. So it runs in a thread of our own,
-    not in one for which the event loop, other code and the end of the program wait.
-    """
-    if _LOOK_UPS.abandoned >= MAX_HANGING:
-        raise OSError(
-            f"{MAX_HANGING} look-ups of host names are still waiting for an answer"
-        )
-    try:
-        found = await _LOOK_UPS.run(
-            lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-    except asyncio.CancelledError:
-        raise asyncio.CancelledError from None  # a timeout recognizes only this exact class
-    return [str(address[0]) for *_, address in found]
+    """Return the addresses of a host, from the operating system. Raises `OSError`."""
+    found = await name_lookups.look_up(_LOOK_UPS, host, port, MAX_HANGING)
+    return [str(address[0]) for address in found]
 
 
 @functools.cache

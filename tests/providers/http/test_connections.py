@@ -7,9 +7,11 @@ import socket
 import ssl
 import struct
 import subprocess
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpcore
 import pytest
@@ -290,6 +292,86 @@ async def test_an_unaccepted_connection_is_a_timeout_and_a_closed_port_an_error(
     await backend.sleep(0.0)
     with pytest.raises(httpcore.ConnectError):
         await backend.connect_tcp("127.0.0.1", port, timeout=60)
+
+
+Addresses = list[tuple[Any, ...]]
+
+
+def answer_names(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Callable[[], Addresses]]
+) -> list[str]:
+    """Answer the look-ups of these hosts; return the list of all hosts that are asked for from now on."""
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: str, *options: Any, **named: Any) -> Any:
+        asked.append(host)
+        return answers[host]() if host in answers else real(host, *options, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def stream_address(*address: Any) -> tuple[Any, ...]:
+    family = socket.AF_INET if len(address) == 2 else socket.AF_INET6
+    return family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address
+
+
+async def test_a_name_server_that_does_not_answer_takes_no_thread_of_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go = threading.Event()
+
+    def hang() -> Addresses:
+        go.wait(60)
+        raise OSError("no answer")
+
+    answer_names(monkeypatch, {"slow.example": hang})
+    backend = AsyncioBackend()
+    try:
+        slow = [backend.connect_tcp("slow.example", 80, timeout=0.2) for _ in range(40)]
+        ends = await asyncio.gather(*slow, return_exceptions=True)
+        assert {type(end) for end in ends} == {httpcore.ConnectTimeout}
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(asyncio.to_thread(int) for _ in range(40)))
+            async with await asyncio.start_server(echo, "127.0.0.1", 0) as listening:
+                port = listening.sockets[0].getsockname()[1]
+                stream = await backend.connect_tcp("localhost", port)
+                await stream.aclose()
+    finally:
+        go.set()
+
+
+async def test_a_host_whose_first_address_does_not_answer_is_reached_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with await asyncio.start_server(echo, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        found = [stream_address(ip, port) for ip in ("127.0.0.2", "127.0.0.1")]
+        answer_names(monkeypatch, {"two.example": lambda: found})
+        stream = await AsyncioBackend().connect_tcp("two.example", port, timeout=5)
+        assert stream.get_extra_info("server_addr") == ("127.0.0.1", port)
+        await stream.aclose()
+
+        del found[1]
+        with pytest.raises(httpcore.ConnectError):
+            await AsyncioBackend().connect_tcp("two.example", port, timeout=5)
+
+
+async def test_a_link_local_address_keeps_its_scope(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> Addresses:
+        raise OSError("no such scope")
+
+    found = [stream_address("fe80::1", 80, 0, 7)]
+    answers = {"box.local": lambda: found, "fe80::1%7": refuse}
+    asked = answer_names(monkeypatch, answers)
+    with pytest.raises(httpcore.ConnectError, match="no such scope"):
+        await AsyncioBackend().connect_tcp("box.local", 80, timeout=5)
+
+    assert asked == ["box.local", "fe80::1%7"]
 
 
 async def test_a_connection_may_bind_a_local_address_and_reports_both_ends() -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import collections
+import contextlib
 import enum
+import ipaddress
 import select
 import socket
 import ssl
@@ -14,6 +16,8 @@ import h11
 import httpcore
 
 from ..._internal import dataclasses
+from ...resilience.name_lookups import SocketAddress, look_up
+from ...resilience.timeouts import WorkerThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,8 +26,10 @@ KEEP_ALIVE = 60.0  # seconds that an idle connection is kept
 MAX_HEAD = 100 * 1024  # bytes of the head of a response
 SWITCHING_PROTOCOLS = 101  # what a server says that was asked for another protocol
 READ_BYTES = 64 * 1024  # bytes that are read at a time, at most
+MAX_HANGING = 64  # look-ups of host names that were abandoned and still run
 Timeouts: TypeAlias = Mapping[str, float | None]
 """Seconds to wait to "connect", and to "read" the next bytes, as httpcore has them; `None` is without end."""
+_LOOK_UPS = WorkerThreads(8)
 SOCKET_NAMES = {"client_addr": "sockname", "server_addr": "peername"}  # asyncio's names
 
 
@@ -160,25 +166,61 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
         local = None if local_address is None else (local_address, 0)
         try:
             async with asyncio.timeout(timeout):
-                loop = asyncio.get_running_loop()
-                reader = CountingReader(loop=loop)
-                protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-                transport, _ = await loop.create_connection(
-                    lambda: protocol, host, port, local_addr=local
-                )
-                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+                stream = await _connect(host, port, local)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(str(error)) from error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
-        writer.get_extra_info("socket").setsockopt(
+        stream.get_extra_info("socket").setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
         )
-        return AsyncioStream(reader, writer)
+        return stream
 
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds`."""
         await asyncio.sleep(seconds)
+
+
+async def _connect(
+    host: str, port: int, local: tuple[str, int] | None
+) -> AsyncioStream:
+    """Connect to the first address of a host that answers; raise the `OSError` of the last one."""
+    *others, last = await _find_addresses(host, port)
+    for address in others:
+        with contextlib.suppress(OSError):
+            return await _connect_to(address, port, local)
+    return await _connect_to(last, port, local)
+
+
+async def _connect_to(
+    address: str, port: int, local: tuple[str, int] | None
+) -> AsyncioStream:
+    loop = asyncio.get_running_loop()
+    reader = CountingReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.create_connection(
+        lambda: protocol, address, port, local_addr=local
+    )
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+    return AsyncioStream(reader, writer)
+
+
+async def _find_addresses(host: str, port: int) -> list[str]:
+    """Return the addresses of a host, at least one: itself if it is one, else those that are looked up.
+
+    asyncio would look it up in a thread of the event loop's few, where journals are read too.
+    """
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return [host]
+    found = await look_up(_LOOK_UPS, host, port, MAX_HANGING)
+    return list(map(_format_address, found))
+
+
+def _format_address(address: SocketAddress) -> str:
+    """Return the text of an address, with the scope that a link-local one of IPv6 has."""
+    text, _, *ipv6 = address
+    return f"{text}%{ipv6[1]}" if ipv6 and ipv6[1] else str(text)
 
 
 _BACKEND = AsyncioBackend()

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from function_engine import FunctionEngine
 from loopwright import (
@@ -735,6 +735,26 @@ async def test_idle_hooks_leave_no_entry() -> None:
 
     kinds = [[entry.kind for entry in one.journal.read("r")] for one in (plain, hooked)]
     assert kinds[0] == kinds[1]
+
+
+async def test_watcher_sees_no_json_that_did_not_fit_where_hooks_see_answers() -> None:
+    class Sky(BaseModel):
+        blue: int = Field(le=100)
+
+    runtime = build(
+        '{"blue": 210}', '{"blue": 21}', hooks=[Doing(before_answer=lambda at, answer: answer.replace("21", "22"))]
+    )  # fmt: skip
+    shown = ""
+    async with runtime.engine("react").start(
+        "Sky?", output=Sky, deltas=True
+    ) as watched:
+        async for item in watched:
+            shown += item.text if isinstance(item, Delta) else ""
+        result = await watched.result()
+
+    assert (result.answer, result.output) == ('{"blue": 22}', Sky(blue=22))
+    assert '{"blue": 22}' in shown
+    assert "210" not in shown
 
 
 async def test_another_version_of_a_hook_is_drift() -> None:

@@ -3,7 +3,7 @@
 import datetime
 import enum
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -31,7 +31,7 @@ from loopwright import (
     tool,
 )
 from loopwright.errors import InvalidOutput
-from loopwright.testing import FakeClock, ScriptedProvider
+from loopwright.testing import FakeClock, ScriptedProvider, crashed
 from loopwright.testing.contracts.models import polite
 
 ENGINES: list[type[LoopEngine]] = [
@@ -487,3 +487,34 @@ async def test_a_reply_that_could_not_be_read_at_all_is_told_so_and_put_right() 
         "That cannot be used: The reply is empty."
         in provider.requests[2].conversation.messages[-1].content
     )
+
+
+async def test_json_that_fits_takes_the_place_of_json_that_did_not_as_the_answer() -> (
+    None
+):
+    said = ["0", '{"number": 0}', '{"number": 7}']
+    for script in (said, said[1:]):
+        provider = ScriptedProvider([*script, "Seven."])
+        engine = ReActEngine(Runtime(provider))
+        result = await engine.run(TASK, output=Fussy, run_id=RUN)
+        words = '{"number": 7}' if script[0].startswith("{") else "0"
+        assert (result.answer, result.output) == (words, Fussy(number=7))
+
+        entries = engine.runtime.journal.read(RUN)
+        for keep in range(1, len(entries) + 1):
+            rest = ScriptedProvider(script[replies(entries[:keep]) :])
+            journal = crashed(entries, keep)
+            again = await ReActEngine(Runtime(rest, journal=journal)).resume(
+                RUN, output=Fussy
+            )
+            assert (again.answer, again.output) == (words, Fussy(number=7))
+            assert again.conversation == result.conversation
+
+        await engine.run(result.conversation.user("Which one?"))
+        told = [one.content for one in provider.requests[-1].conversation]
+        assert told == [TASK, words, "Which one?"]
+
+
+def replies(entries: Sequence[Entry]) -> int:
+    """How many replies of the model are among entries."""
+    return sum(entry.kind == "model_replied" for entry in entries)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
+from ..._internal import dataclasses
 from ...errors import (
     Aborted,
     AskFailed,
@@ -29,7 +30,7 @@ from .cycle import Cycle
 from .due_runs import plan_due_runs
 from .hooked_texts import hook_answer
 from .human import permit_answer, take_follow_up
-from .output_type import OutputType
+from .output_type import OutputType, is_document
 from .reason import settle
 from .saga import (
     Compensation,
@@ -37,7 +38,7 @@ from .saga import (
     needs_compensation,
     restore_outcome,
 )
-from .structured_output import ask_model
+from .structured_output import ask_document
 
 T = TypeVar("T")
 
@@ -61,6 +62,9 @@ class Execution:
         self._start = cycle.conversation
         self._session.begin(cycle.conversation)
         self._output, self._solve = output, solve
+        self._document = (
+            ""  # the output as the model wrote it where its answer did not fit
+        )
         self._session.read_answer = None if output is None else output.read
         if output is not None and self._session.revision >= 1:
             self._session.answer_schema = output.as_schema()
@@ -166,6 +170,7 @@ class Execution:
 
     async def _read_output(self, outcome: RunOutcome) -> tuple[RunOutcome, Any]:
         """Return the answer as the output model; if it is not one, the model is asked for it."""
+        self._document = ""
         if self._output is None or outcome.answer is None:
             return outcome, None
         try:
@@ -186,15 +191,19 @@ class Execution:
         settled = functools.partial(settle, self._cycle)
         provider = self._cycle.services.provider
         with self._cycle.scope.enter("ask"):
-            return await ask_model(
+            value, self._document = await ask_document(
                 settled, asked, output, Sampling(), provider, "output"
             )
+        return value
 
     async def _permit_answer(
         self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
         """Return the outcome as hooks leave it and gates permit it; an answer that they changed is read again."""
-        outcome, output = await self._hook_answer(outcome, output)
+        original = outcome.answer
+        outcome, output = await self._hook_answer(
+            self._correct(outcome), output, original
+        )
         permitted = await permit_answer(self._cycle, outcome, self._dump(output))
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
@@ -206,8 +215,14 @@ class Execution:
             invalid = InvalidOutput(f"the gate changed the answer: {error}")
             return build_outcome(invalid, permitted.answer), None
 
+    def _correct(self, outcome: RunOutcome) -> RunOutcome:
+        """Return the outcome with the JSON that fits the output in place of JSON that does not; words stay."""
+        if self._document and is_document(outcome.answer or ""):
+            return dataclasses.replace(outcome, answer=self._document)
+        return outcome
+
     async def _hook_answer(
-        self, outcome: RunOutcome, output: Any
+        self, outcome: RunOutcome, output: Any, original: str | None
     ) -> tuple[RunOutcome, Any]:
         """Return the outcome with the answer as hooks left it, which fits the output."""
         check = None if self._output is None or output is None else self._output.read
@@ -219,7 +234,7 @@ class Execution:
             return build_outcome(error), None
         if hooked.answer is None or outcome.answer is None:
             return hooked, output
-        self._session.held.answer(outcome.answer, hooked.answer)
+        self._session.held.answer(original or outcome.answer, hooked.answer)
         if check is not None and hooked.answer != outcome.answer:
             output = check(hooked.answer)
         return hooked, output

@@ -94,6 +94,14 @@ class OutputType(Generic[T]):
             ) from error
 
 
+def is_document(text: str) -> bool:
+    """Whether a text is an object or a list in JSON, of whatever type."""
+    try:
+        return isinstance(read_json_document(text), (dict, list))
+    except ValueError:
+        return False
+
+
 def describe_type(into: Any) -> str:
     """Return the name of a type as a journal records it, which does not depend on how Python writes it."""
     origin, inner = typing.get_origin(into), typing.get_args(into)

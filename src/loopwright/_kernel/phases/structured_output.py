@@ -82,7 +82,22 @@ async def ask_model(
     provider: Provider,
     purpose: str = "",
 ) -> T:
-    """Return a model's reply as `into`; each repair is a separate effect.
+    """Return a model's reply as `into`; raise `AskFailed` after the last repair."""
+    value, _ = await ask_document(
+        settle, conversation, into, sampling, provider, purpose
+    )
+    return value
+
+
+async def ask_document(
+    settle: Settle,
+    conversation: Conversation,
+    into: OutputType[T],
+    sampling: Sampling,
+    provider: Provider,
+    purpose: str = "",
+) -> tuple[T, str]:
+    """Return a model's reply as `into`, and its text; each repair is a separate effect.
 
     Raises `AskFailed` after the last.
     """
@@ -101,7 +116,7 @@ async def ask_model(
         reply = await settle(question)
         text, cut = _text_of(reply.completion), reply.completion.is_cut
         try:
-            return _read_reply(reply.completion, text, into)
+            return _read_reply(reply.completion, text, into), text
         except ValueError as error:
             problem = str(error)
         repair = f"That cannot be used: {problem}. Reply with the corrected JSON and nothing else."

@@ -446,9 +446,9 @@ def check_row(info: RunInfo, entries: Sequence[Entry]) -> str:
 
 def encode_command_body(kind: str, body: JsonObject) -> bytes:
     """Return a command's body as JSON; raise `ConfigError` if the body or the kind is invalid."""
-    if not COMMAND_KIND.fullmatch(kind):
+    if not _is_command_kind(kind):
         raise ConfigError(
-            f"kind {kind!r}: use a letter, then letters, digits and . _ : -, at most 64"
+            f"kind {kind!r:.200}: use a letter, then letters, digits and . _ : -, at most 64"
         )
     try:
         encoded = to_json(dict(body))
@@ -463,6 +463,10 @@ def encode_command_body(kind: str, body: JsonObject) -> bytes:
             "store the data outside the command and send where to find it"
         )
     return encoded
+
+
+def _is_command_kind(kind: object) -> bool:
+    return isinstance(kind, str) and COMMAND_KIND.fullmatch(kind) is not None
 
 
 def decode_command_body(encoded: bytes) -> JsonObject:

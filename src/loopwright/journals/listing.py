@@ -9,6 +9,7 @@ from ..errors import ConfigError, UnknownRun
 from ..events.followups import FOLLOW_UP
 from ..events.run import Status
 from ..principals import TENANT_TAG, USER_TAG
+from .arguments import check_run_id, check_whole
 from .base import RESUMABLE, RunInfo, is_turn_id
 
 MAX_TAGS = 32
@@ -177,8 +178,10 @@ def check_page(limit: Any, before: Any, where: Any = None) -> None:
         raise ConfigError(f"before: must be the id of a run, got {before!r}")
 
 
-def check_range(after: Any, limit: Any, last: Any) -> None:
-    """Raise `ConfigError` for a range of entries that cannot be."""
+def check_range(run_id: Any, after: Any, limit: Any, last: Any) -> None:
+    """Raise `ConfigError` for a range of entries of a run that cannot be."""
+    check_run_id(run_id)
+    check_whole("after", after)
     check_count("after", after)
     check_count("limit", limit)
     check_count("last", last)

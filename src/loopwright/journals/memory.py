@@ -12,6 +12,13 @@ from ..errors import ConfigError, Fenced, RunBusy, UnknownRun
 from ..events.entry import Entry
 from ..messages import JsonObject
 from ..schedules.base import Schedule
+from .arguments import (
+    check_claim_arguments,
+    check_flags,
+    check_run_id,
+    check_verify,
+    check_whole,
+)
 from .base import (
     RESUMABLE,
     Claim,
@@ -156,6 +163,7 @@ class MemoryJournal(RequestReader):
         lease: float | None = None,
     ) -> Claim:
         """Claim a run for an owner."""
+        check_claim_arguments(run_id, owner, take_over, lease)
         record, given = self._find(run_id), self._begin_lease(lease)
         ensure_claimable(record.info, take_over, self.lease_watch)
         after = find_ending(record.info, self.lease_watch)
@@ -291,7 +299,7 @@ class MemoryJournal(RequestReader):
         last: int | None = None,
     ) -> list[Entry]:
         """Return entries of a run, oldest first: all, or `limit` of them after a number, or the `last`."""
-        check_range(after, limit, last)
+        check_range(run_id, after, limit, last)
         entries = self._find(run_id).entries
         if last is not None:
             after = max(after, len(entries) - last)
@@ -307,6 +315,7 @@ class MemoryJournal(RequestReader):
     ) -> list[RunInfo]:
         """Return the runs that a filter selects, newest first: `limit` of them that began before the run `before`."""
         check_page(limit, before, where)
+        check_flags(unfinished=unfinished)
         infos = [record.info for record in reversed(list(self._runs.values()))]
         if unfinished:
             infos = [info for info in infos if info.status in RESUMABLE]
@@ -322,6 +331,7 @@ class MemoryJournal(RequestReader):
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
         """Return the number of the last append, and the runs that got entries since this returned the number `after`."""
+        check_whole("after", after)
         changed = {
             run_id
             for run_id, record in list(self._runs.items())
@@ -333,6 +343,7 @@ class MemoryJournal(RequestReader):
         self, run_id: str, head: str | None = None, *, policy: bool = False
     ) -> Verification:
         """Check a run's chain; with `policy`, also that each call that was started was allowed as it is."""
+        check_verify(run_id, head, policy)
         record = self._find(run_id)
         found = verify_chain(run_id, record.entries, record.info, head)
 
@@ -345,6 +356,7 @@ class MemoryJournal(RequestReader):
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox."""
+        check_run_id(run_id)
         encoded, commands = encode_command_body(kind, body), self._find(run_id).commands
         with self._inbox_lock:
             commands.append((self._clock.wall(), kind, encoded))
@@ -353,6 +365,8 @@ class MemoryJournal(RequestReader):
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
         """Return the commands sent to a run, oldest first."""
+        check_run_id(run_id)
+        check_whole("after", after)
         record = self._runs.get(run_id)
         if record is None:
             return []
@@ -378,6 +392,8 @@ class MemoryJournal(RequestReader):
 
         Of a deleted run nothing is kept, so `deleted_by` is not, and its id can be used again. `abort` is refused.
         """
+        check_run_id(run_id)
+        check_flags(cascade=cascade, abort=abort)
         if abort:
             raise ConfigError("abort: abort the run by its control first")
         self._find(run_id)

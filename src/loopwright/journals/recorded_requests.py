@@ -26,6 +26,7 @@ from ..providers.base import OutputSchema, Request, Sampling, ToolChoice
 from ..providers.context.sliding_context import MASK_SIGN, mask_result
 from ..providers.provider_tools import ProviderTool
 from .access import consult
+from .arguments import check_run_id, check_text, check_whole
 from .recorded_conversations import ReadableJournal, read_given
 from .recorded_messages import RecordedMessages, delimiter_of
 
@@ -51,6 +52,9 @@ class RequestReader(ReadableJournal):
             key: the key of the model call. Raises `ConfigError` if there is none.
             attempt: which attempt, from 0; -1 is the last. Raises `ConfigError` if there was none.
         """
+        check_run_id(run_id)
+        check_text("key", key, "the key of a model call")
+        check_whole("attempt", attempt)
         return await consult(_read, self, run_id, key, attempt)
 
 

@@ -13,6 +13,13 @@ from ...events.payloads import MARK, Codec
 from ...messages import JsonObject
 from ...principals import TENANT_TAG
 from ...storage.file import Synchronous
+from ..arguments import (
+    check_claim_arguments,
+    check_flags,
+    check_run_id,
+    check_verify,
+    check_whole,
+)
 from ..base import (
     Claim,
     Command,
@@ -129,6 +136,7 @@ class SQLiteJournal(RequestReader):
         lease: float | None = None,
     ) -> Claim:
         """Claim a run for an owner; durable on return."""
+        check_claim_arguments(run_id, owner, take_over, lease)
         if not self._file.exists():  # a wrong path must not leave an empty file
             raise build_unknown_run(self._file, run_id)
         job = ClaimRun(
@@ -208,7 +216,7 @@ class SQLiteJournal(RequestReader):
         last: int | None = None,
     ) -> list[Entry]:
         """Return durable entries of a run, oldest first: all, or `limit` of them after a number, or the `last`."""
-        check_range(after, limit, last)
+        check_range(run_id, after, limit, last)
         with self._file.reading() as connection:
             info = None if connection is None else read_info(connection, run_id)
             if connection is None or info is None:
@@ -235,6 +243,7 @@ class SQLiteJournal(RequestReader):
         A run whose row was damaged is listed with its `damage`. Raises `UnknownRun` for a `before` that is not there.
         """
         check_page(limit, before, where)
+        check_flags(unfinished=unfinished)
         query = RunQuery(where, unfinished=unfinished)
         with self._file.reading() as connection:
             found = [] if connection is None else query.read(connection, limit, before)
@@ -242,6 +251,7 @@ class SQLiteJournal(RequestReader):
 
     def count_runs(self, where: RunFilter | None = None) -> dict[str, int]:
         """Return the number of runs by status."""
+        check_page(None, None, where)
         with self._file.reading() as connection:
             return {} if connection is None else RunQuery(where).count(connection)
 
@@ -251,6 +261,7 @@ class SQLiteJournal(RequestReader):
 
     def news(self, after: int) -> tuple[int, frozenset[str]]:
         """Return the number of the last entry, and the runs that got one since this returned the number `after`."""
+        check_whole("after", after)
         with self._file.reading() as connection:
             found = None if connection is None else read_news(connection, after)
         return found or (0, frozenset())
@@ -263,6 +274,7 @@ class SQLiteJournal(RequestReader):
         With `policy`, also that the last decision about each call that was started allows it: the same tool with the
         same arguments.
         """
+        check_verify(run_id, head, policy)
         with self._file.reading() as connection:
             found = None
             if connection is not None:
@@ -275,6 +287,7 @@ class SQLiteJournal(RequestReader):
 
     def send(self, run_id: str, kind: str, body: JsonObject) -> int:
         """Put a command into a run's inbox; durable on return, also with `synchronous="NORMAL"`."""
+        check_run_id(run_id)
         encoded = encode_command_body(kind, body)
         if self._closed:
             raise self._writer.build_closed_error()
@@ -289,6 +302,8 @@ class SQLiteJournal(RequestReader):
 
     def inbox(self, run_id: str, after: int = 0) -> list[Command]:
         """Return the durable commands to a run, oldest first."""
+        check_run_id(run_id)
+        check_whole("after", after)
         return self._inbox.read(run_id, after)
 
     def inbox_mark(self) -> object:
@@ -297,6 +312,7 @@ class SQLiteJournal(RequestReader):
 
     def inbox_news(self, after: int) -> tuple[int, frozenset[str]]:
         """Return the id of the last command to any run, and the runs that got a command after the id `after`."""
+        check_whole("after", after)
         return self._inbox.news(after)
 
     # --- upkeep ---
@@ -329,6 +345,8 @@ class SQLiteJournal(RequestReader):
             abort: whether to abort a run at work first, and wait for its end.
             deleted_by: who deletes it; by default this process.
         """
+        check_run_id(run_id)
+        check_flags(cascade=cascade, abort=abort)
         return await self._upkeep.delete(
             run_id, cascade=cascade, abort=abort, deleted_by=deleted_by
         )

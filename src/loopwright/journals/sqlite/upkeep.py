@@ -15,6 +15,7 @@ from ...errors import ConfigError, JournalError, UnknownRun
 from ...events.payloads import Codec
 from ...storage.drafts import drafting, publish
 from ...storage.rewrite import PAUSE
+from ..arguments import check_run_ids
 from ..base import RunInfo, encode_command_body
 from ..claims import LeaseWatch
 from ..exports import (
@@ -139,11 +140,10 @@ class Upkeep:
         """Write runs into a new file."""
         if bool(run_ids) == (where is not None):
             raise ConfigError("run_ids: give either the ids of runs or where")
-        if isinstance(run_ids, str):
-            raise ConfigError(f"run_ids: must be a list of ids, got {run_ids!r}")
+        listed = check_run_ids(run_ids)
         check_page(None, None, where)
         check_path(path)
-        return await asyncio.to_thread(self._export, path, list(run_ids), where)
+        return await asyncio.to_thread(self._export, path, listed, where)
 
     async def import_(self, path: str | os.PathLike[str]) -> list[str]:
         """Put the runs of an export into the journal."""
@@ -153,9 +153,9 @@ class Upkeep:
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy one state of the journal."""
-        self._require_file()
         target = check_new_path(path)
         check_new_path(name_inbox(target))
+        self._require_file()
         await asyncio.to_thread(self._copy, target)
 
     async def _erase(self, deleted: Sequence[str]) -> None:

@@ -203,7 +203,7 @@ class Worker:
 
     async def _claim(self, due: list[RunInfo], free: int) -> list[Chosen]:
         """Return the runs to begin, at most `free`, with the claims of those that could be claimed in one step."""
-        engines = {FOLLOW_UP, *self._engines, *available_engines()}
+        engines = {FOLLOW_UP, *self._engines, *(available_engines() if due else ())}
         runs = [
             info
             for info in due

@@ -1,10 +1,12 @@
 """The model and the tools of a world: they answer late, fail, hang, and say nonsense."""
 
 import asyncio
+import functools
 import random
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from ..._internal import dataclasses
 from ...errors import ProviderError, ToolError
 from ...messages import Completion
 from ...providers.base import Capabilities, Delta, Request
@@ -76,6 +78,16 @@ class WorldProvider:
             await asyncio.sleep(HUNG_SECONDS)
 
 
+@functools.cache
+def describe_tool(name: str, description: str) -> Tool:
+    """Return a tool that does nothing yet; its schema is built once for all worlds."""
+
+    def act(ctx: ToolContext[None], what: str) -> str:
+        raise ToolError("only the tools of a world act")
+
+    return tool(name=name, description=description)(act)
+
+
 class WorldTools:
     """Tools of all effects, which note what they really do."""
 
@@ -92,34 +104,35 @@ class WorldTools:
         ]
 
     def _make_look(self) -> Tool:
-        @tool(effect="read", recovery=self._choose(*READ_RECOVERY))
         async def look(ctx: ToolContext[None], what: str) -> str:
-            """Look at something."""
             self._world.ledger.note_tool(ctx, "look", "read")
             await self._misbehave()
             return f"{what} is blue"
 
-        return look
+        return dataclasses.replace(
+            describe_tool("look", "Look at something."),
+            function=look,
+            effect="read",
+            recovery=self._choose(*READ_RECOVERY),
+        )
 
     def _make_put(self) -> Tool:
-        @tool(effect="idempotent")
         def put(ctx: ToolContext[None], what: str) -> str:
-            """Put something somewhere."""
             self._world.ledger.note_tool(ctx, "put", "idempotent")
             self._world.may_die(self._random)
             return f"{what} put"
 
-        return put
+        described = describe_tool("put", "Put something somewhere.")
+        return dataclasses.replace(described, function=put, effect="idempotent")
 
     def _make_send(self) -> Tool:
-        @tool(effect="write")
         def send(ctx: ToolContext[None], what: str) -> str:
-            """Send something."""
             self._world.ledger.note_tool(ctx, "send", "write")
             self._world.may_die(self._random)
             return f"{what} sent"
 
-        return send
+        described = describe_tool("send", "Send something.")
+        return dataclasses.replace(described, function=send, effect="write")
 
     def _make_mail(self) -> Tool:
         async def revoke(ctx: ToolContext[None], result: str) -> None:
@@ -127,14 +140,18 @@ class WorldTools:
             await asyncio.sleep(self._random.uniform(0.0, 0.5))
             self._world.may_die(self._random)
 
-        @tool(effect="write", compensate=revoke, recovery=self._choose(*WRITE_RECOVERY))
         async def mail(ctx: ToolContext[None], what: str) -> str:
-            """Mail something."""
             self._world.ledger.note_tool(ctx, "mail", "write")
             await self._misbehave()
             return f"{what} mailed"
 
-        return mail
+        return dataclasses.replace(
+            describe_tool("mail", "Mail something."),
+            function=mail,
+            effect="write",
+            compensate=revoke,
+            recovery=self._choose(*WRITE_RECOVERY),
+        )
 
     def _choose(self, *recovery: RecoveryStrategy) -> tuple[RecoveryStrategy, ...]:
         """Return the strategies, in a world whose tools have some."""

@@ -28,7 +28,7 @@ from loopwright.hooks.model_selection import choose_model
 from loopwright.messages import Completion
 from loopwright.parsing.task_signals import read_signals
 from loopwright.plugins import load_hook, plugins
-from loopwright.testing import ScriptedProvider, call
+from loopwright.testing import FakeClock, ScriptedProvider, call
 
 NAMES = (
     "assessor", "completion-check", "cost", "loop-detection", "model-selection", "promise", "tool-selection",
@@ -144,7 +144,9 @@ async def test_a_promise_is_sent_back_once() -> None:
 
 async def test_cost_tells_each_step_once_and_records_what_is_used() -> None:
     looks = [call("search", query=str(number)) for number in range(8)]
-    runtime = build(*looks, "Blue.", hooks=["cost"], limits=Limits(max_llm_calls=10))
+    runtime = build(
+        *looks, "Blue.", hooks=["cost"], limits=Limits(max_llm_calls=10), clock=FakeClock()
+    )  # fmt: skip
     await run(runtime)
 
     assert [bool(text) for text in told(runtime)] == [False] * 5 + [True] + [False] * 2 + [True]  # fmt: skip

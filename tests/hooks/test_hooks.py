@@ -34,7 +34,7 @@ from loopwright.hooks import Abort, Before, Hook, ModelQuestion, Moment
 from loopwright.messages import Reasoning, ToolCall
 from loopwright.providers import Capabilities, Delta
 from loopwright.security import PatternClassifier, Redactor
-from loopwright.testing import ScriptedProvider, call, crashed
+from loopwright.testing import FakeClock, ScriptedProvider, call, crashed
 from virtual_time import in_virtual_time
 
 LOOK = call("look", what="sky")
@@ -729,7 +729,7 @@ async def test_idle_hooks_leave_no_entry() -> None:
         assert at.run_id == "r"
 
     stages = dict.fromkeys(("before_model", "after_model", "after_tool", "before_answer"), look_on)  # fmt: skip
-    plain, hooked = build(LOOK, "Blue."), build(LOOK, "Blue.", hooks=[Doing(**stages)])
+    plain, hooked = build(LOOK, "Blue."), build(LOOK, "Blue.", hooks=[Doing(**stages)], clock=FakeClock())  # fmt: skip
     for runtime in (plain, hooked):
         await run(runtime)
 
@@ -790,7 +790,8 @@ async def test_watchers_see_a_reply_once_hooks_have_spoken() -> None:
 
     assert await watch(build("It is blue.", hooks=[secret])) == ["hook", "It is grey."]
     assert await watch(build("It is blue.", hooks=[answers])) == ["hook", "It is blue. Bye."]  # fmt: skip
-    idle = await watch(build("It is blue.", hooks=[Doing(after_model=lambda at, text: None)]))  # fmt: skip
+    silent = [Doing(after_model=lambda at, text: None)]
+    idle = await watch(build("It is blue.", hooks=silent, clock=FakeClock()))
     assert "".join(idle) == "It is blue."
 
 

@@ -22,7 +22,7 @@ from loopwright.events import HookRan
 from loopwright.gates import InstantGate
 from loopwright.hooks import Abort, Hook, Moment
 from loopwright.security import Redactor
-from loopwright.testing import ScriptedProvider, crashed
+from loopwright.testing import FakeClock, ScriptedProvider, crashed
 
 
 class Number(BaseModel):
@@ -76,7 +76,7 @@ async def test_a_remark_at_a_stage_is_read_as_data_and_replayed_without_the_hook
 
     hooks = [Staged(look)]
     redactor = Redactor(secrets=["hunter22"])
-    runtime = build("Blue.", "Grey.", hooks=hooks, redactor=redactor)
+    runtime = build("Blue.", "Grey.", hooks=hooks, redactor=redactor, clock=FakeClock())
     result = await run(runtime)
     told = runtime.provider.requests[1].conversation.messages[-1]  # type: ignore[attr-defined]
 

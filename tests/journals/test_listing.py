@@ -99,7 +99,7 @@ async def listed(
             ("completed", "failed")[number % 2],
             engine=("react", "critic")[number % 4 // 2],
             agent="" if number % 5 else "clerk",
-            thread=f"t{number % 3}",
+            thread=f"t{number % 3}" if number % 4 else "straße",
             tags={"user": str(number % 10), "ünï": "☃"} if number > 4 else {},
             created=1000.0 + number,
         )
@@ -122,6 +122,10 @@ FILTERS = (
     RunFilter(text="R1"),
     RunFilter(text="☃", status="completed"),
     RunFilter(text="%"),
+    RunFilter(text="ÜNÏ"),
+    RunFilter(text="STRASSE"),
+    RunFilter(text='"user"'),
+    RunFilter(text="'user'"),
     RunFilter(tags={"ünï": "☃"}, since=1010, engine="react"),
 )
 
@@ -143,6 +147,13 @@ async def test_a_filter_selects_the_same_runs_everywhere_page_by_page(
         assert len(page) <= 3
         paged += page
     assert paged == matching
+
+
+@pytest.mark.parametrize("text", ["ÜNÏ", "ünï", "STRASSE", "Clerk"])
+async def test_capitals_of_no_script_matter_where_a_text_is_searched(
+    listed: MemoryJournal | SQLiteJournal, text: str
+) -> None:
+    assert listed.runs(where=RunFilter(text=text))
 
 
 async def test_runs_are_iterated_to_the_end_though_one_between_two_pages_is_deleted(

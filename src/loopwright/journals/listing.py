@@ -1,5 +1,6 @@
 """The filter by which runs are listed: tags, thread, status and time."""
 
+import json
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -75,7 +76,8 @@ class RunFilter:
         until: the run began before that.
         principal: the id of the principal that started the run; its tag `user`.
         tenant: the tenant of that principal; its tag `tenant`. Both are looked up in the store's index of tags.
-        text: a part of the run's id, engine, agent, thread or tags; capitals do not matter in ASCII.
+        text: a part of the run's id, engine, agent, thread or tags, which are searched as a JSON object; capitals do not
+            matter in any script (`str.casefold`).
     """
 
     status: str | tuple[str, ...] = ()
@@ -138,25 +140,30 @@ class RunFilter:
 
     def matches(self, info: RunInfo) -> bool:
         """Whether a run is one of those."""
-        searched = "\n".join(
-            [
-                info.run_id,
-                info.engine,
-                info.agent,
-                info.thread,
-                *map(str, info.tags.items()),
-            ]
-        )
+        searched = info.run_id, info.engine, info.agent, info.thread
         return all((
             not self.statuses or info.status in self.statuses,
             all(getattr(info, name) == value for name, value in self.names.items()),
             self.tags.items() <= info.tags.items(),
             self.has_time(info.created),
-            self.text.lower() in searched.lower(),
+            contains_text(self.text, *searched, encode_tags(info.tags)),
         ))  # fmt: skip
 
 
 _NAMES = ("engine", "agent", "thread")
+
+
+def contains_text(text: str, *searched: object) -> bool:
+    """Whether what is searched contains a text, in capitals or not; the one rule of all journals.
+
+    A damaged file may hold any value.
+    """
+    return text.casefold() in "\n".join(map(str, searched)).casefold()
+
+
+def encode_tags(tags: Mapping[str, str]) -> str:
+    """Return tags as a JSON object, as they are stored and searched."""
+    return json.dumps(dict(tags), ensure_ascii=False)
 
 
 def _check_statuses(status: Any) -> None:

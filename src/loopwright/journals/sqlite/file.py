@@ -1,18 +1,24 @@
 """The SQLite file of a journal."""
 
 import os
+import sqlite3
 from pathlib import Path
+from typing import Literal
 
 from ...errors import JournalError
 from ...storage.file import SQLiteFile, Synchronous
 from ...storage.file import resolve_path as resolve_file_path
 from ...storage.formats import Format
 from ...storage.kind import FileKind
+from ..listing import contains_text
 from .formats import RUNS
 
 JOURNAL = FileKind(
     "journal", "SQLiteJournal", JournalError, "MemoryJournal()", "runs.db"
 )
+
+CONTAINS_TEXT = "contains_text"
+"""The function of SQL by which runs are found that have a text, in capitals or not."""
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:
@@ -33,3 +39,9 @@ class JournalFile(SQLiteFile):
         super().__init__(
             path, JOURNAL, format, synchronous=synchronous, busy_timeout=busy_timeout
         )
+
+    def _connect(self, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
+        connection = super()._connect(mode)
+        # The functions of SQLite know the capitals of ASCII alone.
+        connection.create_function(CONTAINS_TEXT, -1, contains_text)
+        return connection

@@ -31,9 +31,10 @@ from ..base import (
 )
 from ..claims import LeaseWatch, ensure_claimable, find_ending, get_claimed_status
 from ..leases import Lease
+from ..listing import encode_tags
 from ..retention import format_name_deleted, hash_name
 from .codec import guard_file
-from .reader import REFERENCE, encode_tags, read_info
+from .reader import REFERENCE, read_info
 
 MAX_INLINE_BYTES = 64 * 1024
 """Longer bodies go to the table `blobs`."""

@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 from ..base import RESUMABLE, RunInfo
 from ..listing import RunFilter, build_no_place
+from .file import CONTAINS_TEXT
 from .reader import INFO_COLUMNS, read_listed_row
 
-_SEARCHED = "runs.run_id || char(10) || engine || char(10) || agent || char(10) || thread || char(10) || tags"
+_HAS_TEXT = f"{CONTAINS_TEXT}(?, runs.run_id, engine, agent, thread, tags)"
 _IS_THERE = "SELECT 1 FROM runs WHERE run_id = ?"
 _ALL = RunFilter()
 
@@ -92,7 +93,7 @@ class RunQuery:
         if where.until is not None:
             self._add("runs.created < ?", where.until)
         if where.text:
-            self._add(f"instr(lower({_SEARCHED}), lower(?)) > 0", where.text)
+            self._add(_HAS_TEXT, where.text)
 
     def _add_before(self, run_id: str) -> None:
         if self._first_tag:

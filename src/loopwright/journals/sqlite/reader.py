@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import itertools
-import json
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from ...events.entry import Entry, with_codec
 from ...events.lifecycle import restore_answer
 from ...events.payloads import Codec
 from ..base import RunInfo, Verification, check_history, follow_range, verify_chain
+from ..listing import encode_tags
 from ..policy_check import check_policy
 from .codec import show_options
 
@@ -116,11 +116,6 @@ def read_tags(run_id: object, found: Any) -> dict[str, str]:
     raise JournalError(
         f"run {run_id!r}: its row in the table runs was changed: its tags are {found!r}"
     )
-
-
-def encode_tags(tags: Mapping[str, str]) -> str:
-    """Return tags as the text of a row."""
-    return json.dumps(dict(tags), ensure_ascii=False)
 
 
 def read_entries(

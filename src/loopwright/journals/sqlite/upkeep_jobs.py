@@ -14,6 +14,7 @@ from ...events.payloads import MARK, Codec
 from ..base import TURN_PREFIX, RunInfo, find_follows, format_id_taken, is_turn_id
 from ..claims import LeaseWatch, ensure_claimable
 from ..exports import ExportedRun, StoredCommand
+from ..listing import encode_tags
 from ..retention import format_deleted, format_followed, hash_name
 from .codec import refuse_plain
 from .jobs import (
@@ -25,7 +26,7 @@ from .jobs import (
     refuse_deleted_name,
     to_row,
 )
-from .reader import encode_tags, read_info, read_range
+from .reader import read_info, read_range
 
 _FOLLOWERS = """WITH RECURSIVE gone(run_id) AS (
                   SELECT ? UNION SELECT runs.run_id FROM runs JOIN gone

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from loopwright import Limits, ReActEngine, Runtime, Sampling
+from loopwright import ConfigError, Limits, ReActEngine, Runtime, Sampling, tool
 from loopwright.errors import ProviderError
 from loopwright.events.effects import ModelRequested
 from loopwright.events.run import RunStarted
@@ -23,7 +24,7 @@ from loopwright.providers import (
     Request,
 )
 from loopwright.run import Run
-from loopwright.testing import ScriptedProvider
+from loopwright.testing import ScriptedProvider, call, crashed
 
 Row = dict[str, Any]
 REPLY = {
@@ -235,3 +236,54 @@ def test_overriding_keeps_what_the_other_leaves_open() -> None:
     assert own.override(Sampling()) is own
     merged = own.override(Sampling(temperature=0.0, top_k=3))
     assert merged == Sampling(temperature=0.0, stop=("a",), effort="low", top_k=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("temperature", "0.5", "a number or None"),
+        ("temperature", True, "a number or None"),
+        ("top_p", float("nan"), "a number or None"),
+        ("presence_penalty", Decimal(1), "a number or None"),
+        ("max_tokens", 10.0, "a whole number or None"),
+        ("seed", "7", "a whole number or None"),
+        ("top_k", False, "a whole number or None"),
+        ("stop", "END", "a tuple of texts"),
+        ("stop", (1,), "a tuple of texts"),
+        ("stop", None, "a tuple of texts"),
+    ],
+)
+def test_setting_of_another_type_is_refused_where_it_is_given(
+    name: str, value: Any, what: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"Sampling\.{name}: must be {what}, got "):
+        Sampling(**{name: value})
+
+
+@pytest.mark.parametrize("where", ["engine", "run"])
+async def test_run_with_a_setting_of_an_earlier_version_is_resumed(where: str) -> None:
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "found"
+
+    earlier = Sampling.from_options({"temperature": "0.5", "stop": ["END"]})
+    asked = ScriptedProvider([call("look"), "Done."])
+    runtime = Runtime(asked, tools=[look])
+    given: dict[str, Any] = {"sampling": earlier}
+    engine = ReActEngine(runtime, **(given if where == "engine" else {}))
+    await engine.run("Go.", run_id="r", **(given if where == "run" else {}))
+    entries = runtime.journal.read("r")
+    kinds = [entry.kind for entry in entries]
+    cut = crashed(entries, kinds.index("tool_finished") + 1)
+    model = ScriptedProvider(["Done."])
+    resumed = await Runtime(model, tools=[look], journal=cut).resume("r")
+
+    assert resumed.answer == "Done."
+    assert model.requests[0].sampling.options == earlier.options
+    assert asked.requests[1].sampling == model.requests[0].sampling
+
+
+def test_setting_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="Sampling: has no heat; it has temperature"):
+        Sampling.from_options({"heat": 1})

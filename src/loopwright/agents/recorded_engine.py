@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 from ..engine import LoopEngine
+from ..providers.base import Sampling
 
 BuildEngine: TypeAlias = Callable[..., LoopEngine]
 """Returns the engine of a name with options, as `Runtime.engine` does."""
@@ -19,6 +20,10 @@ def build_recorded(
     options = {
         option: _restore_option(build, value) for option, value in recorded.items()
     }
+    sampling = options.get("sampling")
+    if isinstance(sampling, dict):  # earlier versions took a number that is a text
+        given = cast("dict[str, Any]", sampling)
+        options["sampling"] = Sampling.from_options(given)
     return build(name, **options) if own is None else own(**options)
 
 

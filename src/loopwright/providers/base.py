@@ -245,7 +245,7 @@ def admit_attempt(
 
 def split_samples(request: Request) -> tuple[int, Request]:
     """Return how many replies a request asks for, and the same request for one."""
-    one = dataclasses.replace(request.sampling, n=None)
+    one = request.sampling.change(n=None)
     return request.sampling.n or 1, dataclasses.replace(request, sampling=one)
 
 

@@ -1,6 +1,7 @@
 """Sampling: what a model call may set, and how a provider sends each setting or refuses it by its name."""
 
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, TypeAlias, TypedDict, cast
@@ -33,6 +34,8 @@ OWN_HEADERS = frozenset(
     }
 )
 """The headers that a provider sends itself, in lower case."""
+NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+WHOLE_NUMBERS = ("max_tokens", "seed", "top_k", "n")
 SAMPLES_HINT = "Sampling.n: one call has one reply; Run.samples asks for several"
 
 _HEADER_NAME = compile_late(r"[a-z0-9!#$%&'*+.^_`|~-]++")
@@ -79,11 +82,37 @@ class Sampling:
         default=frozenset(), compare=False, repr=False
     )
 
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for a setting that is not of its type, where that is a number or a list of texts."""
+        for name in NUMBERS + WHOLE_NUMBERS:
+            value = getattr(self, name)
+            if value is not None and not _is_number(value, name in WHOLE_NUMBERS):
+                what = "a whole number" if name in WHOLE_NUMBERS else "a number"
+                raise ConfigError(
+                    f"Sampling.{name}: must be {what} or None, got {value!r:.80}"
+                )
+        if not _are_texts(self.stop):
+            raise ConfigError(
+                f"Sampling.stop: must be a tuple of texts, got {self.stop!r:.80}"
+            )
+
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the settings that `options` gave."""
-        values: dict[str, Any] = {**options, "stop": tuple(options.get("stop", ()))}
-        return cls(**values)
+        """Return the settings that `options` gave, as a journal may hold them: earlier versions took other types."""
+        return cls().change(**{**options, "stop": tuple(options.get("stop", ()))})
+
+    def change(self, **settings: Any) -> Self:
+        """Return these settings with others in place of some; what a journal holds is not checked again."""
+        names = [field.name for field in dataclasses.fields(self)]
+        unknown = settings.keys() - {*names}
+        if unknown:
+            known = ", ".join(names)
+            raise ConfigError(
+                f"Sampling: has no {', '.join(sorted(unknown))}; it has {known}"
+            )
+        changed = object.__new__(type(self))
+        vars(changed).update({name: getattr(self, name) for name in names} | settings)
+        return changed
 
     def override(self, given: Self) -> Self:
         """Return the settings of `given`, and these where it leaves one open."""
@@ -91,11 +120,11 @@ class Sampling:
             return self
         merged = self.from_options({**self.options, **given.options})
         required = (self.required - given.options.keys()) | given.required
-        return dataclasses.replace(merged, required=required)
+        return merged.change(required=required)
 
     def require(self) -> Self:
         """Return the same settings, all of them required."""
-        return dataclasses.replace(self, required=frozenset(self.options))
+        return self.change(required=frozenset(self.options))
 
     @functools.cached_property
     def options(self) -> dict[str, Json]:
@@ -201,6 +230,21 @@ def check_recordable(sampling: object, redact: Callable[[Json], Json]) -> None:
         raise ConfigError(
             "sampling: holds a secret, which no journal may hold; give these settings to the provider instead"
         )
+
+
+def _is_number(value: object, is_whole: bool) -> bool:
+    """Return whether a setting is a number that JSON can hold."""
+    if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):  # fmt: skip
+        return False
+    return math.isfinite(value)
+
+
+def _are_texts(value: object) -> bool:
+    """Return whether a value is a tuple or a list of texts, not one text."""
+    if not isinstance(value, (tuple, list)):
+        return False
+    items = cast("list[object]", value)
+    return all(isinstance(one, str) for one in items)
 
 
 def _check_headers(given: object) -> Mapping[str, str]:

@@ -246,7 +246,7 @@ class FittedCall:
             in_flight.remove(opened)
 
     async def _ask_bounded(self, request: Request, cap: int) -> tuple[Completion, ...]:
-        sampling = dataclasses.replace(request.sampling, max_tokens=cap)
+        sampling = request.sampling.change(max_tokens=cap)
         bounded = dataclasses.replace(request, sampling=sampling)
         try:
             return await self._call(bounded).complete()

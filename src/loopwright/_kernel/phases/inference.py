@@ -394,7 +394,7 @@ class Inference:
         """Return what is asked, about the conversation of the question and what is delivered with it."""
         question, sampling = begun.question, begun.question.sampling
         if len(begun.intents) > 1:
-            sampling = dataclasses.replace(sampling, n=len(begun.intents))
+            sampling = sampling.change(n=len(begun.intents))
         specs = self._services.tools.specs
         if question.offered is not None:
             specs = select_specs(specs, question.offered)

@@ -148,7 +148,7 @@ class ReActDialect:
         stop = tuple(dict.fromkeys([*request.sampling.stop, observation]))
         return Request(
             plain.with_system(self._build_instructions(request)),
-            sampling=dataclasses.replace(request.sampling, stop=stop),
+            sampling=request.sampling.change(stop=stop),
             label=request.label,
         )
 

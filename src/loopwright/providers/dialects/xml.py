@@ -96,7 +96,7 @@ class XmlDialect:
         stop = tuple(dict.fromkeys([*request.sampling.stop, "<tool_response>"]))
         return Request(
             write_transcript(conversation).with_system(instructions),
-            sampling=dataclasses.replace(request.sampling, stop=stop),
+            sampling=request.sampling.change(stop=stop),
             label=request.label,
         )
 

@@ -122,6 +122,26 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_conversation(
 
 
 @pytest.mark.parametrize(
+    "option",
+    [
+        ("--gate", "deny-all"), ("--max-cost", "0"), ("--max-llm-calls", "1"), ("--tools", "scripted_cli:wipe"),
+        ("--journal", "other.db"), ("--engine", "self-ask"), ("--system", "Rhyme."), ("--provider", "scripted:talk"),
+    ],
+)  # fmt: skip
+def test_an_option_that_an_agent_would_not_heed_is_refused(
+    invoke: Invoke, option: tuple[str, str]
+) -> None:
+    Path("clerk_app.py").write_text(CLERK)
+    done = invoke("chat", "clerk_app:clerk", *option, input="hello\n")
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith(
+        f"error: {option[0]}: agent 'clerk_app:clerk' has its own"
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
     ("typed", "said"),
     [("y", "the tool said wiped"), ("not today", "the tool said not today")],
 )

@@ -61,7 +61,7 @@ class ChatTarget:
                     f"AGENT: {self.name!r} is neither a model nor an agent; write provider:model with one of {known}, "
                     "or package.module:object"
                 )
-            return self._load()
+            return self._load(chosen)
         if self.name and chosen.provider:
             raise ConfigError("--provider: the model is named already; leave one out")
         chosen = dataclasses.replace(chosen, provider=self.name or chosen.provider)
@@ -86,13 +86,22 @@ class ChatTarget:
         definition = AgentDefinition("", self.system)
         return define_agent(runtime, found, definition, runtime.agents)
 
-    def _load(self) -> Agent[Any]:
+    def _load(self, chosen: CommandOptions) -> Agent[Any]:
+        """Return the agent of that name; raise `ConfigError` for an option that it would not heed."""
         found = load_object("AGENT", self.name)
         agent: Agent[Any] = found
         if not isinstance(found, Agent):
             raise ConfigError(
                 f"AGENT: {self.name!r} is not an agent but a {type(found).__name__}; name what runtime.agent(...) returned"
             )
+        engine = "" if self.engine == "react" else self.engine
+        own = [("--journal", chosen.journal), ("--output", chosen.output)]
+        for_models = [("--engine", engine), ("--system", self.system)]
+        for option, value in (*chosen.list_services(), *own, *for_models):
+            if value not in (None, "", ()):
+                raise ConfigError(
+                    f"{option}: agent {self.name!r} has its own; change it in the code, or leave the option out"
+                )
         ask_here(agent)
         return agent
 

@@ -1,6 +1,7 @@
 """Worker: claims and resumes the orphaned runs of a journal, so that a run survives its process."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -38,6 +39,8 @@ from .result import Result
 from .runtime import Runtime
 from .schedules.plan import GRACE
 
+PASSING = (JournalError, OSError)
+"""Errors of a look, or of claiming a run, that may be over at the next one, such as no free file descriptor."""
 RETRY_SECONDS = 30.0  # until a run that the journal could not read is tried again
 ISOLATION_PATIENCE = 60.0
 """Seconds that a run which needs a worker for itself waits for an idle worker; then nothing else begins before it."""
@@ -189,12 +192,13 @@ class Worker:
         free = self._max_concurrency - len(self._tasks)
         if free > 0:
             await self._fire_schedules()
+            begun: list[Chosen] = []
             try:
-                found = await self._find_runs()
-            except JournalError as error:
-                logger().warning("journal_unreadable", error=format_error(error))
-                found = []
-            for chosen in await self._claim(self._choose(found), free):
+                due = self._choose(await self._find_runs())
+                begun = await self._claim(due, free)
+            except PASSING as error:
+                _warn("journal_unreadable", error)
+            for chosen in begun:
                 info, _ = chosen
                 work = functools.partial(self._work, info)
                 task = asyncio.ensure_future(self._batch.hold(chosen, work))
@@ -229,8 +233,8 @@ class Worker:
             await self._schedules.fire_due(
                 self._versions, grace=max(GRACE, 2 * self._poll)
             )
-        except JournalError as error:
-            logger().warning("schedules_unreadable", error=format_error(error))
+        except PASSING as error:
+            _warn("schedules_unreadable", error)
 
     def _choose(self, due: list[RunInfo]) -> list[RunInfo]:
         """Return which of the runs that are due may begin beside those at work."""
@@ -368,7 +372,7 @@ class Worker:
             return await self._resume(info)
         except (RunBusy, Fenced):  # another worker was faster
             self._postpone(info, self._poll)
-        except JournalError as error:
+        except PASSING as error:
             self._postpone_unclaimed(info, error)
         except Exception as error:  # noqa: BLE001 - third-party code: one broken engine must not stop the other runs
             logger().error(
@@ -446,6 +450,11 @@ class Worker:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks = {}
         await self._batch.settle()  # a task may be cancelled before it begins
+
+
+def _warn(event: str, error: Exception) -> None:
+    with contextlib.suppress(OSError):  # to load the logger takes a file descriptor
+        logger().warning(event, error=format_error(error))
 
 
 def _is_given_up(info: RunInfo, memory: _Memory) -> bool:

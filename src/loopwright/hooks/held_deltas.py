@@ -1,6 +1,6 @@
 """Hold back what models stream until the hooks that may change it have spoken."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..messages import Completion
 from ..providers.base import Delta
@@ -37,13 +37,14 @@ class HeldDeltas:
         else:
             self._show(self._held.pop(key))
 
-    def answer(self, before: str, answer: str) -> None:
-        """Show all that is held, with the answer of the run as hooks left it."""
-        key = self._answers.pop(before, "")
-        if key in self._held and before != answer:
-            self._held[key] = _replace(
-                self._held[key], Completion(answer, answer=answer)
-            )
+    def answer(self, replaced: Iterable[str], answer: str) -> None:
+        """Show all that is held, with the answer of the run as hooks left it in place of the replies that it replaced."""
+        for text in replaced:
+            key = self._answers.pop(text, "")
+            if key in self._held and text != answer:
+                self._held[key] = _replace(
+                    self._held[key], Completion(answer, answer=answer)
+                )
         for held in self._held.values():
             self._show(held)
         self._held.clear()

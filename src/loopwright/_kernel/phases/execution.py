@@ -234,7 +234,8 @@ class Execution:
             return build_outcome(error), None
         if hooked.answer is None or outcome.answer is None:
             return hooked, output
-        self._session.held.answer(original or outcome.answer, hooked.answer)
+        replaced = (original or outcome.answer, outcome.answer)
+        self._session.held.answer(replaced, hooked.answer)
         if check is not None and hooked.answer != outcome.answer:
             output = check(hooked.answer)
         return hooked, output

@@ -17,13 +17,19 @@ from loopwright import (
     tool,
 )
 from loopwright.agents import SettingsEditor
-from loopwright.engines import ChainEngine
+from loopwright.engines import (
+    ChainEngine,
+    DirectorCriticEngine,
+    FixedRounds,
+    TreeOfThoughtsEngine,
+)
 from loopwright.errors import Denied, SettingsError
 from loopwright.gates import Action, Allow, Ask, Deny, PolicyState
 from loopwright.journals import SQLiteJournal
 from loopwright.limits import Limits
 from loopwright.messages import Json
 from loopwright.principals import Principal
+from loopwright.providers import Sampling
 from loopwright.settings import MemorySettings, Settings, SQLiteSettings
 from loopwright.settings.configured_engine import configure
 from loopwright.testing import FakeClock, ScriptedProvider, call
@@ -396,3 +402,38 @@ async def test_numbers_that_an_earlier_version_stored_otherwise_still_count() ->
     store.write({"engine.react.max_iterations": "many"}, by="ada", at=2.0)
     with pytest.raises(ConfigError, match="settings of version 2 do not fit"):
         configure(ReActEngine(services), store.read())
+
+
+@pytest.mark.parametrize(
+    ("engine", "option", "value", "expected"),
+    [
+        (DirectorCriticEngine, "convergence", {"kind": "fixed-rounds", "rounds": "2"}, FixedRounds(2)),
+        (TreeOfThoughtsEngine, "labels", {"sure": "1", "no": 0}, {"sure": 1.0, "no": 0.0}),
+        (ReActEngine, "sampling", {"top_p": "0.5", "max_tokens": 9.0}, Sampling(top_p=0.5, max_tokens=9)),
+    ],
+)  # fmt: skip
+async def test_numbers_inside_of_stored_values_count_as_they_did(
+    engine: Any, option: str, value: Json, expected: object
+) -> None:
+    store = MemorySettings()
+    name = f"engine.{engine.name}.{option}"
+    store.write({name: value}, by="ada", at=1.0)
+    configured = configure(engine(runtime(store)), store.read())
+
+    assert getattr(configured, option) == expected
+    with pytest.raises(ConfigError, match=option):
+        await SettingsEditor(runtime(store), ADA).write(
+            {name: value}, reason="as before"
+        )
+
+
+@pytest.mark.parametrize(
+    "value", [{"kind": "fixed-rounds", "rounds": "many"}, {"kind": "fixed-rounds", "rounds": "0"}]
+)  # fmt: skip
+async def test_a_stored_value_that_never_fitted_is_refused_by_its_version(
+    value: Json,
+) -> None:
+    store = MemorySettings()
+    store.write({"engine.director-critic.convergence": value}, by="ada", at=1.0)
+    with pytest.raises(ConfigError, match="settings of version 1 do not fit"):
+        configure(DirectorCriticEngine(runtime(store)), store.read())

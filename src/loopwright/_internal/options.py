@@ -24,6 +24,8 @@ MAX_SHOWN = 60  # characters of a bad value in an error
 NO_SCHEMA = frozenset({"default", "metadata", "serialization", "config", "keys_schema"})
 """The keys of a schema that hold something else than the schemas of its parts, or that of the keys of a mapping: a
 recorded option has the key 1 as "1", as JSON and files do."""
+STORED = (str, int, float, list, dict)
+"""The types of JSON that may hold a number or a truth value; a text may stand for one."""
 MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 
 
@@ -93,14 +95,21 @@ def check_some(kind: type[Any], *given: Any, **options: Any) -> None:
 
 
 def read_stored(kind: type[Any], name: str, value: object) -> object:
-    """Return a stored option as earlier versions took it: "15", 15.0 and `True` for a number, 1 for a truth value."""
+    """Return a stored option as earlier versions took it: "15", 15.0 and `True` for a number, 1 for a truth value.
+
+    So are those inside of a list, a mapping or what a mapping describes, such as `Sampling`.
+    """
     fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
-    if name not in fields or not isinstance(value, (str, int, float)):
+    if name not in fields or not isinstance(value, STORED):
         return value
     try:
         annotation: Any = fields[name].annotation
         read: object = _build_reader(annotation).validate_python(value)
-    except (PydanticUserError, ValidationError):  # the check of the option says why
+    except (
+        ConfigError,
+        PydanticUserError,
+        ValidationError,
+    ):  # the check of the option says why
         return value
     return read
 

@@ -65,6 +65,32 @@ def test_a_thread_whose_turn_is_parked_says_how_to_end_it(invoke: Invoke) -> Non
     assert invoke("run", "Hello?", *wipe, "--thread", "ada", "--yes").exit_code == 0
 
 
+def test_a_chat_uses_a_decision_that_was_sent_before_it_began(invoke: Invoke) -> None:
+    wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
+    invoke("run", "Go.", *wipe, "--thread", "ada", "--wait")
+    asked = json.loads(invoke("approvals", "--json").stdout)
+    for_thread = ("--for", "3600", "--scope", "thread", "--by", "Ada")
+    invoke("approve", asked["run_id"], asked["id"], *for_thread)
+    shown = invoke("chat", *wipe[1:], "--thread", "ada").stdout
+
+    assert "y approves it" not in shown
+    assert "I was told: wiped" in shown
+    assert "by Ada" in invoke("approvals", "--thread", "ada").stdout
+
+
+def test_a_thread_of_an_agent_says_how_a_run_without_one_continues_it(
+    invoke: Invoke,
+) -> None:
+    talk = ("--provider", "scripted:talk")
+    runtime = Runtime(ScriptedProvider(["Hi."]), journal=SQLiteJournal("loopwright.db"))
+    runtime.agent("support").thread("ada").run_sync("Hello.")
+    refused = invoke("run", "Hello?", *talk, "--thread", "ada")
+
+    assert refused.exit_code == 2
+    assert "is of agent 'support', got a run without an agent" in refused.stderr
+    assert "loopwright chat package.module:agent --thread ada" in refused.stderr
+
+
 def test_a_thread_whose_turn_waits_says_how_to_resume_it(invoke: Invoke) -> None:
     wipe = ("--provider", "scripted:wipe", "--tools", "scripted_cli:wipe")
     waiting = invoke("run", "Go.", *wipe, "--thread", "ada", "--wait")

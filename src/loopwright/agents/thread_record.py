@@ -1,6 +1,7 @@
 """What a journal has of one thread: its last turn, and the conversation that the next one continues."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator, Sequence
 
 from .._internal import dataclasses
@@ -111,6 +112,11 @@ class ThreadRecord:
         first = self._read_first(last.name.incarnation)
         ended = self._journal.read(last.info.run_id)[-1].event
         following = ended.agent if isinstance(ended, RunFinished) else ""
+        if not self._agent and first:  # `loopwright run` has none
+            raise ConfigError(
+                f"id: thread {self.id!r} is of agent {first!r}, got a run without an agent; open it with that one, "
+                f"as `loopwright chat package.module:agent --thread {shlex.quote(self.id)}` does"
+            )
         if self._agent not in (first, following):
             raise ConfigError(
                 f"id: thread {self.id!r} is of agent {first!r}, got {self._agent!r}; "

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from .._internal import dataclasses
 from ..agents.agent import Agent, AgentDefinition, define_agent
+from ..agents.thread_record import ThreadRecord
 from ..agents.turn import Turn
 from ..agents.turn_handle import TurnHandle
 from ..errors import ConfigError, LoopwrightError, RunBusy
@@ -215,10 +216,18 @@ class Chat:
         last = turns[-1]
         is_stopped = last.status in ("running", "suspended", "released")
         try:
-            if is_stopped or await self._decide(last.run_id, last.pending):
+            may_continue = is_stopped or await self._is_decided()
+            if may_continue or await self._decide(last.run_id, last.pending):
                 await self._resume(last.run_id)
         except RunBusy:
             self._screen.print("[no answer yet: another process is at work on it]\n")
+
+    async def _is_decided(self) -> bool:
+        """Return whether what the last turn waits for was decided meanwhile, so that the person is not asked."""
+        services = self._agent.engine.runtime
+        record = ThreadRecord(services, self._thread.id, self._agent.name)
+        last = await record.find_last()
+        return last is not None and await record.is_unowned(last)
 
     async def _take_turn(self, text: str) -> None:
         """Say something, and show the answer."""

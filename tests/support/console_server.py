@@ -27,7 +27,7 @@ def serving(app: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 def headers_of(console: Console, **more: str) -> dict[str, str]:

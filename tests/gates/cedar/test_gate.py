@@ -482,7 +482,7 @@ def test_without_cedarpy_the_error_says_what_to_install() -> None:
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
     )
 
     assert done.stdout.strip() == (

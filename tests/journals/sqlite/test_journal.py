@@ -181,7 +181,7 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_says_so(path: Path) ->
 
 async def test_a_process_that_ends_without_closing_ends_quietly(path: Path) -> None:
     writer = child("several", path, 3, "a")
-    lines = writer.communicate(timeout=30)[0].splitlines(keepends=True)
+    lines = writer.communicate(timeout=60)[0].splitlines(keepends=True)
 
     assert (writer.returncode, acknowledged(lines)) == (0, {"a": 6})
     assert len(SQLiteJournal(path).read("a")) == 6
@@ -272,7 +272,7 @@ async def test_a_read_only_journal_can_be_read_and_says_that_it_cannot_be_writte
         for file in folder.iterdir():
             file.chmod(0o444)
         folder.chmod(0o555)
-        lines = child("as_nobody", path).communicate(timeout=30)[0].splitlines()
+        lines = child("as_nobody", path).communicate(timeout=60)[0].splitlines()
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)

@@ -27,4 +27,6 @@ def engine_code() -> Generator[None]:
     try:
         yield
     finally:
-        _IS_RUNNING.reset(token)
+        # Where the coroutine of a lost run is freed, its context is not the current one, and needs no reset.
+        with contextlib.suppress(ValueError):
+            _IS_RUNNING.reset(token)

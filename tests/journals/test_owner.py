@@ -70,6 +70,37 @@ def test_a_process_that_ended_is_not_at_work_nor_is_another_one_with_its_number(
     assert not owner.is_alive
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
+def test_a_process_that_was_killed_and_not_waited_for_is_not_at_work() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
+        owner = Owner(HOST, process.pid, process_start(process.pid), "token")
+        assert owner.is_alive
+
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+        assert not owner.is_alive
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
+def test_a_process_whose_name_is_no_text_may_be_at_work() -> None:
+    # The system keeps 15 bytes of a name, and so cuts through a character.
+    rename = "ctypes.CDLL(None).prctl(15, 'überwachungsdämon'.encode())"
+    program = f"import ctypes; print({rename}, flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=pipe, stdout=pipe
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        with pytest.raises(UnicodeDecodeError):
+            Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8")
+        owner = Owner(HOST, process.pid, process_start(process.pid), "token")
+        assert owner.started
+        assert owner.is_alive
+
+
 @pytest.mark.skipif(os.getpid() == 1, reason="the first process is this one")
 def test_a_process_of_another_user_may_be_at_work() -> None:
     with another_user():

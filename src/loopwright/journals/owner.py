@@ -10,6 +10,9 @@ from pathlib import Path
 
 from .._internal import dataclasses
 
+ENDED_STATES = (b"Z", b"X")
+"""The states of a process that has ended and is still listed, until its parent asks for its exit status."""
+
 
 class _ActiveTokens:
     """The tokens of the runs that a process works on; those of a closed event loop do not count."""
@@ -104,10 +107,13 @@ def _identity(pid: int) -> tuple[str, int, str]:
 
 
 def process_start(pid: int) -> str:
-    """Return when a process started, in the system's unit; empty if the system does not say."""
+    """Return when a process started, in the system's unit; empty if it has ended or the system does not say."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        # Bytes, since the name of a process need not be UTF-8.
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        state, *fields = stat.rpartition(b")")[2].split()
+        return "" if state in ENDED_STATES else fields[18].decode()
+    except (OSError, ValueError, IndexError):
         return ""
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from cut_connection import CutJournal, Moment
 from journal_entries import ME, follow, header, write
+from loopwright import ReActEngine, Runtime
 from loopwright.errors import ConfigError, Fenced, JournalError
 from loopwright.journals import Journal, SQLiteJournal
 from loopwright.journals.sqlite import writer as writer_module
-from loopwright.testing import ConnectedJournalContract
+from loopwright.testing import ConnectedJournalContract, ScriptedProvider
 
 pytestmark = pytest.mark.faults
 
@@ -340,3 +341,27 @@ async def test_an_unforeseen_failure_is_that_of_its_job_alone(
     assert [len(entries) for entries in await asyncio.gather(*others)] == [1] * 5
     assert (await journal.claim("r1", ME)).fence == 2
     await journal.close()
+
+
+async def test_a_journal_that_could_get_no_thread_works_once_it_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "loopwright-journal":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    engine = ReActEngine(
+        Runtime(ScriptedProvider(["done"]), journal=SQLiteJournal(path))
+    )
+    async with asyncio.timeout(30):
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            refused = await engine.run("Go.", run_id="r")
+        result = await engine.run("Go.", run_id="r")
+
+    assert (refused.status, refused.stop_reason) == ("failed", "journal_error")
+    assert "can't start new thread" in str(refused.error)
+    assert result.answer == "done"

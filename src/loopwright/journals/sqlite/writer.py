@@ -76,12 +76,23 @@ class Writer:
             if not self._open:
                 raise self.build_closed_error()
             if self._thread is None:
+                self._thread = self._start_thread()
                 self._process = os.getpid()
-                self._thread = threading.Thread(
-                    target=self._work, name="loopwright-journal", daemon=True
-                )
-                self._thread.start()
             self._jobs.put(job)
+
+    def _start_thread(self) -> threading.Thread:
+        """Start the thread that writes; raise `JournalError` if the system has none left, so that another job may."""
+        thread = threading.Thread(
+            target=self._work, name="loopwright-journal", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise self._file.explain(
+                error,
+                "the system or the container allows no more: end some, or allow more",
+            ) from error
+        return thread
 
     async def complete(self, job: Job) -> None:
         """Queue a job, and wait until it is done; raise its failure."""

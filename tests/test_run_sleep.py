@@ -22,6 +22,8 @@ from loopwright.errors import ReplayDivergence
 from loopwright.events import RunSuspended, SleepSet
 from loopwright.journals import SQLiteJournal
 from loopwright.testing import FakeClock, ScriptedProvider, crashed
+from loopwright.testing.simulation.host import HostClock
+from virtual_time import in_virtual_time
 
 Body = Callable[[Run], Awaitable[object]]
 HOUR = 3600.0
@@ -257,21 +259,21 @@ async def test_a_worker_wakes_the_run_in_time(tmp_path: Any) -> None:
     await journal.close()
 
 
+@in_virtual_time
 async def test_a_stop_ends_a_sleep_in_place() -> None:
-    started = asyncio.Event()
-
     async def body(run: Run) -> object:
-        started.set()
         await run.sleep(50)
         return "slept"
 
-    parts = Runtime(ScriptedProvider(["x"] * 9), journal=MemoryJournal())
+    loop = asyncio.get_running_loop()
+    clock = HostClock(loop)
+    parts = Runtime(ScriptedProvider([]), journal=MemoryJournal(), clock=clock)
     task = asyncio.ensure_future(engine(parts, body).run("Go.", run_id="r"))
-    await started.wait()
-    await asyncio.sleep(0.2)  # now it sleeps
+    await asyncio.sleep(10)  # now it sleeps
     await parts.control("r").stop()
 
-    assert (await asyncio.wait_for(task, 60)).status == "aborted"
+    assert (await task).status == "aborted"
+    assert loop.time() < 20  # a run that had slept would be stopped as well
 
 
 @pytest.mark.parametrize("command", ["stop", "abort"])

@@ -289,6 +289,40 @@ async def test_a_call_of_an_agent_that_was_handed_the_run_is_judged_by_its_own_t
     await runtime.aclose()
 
 
+@pytest.mark.parametrize(
+    ("front", "back"), [(("to", "account"), ("to",)), (("to",), ("to", "account"))]
+)
+@pytest.mark.parametrize("first", [{}, {"account": "1"}])
+async def test_a_destination_that_one_of_the_calls_leaves_out_is_another_one(
+    front: tuple[str, ...], back: tuple[str, ...], first: dict[str, str]
+) -> None:
+    made: list[str] = []
+
+    def build(*destinations: str) -> Any:
+        @tool(destinations=destinations)
+        def pay(to: str, account: str = "usual") -> str:
+            """Pay."""
+            made.append(account)
+            return "paid"
+
+        return pay
+
+    later = {} if first else {"account": "2"}
+    script = [call("pay", to="ada", **first), "Paid.", call("transfer_to_back"), call("pay", to="ada", **later)]  # fmt: skip
+    runtime = Runtime(ScriptedProvider(script), gate=ApprovalGate(["pay"]), approver=Suspend())  # fmt: skip
+    runtime.agent("back", tools=[build(*back)])
+    agent = runtime.agent("front", tools=[build(*front)], handoffs=["back"])
+    thread = agent.thread("t-1")
+    waiting = await thread.run("Pay Ada.")
+    asked = waiting.pending[0].id
+    await runtime.control(waiting.run_id).approve(asked, seconds=60, scope="thread")
+    await thread.resume()
+    result = await thread.run("Again.")
+
+    assert [one.arguments for one in result.pending] == [{"to": "ada", **later}]
+    assert made == [first.get("account", "usual")]
+
+
 class MakingEngine(LoopEngine):
     """Makes an engine while it runs, on a runtime that only its code knows, and delegates to it."""
 

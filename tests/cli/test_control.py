@@ -269,7 +269,9 @@ def test_every_word_comes_into_the_inbox_of_its_run(invoke: Invoke) -> None:
         ("abort", "r1"): ("abort", {}),
         ("declassify", "r1", "public", "--reason", "known"): ("declassify", {"label": "public", "reason": "known"}),
         ("approve", "r1", "0#0", "--by", "Ada"): ("approve", {**bound, "by": "Ada"}),
-        ("approve", "r1", "0#0", "--for", "1.5"): ("approve", {**bound, "by": "", "seconds": 1.5, "same": same}),
+        ("approve", "r1", "0#0", "--for", "1.5"): (
+            "approve", {**bound, "by": "", "seconds": 1.5, "same": same, "destinations": ["path"]},
+        ),
         ("approve", "r1", "0#0", "--arguments", '{"path": "/b"}'): (
             "approve", {**bound, "by": "", "arguments": {"path": "/b"}},
         ),

@@ -69,10 +69,10 @@ class ThreadApproval:
         by_approved = set[str]() if own is None else {*own}
         content = given - by_call
         if own is not None:
-            # Of an argument that only the approved call has, its own tool says what it is.
-            content |= same.keys() - by_approved - given
+            # An argument that only the approved call has is a destination where one of the two tools says so.
+            content |= same.keys() - by_call - given
         here = (by_call | by_approved) & given
-        there = (same.keys() - content) | by_approved
+        there = same.keys() - (content - by_approved)
         return hash_each(arguments, here) == {name: same[name] for name in there}
 
 

@@ -126,14 +126,15 @@ class Question:
         return f"{self.key}@{digest}" if digest else self.key
 
     def list_destinations(self, arguments: Iterable[str]) -> list[str] | None:
-        """Return which arguments of the approved call decide where it goes; `None` where the question does not say.
+        """Return which arguments decide where the approved call goes; `None` where the question does not say.
 
-        Those that a person added do.
+        Those that a person added do, and those that the call leaves out.
         """
         if self.destinations is None:
             return None
         content = self.arguments.keys() - {*self.destinations}
-        return [name for name in arguments if name not in content]
+        given = [name for name in arguments if name not in content]
+        return [*dict.fromkeys([*given, *self.destinations])]
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields, those about its answer only where they say something."""

@@ -1,7 +1,7 @@
 """Ask people for the approvals that policy gates want: by a callback, or by commands from outside."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
@@ -19,6 +19,7 @@ from ...gates.base import (
     PolicyGate,
     Suspend,
 )
+from ...messages import JsonObject
 from ...principals import Quorum
 from ...resilience.timeouts import run_with_timeout
 from ...tools.base import Tool
@@ -64,6 +65,14 @@ class ApprovalRequest:
     def covers(self, same: Mapping[str, str], declared: Collection[str]) -> bool:
         """Return whether it has the destinations of an approved call, whose arguments have these digests."""
         return is_to_same(self.tool, self.action.arguments, same, declared)
+
+    def list_destinations(self) -> tuple[str, ...]:
+        """Return the names of the arguments that decide where it goes, also of those that it leaves out."""
+        action, tool = self.action, self.tool
+        if tool is None:
+            return action.destinations
+        parameters = cast("JsonObject", tool.schema.get("properties", {}))
+        return tool.find_destinations({**action.arguments, **parameters})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +149,7 @@ def _find_approval(
     return Ruling(
         Question(
             request.key, text, action.tool, action.arguments, action.call_id, "approval",
-            request.arguments_hash, request.policy_version, expires, destinations=action.destinations,
+            request.arguments_hash, request.policy_version, expires, destinations=request.list_destinations(),
         )
     )  # fmt: skip
 

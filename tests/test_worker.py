@@ -879,6 +879,8 @@ async def test_a_run_to_be_taken_up_alone_has_its_worker_for_itself():
     for name in ("a", "b", "c"):
         await orphan(name, journal)
 
+    together = asyncio.Barrier(3)
+
     class Watching(LoopEngine):
         """Notes which runs are at work at once."""
 
@@ -888,7 +890,11 @@ async def test_a_run_to_be_taken_up_alone_has_its_worker_for_itself():
             """Ask, while others may."""
             at_work.add(run.run_id)
             seen.append(set(at_work))
-            await asyncio.sleep(0.02)
+            if run.run_id == "r":
+                await asyncio.sleep(0.02)
+            else:
+                async with asyncio.timeout(60):
+                    await together.wait()
             at_work.discard(run.run_id)
             return "done"
 

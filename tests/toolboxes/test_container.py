@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,17 +131,22 @@ async def test_a_program_in_a_container_stays_within_its_limits(
 async def test_a_container_is_removed_when_its_time_is_over_or_its_call_cancelled(
     work: Path, sandbox: ContainerSandbox, client: str
 ) -> None:
-    with pytest.raises(ToolError, match=r"did not end within 1\.5 s and was killed"):
-        await run("touch begun; sleep 60", work, sandbox, timeout=1.5)
-    assert (work / "begun").exists()
-    assert list_containers(client) == []
+    begun = (work / "begun").exists
+    for seconds in (1.5, 20.0):  # a busy machine may take long to make a container
+        late = re.escape(f"did not end within {seconds:g} s and was killed")
+        with pytest.raises(ToolError, match=late):
+            await run("touch begun; sleep 60", work, sandbox, timeout=seconds)
+        assert list_containers(client) == []
+        if begun():
+            break
+    assert begun()
 
     task = asyncio.create_task(run("touch more; sleep 60", work, sandbox))
-    await eventually((work / "more").exists, seconds=30)
+    await eventually((work / "more").exists)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    await eventually(lambda: not list_containers(client), seconds=30)
+    await eventually(lambda: not list_containers(client))
 
 
 @pytest.mark.faults

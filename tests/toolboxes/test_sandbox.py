@@ -81,12 +81,15 @@ def test_a_program_in_a_sandbox_ends_with_all_that_it_started(
     program = (
         "setsid sh -c 'while :; do date +%s%N > beat; sleep 0.02; done' & sleep 60"
     )
-    tools = shell([Command("bash", ("-c **",), name="it")], cwd=work, timeout=1.0, sandbox=sandbox)  # fmt: skip
-    model = ScriptedProvider([call("it", arguments=["-c", program]), "Done."])
-    result = ReActEngine(Runtime(model, tools=tools)).run_sync("Go.")
-    said = [one.content for one in result.conversation if one.role == "tool"]
+    for seconds in (1.0, 15.0):  # a busy machine may take long to start a program
+        tools = shell([Command("bash", ("-c **",), name="it")], cwd=work, timeout=seconds, sandbox=sandbox)  # fmt: skip
+        model = ScriptedProvider([call("it", arguments=["-c", program]), "Done."])
+        result = ReActEngine(Runtime(model, tools=tools)).run_sync("Go.")
+        said = [one.content for one in result.conversation if one.role == "tool"]
+        assert f"did not end within {seconds:g} s" in said[0]
+        if (work / "beat").exists():
+            break
 
-    assert "did not end within 1 s" in said[0]
     last = (work / "beat").read_text()
     time.sleep(0.2)
     assert (work / "beat").read_text() == last, "it still runs"

@@ -201,6 +201,16 @@ async def test_a_run_that_began_with_one_bound_for_all_is_resumed(
     assert fact["resolved"] == (found if host == "fast" else [])
 
 
+async def test_what_was_fetched_is_as_sensitive_and_untrusted_as_its_tools_say() -> (
+    None
+):
+    result = await engine(PreHydration(TOOLS)).run("Fix #12 and https://a.example/")
+    trusted = await engine(PreHydration(TOOLS)).run("Fix #12")
+
+    assert [one.untrusted for one in result.conversation][:2] == [None, True]
+    assert not trusted.conversation.messages[1].untrusted
+
+
 async def test_without_references_nothing_is_recorded() -> None:
     started = engine(PreHydration(TOOLS), MemoryJournal())
     result = await started.run("Say hello.", run_id="r")

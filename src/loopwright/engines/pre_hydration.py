@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from .._internal import dataclasses
 from ..errors import ConfigError, TimedOut
-from ..messages import Conversation, Observation, ToolCall, ToolSpec
+from ..labels import highest
+from ..messages import Conversation, Message, Observation, ToolCall, ToolSpec
 from ..run import Run
 
 PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
@@ -96,7 +97,12 @@ class PreHydration:
             return run.conversation
         share = self.tokens * CHARACTERS // len(resolved)
         parts = [_show(name, one, share) for name, one in resolved.items()]
-        return run.conversation.user("\n\n".join([INTRODUCTION, *parts]))
+        shown = Message(
+            "user", "\n\n".join([INTRODUCTION, *parts]), origin="engine",
+            label=highest(one.label for one in resolved.values()),
+            untrusted=any(one.untrusted for one in resolved.values()) or None,
+        )  # fmt: skip
+        return run.conversation.add(shown)
 
     def _calls(self, run: Run) -> dict[str, ToolCall]:
         """Return a call for each reference for which there is a tool."""

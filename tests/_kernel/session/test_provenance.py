@@ -312,6 +312,44 @@ async def test_a_result_and_its_messages_have_the_label_of_what_was_read() -> No
     ]  # fmt: skip
 
 
+class Quoting(LoopEngine):
+    """Shows a model what a tool said in words of its own."""
+
+    name = "quoting"
+
+    async def solve(self, run: Run) -> object:
+        proposed = run.propose(ToolCall(next(iter(run.tools)).name, {}))
+        [seen] = await run.act(await run.gate(proposed))
+        shown = run.conversation.user(f"It says: {seen.text}")
+        return (await run.reason(shown)).answer
+
+
+@pytest.mark.parametrize(
+    ("source", "label", "untrusted"),
+    [(page, "normal", True), (vault, "secret", False)],
+)
+async def test_a_prompt_of_an_engine_carries_what_the_run_had_read(
+    source: Any, label: str, untrusted: bool
+) -> None:
+    def open_engine(journal: MemoryJournal) -> Quoting:
+        return Quoting(
+            Runtime(ScriptedProvider(["Noted."] * 2), tools=[source], journal=journal)
+        )
+
+    journal = MemoryJournal()
+    result = await open_engine(journal).run("Look.", run_id="r")
+    entries = journal.read("r")
+    for keep in range(1, len(entries) + 1):
+        resumed = await open_engine(crashed(entries, keep)).resume("r")
+        assert resumed.conversation == result.conversation
+
+    asked, prompt, _ = result.conversation.messages
+    assert (asked.label, bool(asked.untrusted)) == ("public", False)
+    later = ReActEngine(Runtime(ScriptedProvider(["Yes."] * 2)))
+    followed = await later.run(Conversation([asked, prompt]))
+    assert (followed.label, followed.untrusted) == (label, untrusted)
+
+
 async def test_provenance_of_messages_survives_json() -> None:
     first = await engine(call("page"), "Read.").run("Read the page.")
     adapter = TypeAdapter(tuple[Message, ...])

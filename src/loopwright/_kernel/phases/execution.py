@@ -290,8 +290,8 @@ class Execution:
         """Write the closing entry, and return the result."""
         session, budget = self._session, self._session.budget
         redactor = session.services.redactor
-        conversation = session.prompts.clean_end(self._agents.whole, redactor)
         read = session.sensitivity
+        conversation = session.prompts.clean_end(self._agents.whole, redactor, read)
         if outcome.answer is not None:
             conversation = self._add_answer(conversation, outcome.answer)
         ended: Entry | None = None

@@ -4,11 +4,14 @@ import operator
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from ..._internal import dataclasses
 from ..._internal.encoder import find_code
+from ...labels import CONFIDENTIAL, highest
 from ...messages import Conversation, Message
 from ...security.redaction import Redactor
 from ...security.redaction.messages import redact_messages
 from ..durability.history import ContinuedConversation, grow_from, list_own_messages
+from .sensitivity import Sensitivity
 
 Known: TypeAlias = tuple[tuple[Message, ...], tuple[int, bytes]]
 """The own messages of a conversation, and its length and digest."""
@@ -47,15 +50,29 @@ class Prompts:
         self._clean[path] = clean, (len(conversation), conversation.digest)
         return conversation
 
-    def clean_end(self, conversation: Conversation, redactor: Redactor) -> Conversation:
+    def clean_end(
+        self, conversation: Conversation, redactor: Redactor, read: Sensitivity
+    ) -> Conversation:
         """Return a conversation that the run ends with as its last entry may hold it; the same one if it has no secrets.
 
-        That entry has whatever no other entry of the run has.
+        That entry has whatever no other entry of the run has. What engines wrote may repeat what the run has read.
         """
         own = list_own_messages(conversation)
         stored = [one for one in own if not find_code(one.entry, self._run_id)]
         clean = _redact(redactor, own, stored)
+        if read.untrusted or read.label in CONFIDENTIAL:
+            clean = tuple(self._label(one, read) for one in clean)
         return conversation if clean is own else grow_from(conversation, clean)
+
+    def _label(self, message: Message, read: Sensitivity) -> Message:
+        """Return a message with the label and the trust of the run if its engine wrote it for a model."""
+        is_prompt = message.origin == "engine" and message.role == "user"
+        if not is_prompt or message.entry or not self._is_written(message):
+            return message
+        label, untrusted = highest((message.label, read.label)), message.untrusted
+        return dataclasses.replace(
+            message, label=label, untrusted=read.untrusted or untrusted
+        )
 
     def _count_known(
         self, path: str, conversation: Conversation, own: tuple[Message, ...]

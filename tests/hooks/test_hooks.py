@@ -742,7 +742,7 @@ async def test_watcher_sees_no_json_that_did_not_fit_where_hooks_see_answers() -
         blue: int = Field(le=100)
 
     runtime = build(
-        '{"blue": 210}', '{"blue": 21}', hooks=[Doing(before_answer=lambda at, answer: answer.replace("21", "22"))]
+        *['{"blue": 210}'] * 2, '{"blue": 21}', hooks=[Doing(before_answer=lambda at, answer: answer.replace("21", "22"))]
     )  # fmt: skip
     shown = ""
     async with runtime.engine("react").start(

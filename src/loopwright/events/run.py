@@ -148,9 +148,10 @@ class Question:
 
 STORED_ALWAYS = ("role", "content", "origin")
 """Fields of a message that its entry has, be they the default or not."""
-REVISION = 3
+REVISION = 4
 """The rules by which the phases of a new run work.
 
+4: JSON that fits the output is the answer in place of JSON that did not.
 3: a conversation without room is cut in jumps by default, and what is left out can be read again.
 2: what engines write for a model has no secrets when it is compared with what was recorded.
 1: requests have the schema of `output` from the first on; a promise without a call, and a blank or cut text, is asked

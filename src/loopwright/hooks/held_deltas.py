@@ -1,6 +1,6 @@
 """Hold back what models stream until the hooks that may change it have spoken."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..messages import Completion
 from ..providers.base import Delta
@@ -13,7 +13,7 @@ class HeldDeltas:
         self._show_one = show
         self._held: dict[str, list[Delta]] = {}
         self._answers: dict[str, str] = {}
-        """The keys of held answers, by their texts."""
+        """The texts of held replies that may be the answer, by their keys."""
 
     def hold(self, key: str) -> None:
         """Hold the deltas of a reply back."""
@@ -33,18 +33,16 @@ class HeldDeltas:
         if is_changed:
             self._held[key] = _replace(self._held[key], completion)
         if is_answer:
-            self._answers[completion.answer or ""] = key
+            self._answers[key] = completion.answer or ""
         else:
             self._show(self._held.pop(key))
 
-    def answer(self, replaced: Iterable[str], answer: str) -> None:
-        """Show all that is held, with the answer of the run as hooks left it in place of the replies that it replaced."""
-        for text in replaced:
-            key = self._answers.pop(text, "")
-            if key in self._held and text != answer:
-                self._held[key] = _replace(
-                    self._held[key], Completion(answer, answer=answer)
-                )
+    def answer(self, before: Collection[str], answer: str) -> None:
+        """Show all that is held, with the answer of the run as hooks left it in place of these texts."""
+        changed = Completion(answer, answer=answer)
+        for key, text in self._answers.items():
+            if text in before and text != answer and key in self._held:
+                self._held[key] = _replace(self._held[key], changed)
         for held in self._held.values():
             self._show(held)
         self._held.clear()

@@ -62,9 +62,7 @@ class Execution:
         self._start = cycle.conversation
         self._session.begin(cycle.conversation)
         self._output, self._solve = output, solve
-        self._document = (
-            ""  # the output as the model wrote it where its answer did not fit
-        )
+        self._refused = ""  # the JSON of the answer that did not fit the output
         self._session.read_answer = None if output is None else output.read
         if output is not None and self._session.revision >= 1:
             self._session.answer_schema = output.as_schema()
@@ -170,7 +168,7 @@ class Execution:
 
     async def _read_output(self, outcome: RunOutcome) -> tuple[RunOutcome, Any]:
         """Return the answer as the output model; if it is not one, the model is asked for it."""
-        self._document = ""
+        self._refused = ""
         if self._output is None or outcome.answer is None:
             return outcome, None
         try:
@@ -179,7 +177,8 @@ class Execution:
             answered = self._cycle.latest.assistant(outcome.answer, origin="model")
             asked = answered.user("Give that answer as JSON.")
         try:
-            return outcome, await self._ask_for_output(asked, self._output)
+            value, document = await self._ask_for_output(asked, self._output)
+            return self._correct(outcome, document), value
         except AskFailed as error:
             return build_outcome(InvalidOutput(str(error)), outcome.answer), None
         except (Fenced, ReplayDivergence):
@@ -187,23 +186,29 @@ class Execution:
         except LoopwrightError as error:
             return build_outcome(error, outcome.answer), None
 
-    async def _ask_for_output(self, asked: Conversation, output: OutputType[T]) -> T:
+    async def _ask_for_output(
+        self, asked: Conversation, output: OutputType[T]
+    ) -> tuple[T, str]:
         settled = functools.partial(settle, self._cycle)
         provider = self._cycle.services.provider
         with self._cycle.scope.enter("ask"):
-            value, self._document = await ask_document(
+            return await ask_document(
                 settled, asked, output, Sampling(), provider, "output"
             )
-        return value
+
+    def _correct(self, outcome: RunOutcome, document: str) -> RunOutcome:
+        """Return the outcome with the JSON that fits the output in place of JSON that does not; words stay."""
+        refused = outcome.answer or ""
+        if self._session.revision < 4 or not is_document(refused):
+            return outcome
+        self._refused = refused
+        return dataclasses.replace(outcome, answer=document)
 
     async def _permit_answer(
         self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
         """Return the outcome as hooks leave it and gates permit it; an answer that they changed is read again."""
-        original = outcome.answer
-        outcome, output = await self._hook_answer(
-            self._correct(outcome), output, original
-        )
+        outcome, output = await self._hook_answer(outcome, output)
         permitted = await permit_answer(self._cycle, outcome, self._dump(output))
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
@@ -215,14 +220,8 @@ class Execution:
             invalid = InvalidOutput(f"the gate changed the answer: {error}")
             return build_outcome(invalid, permitted.answer), None
 
-    def _correct(self, outcome: RunOutcome) -> RunOutcome:
-        """Return the outcome with the JSON that fits the output in place of JSON that does not; words stay."""
-        if self._document and is_document(outcome.answer or ""):
-            return dataclasses.replace(outcome, answer=self._document)
-        return outcome
-
     async def _hook_answer(
-        self, outcome: RunOutcome, output: Any, original: str | None
+        self, outcome: RunOutcome, output: Any
     ) -> tuple[RunOutcome, Any]:
         """Return the outcome with the answer as hooks left it, which fits the output."""
         check = None if self._output is None or output is None else self._output.read
@@ -234,8 +233,8 @@ class Execution:
             return build_outcome(error), None
         if hooked.answer is None or outcome.answer is None:
             return hooked, output
-        replaced = (original or outcome.answer, outcome.answer)
-        self._session.held.answer(replaced, hooked.answer)
+        answers = self._refused or outcome.answer, outcome.answer
+        self._session.held.answer(answers, hooked.answer)
         if check is not None and hooked.answer != outcome.answer:
             output = check(hooked.answer)
         return hooked, output

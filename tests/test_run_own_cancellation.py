@@ -11,6 +11,7 @@ from loopwright import MemoryJournal, Run, Runtime, ToolCall, tool
 from loopwright.engine import LoopEngine
 from loopwright.events import AttemptFailed, BranchFinished, HookRan
 from loopwright.hooks import Hook, Moment
+from loopwright.journals import Claim
 from loopwright.providers import Delta, FallbackProvider, Request
 from loopwright.testing import ScriptedProvider
 from loopwright.tools.recovery import CallOutcome, RecoveryContext, RecoveryStrategy
@@ -202,6 +203,32 @@ async def test_a_recovery_that_raises_a_cancellation_leaves_the_failure(
         return (await run.call(ToolCall("look", {}))).content
 
     assert (await engine(body, tools=[look]).run("Go.")).answer == "ValueError: no sky"
+
+
+class Lost(MemoryJournal):
+    """A journal whose barrier awaits a task of its driver that was cancelled, from the n-th on."""
+
+    def __init__(self, barriers: int) -> None:
+        super().__init__()
+        self._left = barriers
+
+    async def barrier(self, claim: Claim) -> None:
+        """Fail."""
+        self._left -= 1
+        if self._left < 0:
+            await await_cancelled()
+        await super().barrier(claim)
+
+
+@pytest.mark.parametrize("barriers", [0, 1])
+async def test_a_journal_that_raises_a_cancellation_has_failed(barriers: int) -> None:
+    provider = ScriptedProvider(["a reply"])
+    runtime = Runtime(provider, journal=Lost(barriers))
+    result = await FunctionEngine(runtime, body=ask).run("Go.")
+
+    assert (result.status, result.stop_reason) == ("failed", "journal_error")
+    assert OWN.removeprefix("RuntimeError: ") in str(result.error)
+    assert len(provider.requests) == barriers
 
 
 async def test_an_observer_that_raises_a_cancellation_does_not_stop_the_run() -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from ..._internal import dataclasses
 from ..._internal.log import logger
+from ..._internal.own_errors import read_own_error
 from ...clock import ClockReading
 from ...errors import CodecError, ConfigError, Fenced, JournalError, LoopwrightError
 from ...events.entry import Entry, Event, chain_event
@@ -191,10 +192,11 @@ class JournalWriter:
             self.fail(error)
             self._show_all()
             raise
-        except OSError as error:
-            failure = self.fail(JournalError(f"the journal failed: {error}"))
+        except (OSError, asyncio.CancelledError) as raised:
+            own = read_own_error(raised)
+            failure = self.fail(JournalError(f"the journal failed: {own}"))
             self._show_all()
-            raise failure from error
+            raise failure from own
         if self._unshown is not None:
             self._show_all()
         self.stored.set()

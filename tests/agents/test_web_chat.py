@@ -39,7 +39,7 @@ async def test_a_turn_ends_when_the_client_of_its_response_goes_away(
     tmp_path: Path,
 ) -> None:
     with ChatServer(tmp_path, pause=0.5) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
             message = {"text": "ada says 1", "id": "m1"}
             path = "/threads/ada/questions"
             async with client.stream("POST", path, json=message) as response:
@@ -55,7 +55,7 @@ async def test_a_turn_ends_when_the_client_of_its_response_goes_away(
 
 
 async def test_what_is_wrong_is_answered_with_its_field(server: ChatServer) -> None:
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
         message = {"text": "ada says 1", "id": "m1"}
         sent = await client.post("/threads/ada/messages", json=message)
         run_id = sent.json()["run_id"]
@@ -88,7 +88,7 @@ async def test_a_browser_is_told_that_a_turn_is_parked_and_can_end_or_retry_it(
     with ChatServer(tmp_path, pause=600.0) as server:  # no turn ends before its kill
         first = await say(server, 1)
         await park_turn(server, first)
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
             shown = await read_entry(client, first, "run_parked")
             refused = await client.post("/threads/ada/messages", json=build_message(2))
             turns = (await client.get("/threads/ada")).json()
@@ -98,7 +98,7 @@ async def test_a_browser_is_told_that_a_turn_is_parked_and_can_end_or_retry_it(
         second = await say(server, 3)
         server.pause = 0.005
         await park_turn(server, second)
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
             retried = await client.post(f"/runs/{second}/retry")
             answered = await read_entry(client, second, "run_finished")
 
@@ -118,7 +118,7 @@ def build_message(number: int) -> dict[str, str]:
 
 async def say(server: ChatServer, number: int) -> str:
     """Send a message, and return the run of its turn."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
         path = "/threads/ada/messages"
         sent = await client.post(path, json=build_message(number))
         run_id: str = sent.json()["run_id"]

@@ -1,6 +1,5 @@
 """Argument schemas: the quick way through a plain schema says what jsonschema says."""
 
-import time
 from typing import Any
 
 import pytest
@@ -124,15 +123,14 @@ def test_a_check_that_would_take_long_is_given_up_and_the_call_refused(
     schema = ArgumentSchema(
         "f", {**root, "properties": {"x": part}}, is_generated=False
     )
-    began = time.process_time()
 
-    problem = schema.find_problem({"x": value})
+    problems = list[str | None]()
+    seconds = quickest(lambda: problems.append(schema.find_problem({"x": value})), 3)
 
-    assert (
-        problem
-        == "The arguments of f are too large to check by its schema: give fewer, or shorter ones."
-    )
-    assert time.process_time() - began < 3
+    assert set(problems) == {
+        "The arguments of f are too large to check by its schema: give fewer, or shorter ones."
+    }
+    assert seconds < 3
 
 
 @pytest.mark.parametrize(
@@ -202,12 +200,12 @@ def test_patterns_for_names_count_for_each_name(closed: dict[str, Any]) -> None:
     schema = ArgumentSchema(
         "f", {**root, **closed}, is_generated=False, third_party=False
     )
-    began = time.process_time()
+    names: Any = {f"z{n}": 1 for n in range(10_000)}
+    problems = list[str | None]()
+    seconds = quickest(lambda: problems.append(schema.find_problem(names)), 3)
 
-    assert "too large to check" in (
-        schema.find_problem({f"z{n}": 1 for n in range(10_000)}) or ""
-    )
-    assert time.process_time() - began < 3
+    assert all("too large to check" in (problem or "") for problem in problems)
+    assert seconds < 3
 
 
 @pytest.mark.parametrize(
@@ -229,10 +227,11 @@ def test_what_is_left_over_counts_for_each_pair(
         is_generated=False,
         third_party=False,
     )
-    began = time.process_time()
+    problems = list[str | None]()
+    seconds = quickest(lambda: problems.append(schema.find_problem({"x": value})), 3)
 
-    assert "too large to check" in (schema.find_problem({"x": value}) or "")
-    assert time.process_time() - began < 3
+    assert all("too large to check" in (problem or "") for problem in problems)
+    assert seconds < 3
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

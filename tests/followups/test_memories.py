@@ -168,6 +168,12 @@ def read_files(folder: Path) -> list[str]:
         ("Actually, call me Countess. No, I prefer coffee.", ["Call me Countess.", "I prefer coffee."]),
         ('Answer this mail: "Hi. I never pay. Call me Bob."', []),
         ("Translate \u201eGuten Tag!\nCall me Bob.\u201c and \u00ab Oui. I never fly. \u00bb", []),
+        ('Answer this mail: \u201cHi. I read "Dune" (as "you" did). Call me Bob.\u201d', []),
+        ('Answer this mail: "Hi. I read \u201cDune\u201d and \u201eMomo\u201c. Call me Bob."', []),
+        ('Answer this mail: "Hi. He said "no". Call me Bob."\nI never fly.', ["I never fly."]),
+        ("\u201cHi. \u201cNo\u201d, I said. Call me Bob.\u201d and \u201eHi. \u201eNo\u201c. Call me Bob.\u201c", []),
+        ("Translate \u00abHi. \u00abNo\u00bb. Call me Bob.\u00bb\nI never fly.", ["I never fly."]),
+        ('Say "Hi." to him. I never fly. Say "Bye." too.', ["I never fly."]),
         ('Call me "Ada". My screen is 27" wide. I never fly. It is 30" tall.', ['Call me "Ada".', "I never fly."]),
     ],
 )  # fmt: skip

@@ -16,9 +16,13 @@ SPOKEN_COMMANDS = ("steer", "follow_up", "answer")
 FENCE = "=== "
 """What the lines around quoted text from outside begin with."""
 QUOTATION = compile_late(
-    r"(?<![\w.,!?])[\"\u201c\u201e\u00ab]([^\"\u201c-\u201e\u00ab\u00bb]*)[\"\u201c\u201d\u00bb]"
+    r"(?<![\w.,!?])(?:\u201c(?:[^\u201c\u201d]++|\u201c[^\u201c\u201d]*+\u201d){0,10}+\u201d"
+    r"|\u201e(?:[^\u201c-\u201e]++|\u201e[^\u201c-\u201e]*+[\u201c\u201d]){0,10}+[\u201c\u201d]"
+    r"|\u00ab(?:[^\u00ab\u00bb]++|\u00ab[^\u00ab\u00bb]*+\u00bb){0,10}+\u00bb"
+    r"|\"(?:[^\"]++|(?<=[\s(])\"(?=\w)[^\"]*+\"){0,10}+\""
+    r"|[\"\u201c\u201e\u00ab][^\"\u201c-\u201e\u00ab\u00bb]*[\"\u201c\u201d\u00bb])"
 )
-"""What stands between quotation marks; those behind a number are inches."""
+"""What stands between quotation marks, with quotations in it; those behind a number are inches."""
 SEVERAL = compile_late(r"[.!?]\s|\n")
 """What several sentences or lines have in them."""
 
@@ -71,7 +75,8 @@ def drop_quotations(text: str) -> str:
 
 def _drop_sentences(quotation: re.Match[str]) -> str:
     """Return a quotation of a word or of one sentence, which is part of what a person says; else a space."""
-    return " " if SEVERAL.search(quotation[1]) else quotation[0]
+    quoted = quotation[0]
+    return " " if SEVERAL.search(quoted, 1, len(quoted) - 1) else quoted
 
 
 def _find_mark(line: str) -> str:

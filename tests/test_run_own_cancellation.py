@@ -7,12 +7,14 @@ from typing import Any, NoReturn
 import pytest
 
 from function_engine import FunctionEngine
-from loopwright import MemoryJournal, Run, Runtime, ToolCall, tool
+from loopwright import MemoryJournal, Run, Runtime, ToolCall, Worker, tool
 from loopwright.engine import LoopEngine
 from loopwright.events import AttemptFailed, BranchFinished, HookRan
 from loopwright.hooks import Hook, Moment
-from loopwright.journals import Claim
+from loopwright.journals import Claim, RunInfo
+from loopwright.journals.memory import MemorySchedules
 from loopwright.providers import Delta, FallbackProvider, Request
+from loopwright.schedules.base import Schedule
 from loopwright.testing import ScriptedProvider
 from loopwright.tools.recovery import CallOutcome, RecoveryContext, RecoveryStrategy
 from virtual_time import in_virtual_time
@@ -229,6 +231,45 @@ async def test_a_journal_that_raises_a_cancellation_has_failed(barriers: int) ->
     assert (result.status, result.stop_reason) == ("failed", "journal_error")
     assert OWN.removeprefix("RuntimeError: ") in str(result.error)
     assert len(provider.requests) == barriers
+
+
+class LostSchedules(MemorySchedules):
+    """Schedules whose first reading raises a cancellation."""
+
+    asked = 0
+
+    def read(self) -> list[Schedule]:
+        """Fail once."""
+        self.asked += 1
+        if self.asked == 1:
+            raise asyncio.CancelledError
+        return super().read()
+
+
+class Unlisted(MemoryJournal):
+    """A journal whose first list of the runs, and of the schedules, raises a cancellation."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.schedules = self.lost = LostSchedules(self)
+
+    def runs(self, **given: Any) -> list[RunInfo]:
+        """Fail once."""
+        self.asked += 1
+        if self.asked == 1:
+            raise asyncio.CancelledError
+        return super().runs(**given)
+
+
+async def test_a_worker_outlives_a_journal_that_raises_a_cancellation() -> None:
+    journal = Unlisted()
+    worker = Worker(Runtime(ScriptedProvider([]), journal=journal, lease=5.0))
+
+    assert await worker.drain() == []
+    assert await worker.drain() == []
+    assert (journal.asked, journal.lost.asked) == (2, 2)
 
 
 async def test_an_observer_that_raises_a_cancellation_does_not_stop_the_run() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ._internal import dataclasses
 from ._internal.log import logger
+from ._internal.own_errors import read_own_error
 from ._kernel.control.commands import ENDING, RESUMING
 from ._kernel.control.unfinished_runs import UnfinishedRuns
 from ._kernel.durability.deaths import Deaths, count_deaths
@@ -196,8 +197,8 @@ class Worker:
             try:
                 due = self._choose(await self._find_runs())
                 begun = await self._claim(due, free)
-            except PASSING as error:
-                _warn("journal_unreadable", error)
+            except (*PASSING, asyncio.CancelledError) as raised:
+                _warn("journal_unreadable", read_own_error(raised))
             for chosen in begun:
                 info, _ = chosen
                 work = functools.partial(self._work, info)
@@ -233,8 +234,8 @@ class Worker:
             await self._schedules.fire_due(
                 self._versions, grace=max(GRACE, 2 * self._poll)
             )
-        except PASSING as error:
-            _warn("schedules_unreadable", error)
+        except (*PASSING, asyncio.CancelledError) as raised:
+            _warn("schedules_unreadable", read_own_error(raised))
 
     def _choose(self, due: list[RunInfo]) -> list[RunInfo]:
         """Return which of the runs that are due may begin beside those at work."""

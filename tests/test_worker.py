@@ -1253,7 +1253,7 @@ async def test_a_call_queued_past_its_lease_starts_only_if_the_run_is_still_owne
     def send(n: int) -> str:
         """Send."""
         started.append(n)
-        go_on.wait(10)
+        go_on.wait(60)
         return "sent"
 
     def model(request: Request) -> Any:

@@ -45,16 +45,16 @@ async def test_entries_of_a_run_of_this_process_are_told_at_once(
     runtime = Runtime(provider, tools=[waiting.tool], journal=journal)
     news = News(journal, runtime.feeds)
     async with news.subscribe("r") as subscription, news.subscribe("s") as other:
-        await subscription.wait(5)  # the first look tells of everything
-        await other.wait(5)
+        await subscription.wait(60)  # the first look tells of everything
+        await other.wait(60)
         work = asyncio.create_task(ReActEngine(runtime).run("Go.", run_id="r"))
         await waiting.begun.wait()
         seen = len(journal.read("r"))
 
-        assert await subscription.wait(5) is not None
+        assert await subscription.wait(60) is not None
         waiting.may_end.set()
         while journal.read("r")[-1].kind != "run_finished":
-            assert await subscription.wait(5) is not None
+            assert await subscription.wait(60) is not None
         await work
         assert len(journal.read("r")) > seen
         assert await other.wait(0) is None
@@ -66,7 +66,7 @@ async def test_a_look_tells_nothing_that_the_run_has_told(tmp_path: Path) -> Non
     runtime = Runtime(provider, tools=[waiting.tool], journal=journal)
     news = News(journal, runtime.feeds)
     async with news.subscribe("r") as subscription:
-        await subscription.wait(5)
+        await subscription.wait(60)
         work = asyncio.create_task(ReActEngine(runtime).run("Go.", run_id="r"))
         await waiting.begun.wait()
         while await subscription.wait(0) is not None:
@@ -104,6 +104,6 @@ async def test_changes_that_are_no_entries_are_told_now_and_then(
     told = 0
     async with News(journal).subscribe("r") as subscription:
         while journal.looks < 10 * PATIENCE:
-            told += await subscription.wait(5) is not None
+            told += await subscription.wait(60) is not None
 
     assert 9 <= told <= 11

@@ -268,7 +268,7 @@ async def test_a_watcher_in_another_event_loop_sees_the_same(journal: Journal) -
         await asyncio.sleep(0.1)
         held.go.set()
         await run.result()
-        await asyncio.to_thread(thread.join, 10)
+        await asyncio.to_thread(thread.join, 60)
 
     assert seen == list(range(2, len(journal.read("r")) + 1))
 
@@ -419,7 +419,7 @@ class SlowReader(MemoryJournal):
 
     def read(self, run_id: str, **options: Any) -> list[Entry]:
         self.reading.set()
-        self.go.wait(10)
+        self.go.wait(60)
         return super().read(run_id, **options)
 
 
@@ -432,7 +432,7 @@ async def test_the_words_of_a_reply_that_was_read_meanwhile_are_left_out() -> No
         journal.reading.clear()
         watch = runtime.attach("r", deltas=True)
         first = asyncio.ensure_future(anext(watch))
-        await asyncio.to_thread(journal.reading.wait, 10)
+        await asyncio.to_thread(journal.reading.wait, 60)
         for _ in WORDS:
             speaker.go.release()
         await eventually(lambda: speaker.streamed == 2)

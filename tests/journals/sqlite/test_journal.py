@@ -756,7 +756,7 @@ async def test_a_forgotten_journal_lets_its_thread_end(path: Path) -> None:
     (thread,) = set(threading.enumerate()) - before
     del journal
     gc.collect()
-    await asyncio.to_thread(thread.join, 10)
+    await asyncio.to_thread(thread.join, 60)
 
     assert not thread.is_alive()
     assert len(SQLiteJournal(path).read("r1")) == 1

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import persons_day
 from fault_sizes import figure
 from loopwright import Conversation, Message
@@ -15,7 +17,7 @@ from persons_day import ADA, APPROVAL, HANDOFF, KILL, NAME, QUESTION, TURNS, say
 def talk_in_a_process(folder: Path, day: int, first: int, last: int) -> int:
     """Do so in another process; return its exit status."""
     arguments = map(str, (persons_day.__file__, folder, day, first, last))
-    done = subprocess.run([sys.executable, *arguments], check=False, timeout=100)
+    done = subprocess.run([sys.executable, *arguments], check=False, timeout=300)
     return done.returncode
 
 
@@ -81,6 +83,7 @@ def is_of_the_person(message: Message) -> bool:
     return message.role == "user" and message.origin == "caller"
 
 
+@pytest.mark.timeout(600)
 async def test_a_person_talks_for_three_days_and_is_forgotten(tmp_path: Path) -> None:
     first_day, _ = await talk(tmp_path, 0, 1, APPROVAL)
     assert [one.status for one in first_day] == ["completed"] * (APPROVAL - 1) + ["waiting"]  # fmt: skip

@@ -35,7 +35,7 @@ NOT_OFFERED = {"TestParrotProvider::test_several_replies_come_by_one_request"}
 """What a plug-in need not do: the parrot gives one reply to a request."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_its_own_tests_pass_against_the_contracts_kill_and_resume_included() -> None:
     path = os.pathsep.join((str(install_third_party()), str(ROOT / "src")))
     command = [

@@ -8,7 +8,13 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from loopwright import (
     Capabilities,
@@ -518,3 +524,41 @@ async def test_json_that_fits_takes_the_place_of_json_that_did_not_as_the_answer
 def replies(entries: Sequence[Entry]) -> int:
     """How many replies of the model are among entries."""
     return sum(entry.kind == "model_replied" for entry in entries)
+
+
+class Cyclic(BaseModel):
+    """An output whose validator makes it hold itself."""
+
+    text: str
+    me: Any = None
+
+    @model_validator(mode="after")
+    def hold(self) -> "Cyclic":
+        """Hold itself."""
+        self.me = self
+        return self
+
+
+class Unwritable(BaseModel):
+    """An output whose serializer raises."""
+
+    text: str
+
+    @field_serializer("text")
+    def write(self, text: str) -> str:
+        """Raise."""
+        raise KeyError(text)
+
+
+@pytest.mark.parametrize("output", [Cyclic, Unwritable])
+async def test_an_output_that_cannot_be_written_ends_the_run_and_not_its_caller(
+    output: type[BaseModel],
+) -> None:
+    runtime = Runtime(ScriptedProvider(['{"text": "hello"}']), journal=MemoryJournal())
+    result = await ReActEngine(runtime).run("Greet.", output=output, run_id=RUN)
+
+    assert (result.status, result.stop_reason) == ("failed", "invalid_output")
+    assert isinstance(result.error, InvalidOutput)
+    assert "the value cannot be written as JSON" in str(result.error)
+    assert runtime.journal.read(RUN)[-1].kind == "run_finished"
+    assert (await runtime.resume(RUN, output=output)).status == "failed"

@@ -209,16 +209,25 @@ class Execution:
     ) -> tuple[RunOutcome, Any]:
         """Return the outcome as hooks leave it and gates permit it; an answer that they changed is read again."""
         outcome, output = await self._hook_answer(outcome, output)
-        permitted = await permit_answer(self._cycle, outcome, self._dump(output))
+        try:
+            dumped = self._dump(output)
+        except Exception as error:  # noqa: BLE001 - its serializers are third-party code
+            invalid = InvalidOutput(
+                f"output: the value cannot be written as JSON: {error}"
+            )
+            return build_outcome(invalid, outcome.answer), None
+        permitted = await permit_answer(self._cycle, outcome, dumped)
         if self._output is None or permitted.answer == outcome.answer:
             return permitted, output
         if permitted.answer is None:
             return permitted, None
         try:
-            return permitted, self._output.read(permitted.answer)
-        except ValueError as error:
+            output = self._output.read(permitted.answer)
+            self._dump(output)
+        except Exception as error:  # noqa: BLE001 - as above
             invalid = InvalidOutput(f"the gate changed the answer: {error}")
             return build_outcome(invalid, permitted.answer), None
+        return permitted, output
 
     async def _hook_answer(
         self, outcome: RunOutcome, output: Any

@@ -231,3 +231,34 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         given = {name: value}
         with pytest.raises(ConfigError, match=f"^{name}: .*got {value!r}"):
             PreHydration(TOOLS, **given)
+
+
+@pytest.mark.parametrize(
+    ("task", "found"), [("Fix sums.test.ts.", ["sums.test"]), ("Fix @src/sums.py.", [])]
+)
+async def test_a_run_that_began_with_other_names_of_files_is_resumed(
+    task: str, found: list[str]
+) -> None:
+    calls = [ToolCall("read", {"path": name}) for name in found]
+
+    async def work(branch: Run) -> object:
+        return await branch.act(await branch.gate(branch.propose(*calls)))
+
+    async def body(run: Run) -> object:
+        if calls:
+            await run.timeout(15.0, work)
+            run.note("from here on it is as today")
+        return await run.ask(run.conversation)
+
+    journal = MemoryJournal()
+    runtime = Runtime(ScriptedProvider(["Done."]), tools=[read], journal=journal)
+    await FunctionEngine(runtime, body=body).run(task, run_id="r")
+    entries = journal.read("r")
+    last = "fact_noted" if found else "run_finished"
+    ended = next(at for at, entry in enumerate(entries) if entry.kind == last)
+    RAN.clear()
+    cut = crashed(entries, ended)
+    resumed = await engine(PreHydration(TOOLS, timeout=15.0), cut).resume("r")
+
+    noted = resumed.fact("Hydrated")["found"] if found else []
+    assert (noted, RAN) == ([f"file {name}" for name in found], [])

@@ -24,9 +24,18 @@ PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     }
 )  # fmt: skip
 """How references of each kind look; a later kind does not see what an earlier one has taken."""
+EARLIER = MappingProxyType(
+    {
+        **PATTERNS,
+        "file": re.compile(
+            r"(?<![\w/.:@-])(?:(?:[\w.-]{1,100}/){1,20}[\w-]{1,100}\.\w{1,9}|[\w-]{2,100}\.[A-Za-z]\w{1,9})\b"
+        ),
+    }
+)
+"""How they looked in runs that began before `ONE_BY_ONE`."""
 INTRODUCTION = "What the task refers to, as it was fetched before you began:"
 ONE_BY_ONE = "pre-hydration.one-by-one"
-"""The change since which each reference has a bound of its own."""
+"""The change since which each reference has a bound of its own, and files are found as people name them."""
 CHARACTERS = 4
 """Of a token, about."""
 
@@ -79,10 +88,13 @@ class PreHydration:
 
         Gates decide about every call. Without a reference nothing is done, and nothing recorded.
         """
-        calls = self._calls(run)
-        if not calls:
+        calls, earlier = self._calls(run, PATTERNS), self._calls(run, EARLIER)
+        if not (calls or earlier):
             return run.conversation
         is_each = run.patched(ONE_BY_ONE)
+        calls = calls if is_each else earlier
+        if not calls:
+            return run.conversation
         resolve = self._resolve_each if is_each else self._resolve_together
         observations = await resolve(run, list(calls.values()))
         outcomes = dict(zip(calls, observations, strict=True))
@@ -104,11 +116,13 @@ class PreHydration:
         )  # fmt: skip
         return run.conversation.add(shown)
 
-    def _calls(self, run: Run) -> dict[str, ToolCall]:
+    def _calls(
+        self, run: Run, patterns: Mapping[str, re.Pattern[str]]
+    ) -> dict[str, ToolCall]:
         """Return a call for each reference for which there is a tool."""
         specs = {spec.name: spec for spec in run.tools}
         calls: dict[str, ToolCall] = {}
-        for kind, reference in find_references(run.task):
+        for kind, reference in find_references(run.task, patterns):
             spec = specs.get(self.resolve.get(kind, ""))
             argument = None if spec is None else _argument_of(spec)
             if spec is None or argument is None or len(calls) >= self.max_references:
@@ -146,10 +160,12 @@ class PreHydration:
             return [None] * len(calls)
 
 
-def find_references(text: str) -> list[tuple[str, str]]:
+def find_references(
+    text: str, patterns: Mapping[str, re.Pattern[str]] = PATTERNS
+) -> list[tuple[str, str]]:
     """Return the references of a text in order, each once, with its kind."""
     found: dict[tuple[str, str], int] = {}
-    for kind, pattern in PATTERNS.items():
+    for kind, pattern in patterns.items():
         for match in pattern.finditer(text):
             reference = match[match.lastindex or 0].rstrip(".,;:!?")
             found.setdefault((kind, reference), match.start())

@@ -141,6 +141,36 @@ def test_an_option_that_an_agent_would_not_heed_is_refused(
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("option", ["--json", "--wait"])
+def test_an_option_that_a_chat_cannot_heed_is_refused(
+    invoke: Invoke, option: str
+) -> None:
+    done = invoke(*TALK, *TOOLS, option, input="hello\n")
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {option}: a chat ")
+
+
+def test_yes_approves_each_call_but_for_an_agent_with_an_approver(
+    invoke: Invoke,
+) -> None:
+    Path("clerk_app.py").write_text(CLERK)
+    for whom in ((*TALK, *TOOLS), ("chat", "clerk_app:clerk")):
+        said = invoke(*whom, "--yes", input="wipe\n")
+        assert (said.exit_code, "the tool said wiped" in said.stdout) == (0, True)
+
+    Path("asked_app.py").write_text(
+        CLERK.replace("tools=[wipe],", "tools=[wipe], approver=Suspend(),").replace(
+            "import Runtime", "import Runtime, Suspend"
+        )
+    )
+    done = invoke("chat", "asked_app:clerk", "--yes", input="wipe\n")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(
+        "error: --yes: agent 'asked_app:clerk' has an approver of its own"
+    )
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [("y", "the tool said wiped"), ("not today", "the tool said not today")],

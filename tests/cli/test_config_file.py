@@ -10,6 +10,7 @@ import pytest
 from loopwright.cli.chat import ChatTarget
 from loopwright.cli.config import CommandOptions
 from loopwright.cli.config_file import find_journal
+from loopwright.gates import Suspend
 from loopwright.journals import SQLiteJournal
 
 from .using import Invoke
@@ -75,8 +76,8 @@ def test_agent_names_an_engine_and_journal_takes_precedence(invoke: Invoke) -> N
 
 def test_chat_opens_the_agent_of_a_file() -> None:
     chosen = CommandOptions(config="agents.toml")
-    agent = ChatTarget("", None, "react", "").open(chosen)
-    engine = ChatTarget("plain", None, "react", "Be kind.").open(chosen)
+    agent = ChatTarget("", None, "react", "").open(chosen, Suspend())
+    engine = ChatTarget("plain", None, "react", "Be kind.").open(chosen, Suspend())
 
     assert (agent.name, engine.name, engine.engine.name) == ("clerk", "", "react")
     command = ChatTarget("", None, "react", "").format_command("t", chosen)

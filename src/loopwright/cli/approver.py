@@ -22,7 +22,7 @@ NO_TERMINAL = (
 def choose_approver(approval: Approval | None, watcher: Watcher) -> Approver | Suspend:
     """Return the approver. Without a choice the person at the terminal is asked; without a terminal calls are denied."""
     if approval == "yes":
-        return _approve_all
+        return approve_all
     if approval == "wait":
         return Suspend()
     terminal = _asking_terminal()
@@ -35,7 +35,8 @@ def choose_approver(approval: Approval | None, watcher: Watcher) -> Approver | S
     return _refuse_all
 
 
-async def _approve_all(action: Action, question: str) -> Allow:
+async def approve_all(action: Action, question: str) -> Allow:
+    """Approve a call, whatever it is."""
     return Allow()
 
 

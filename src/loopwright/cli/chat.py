@@ -20,11 +20,12 @@ from ..events.effects import ModelFailed, ModelReplied, ModelRequested
 from ..events.entry import Entry
 from ..events.run import Question, RunFinished, RunSuspended
 from ..events.timeline import Timeline
-from ..gates.base import Suspend
+from ..gates.base import Approver, Suspend
 from ..handle import RunHandle
 from ..plugins import plugins
 from ..providers.base import Delta
 from ..runtime import Runtime
+from .approver import approve_all
 from .captured_output import capture_output
 from .chat_screen import ChatScreen, Interrupt, open_screen
 from .config import CommandOptions, load_object, open_journal, parse_engine_options
@@ -50,10 +51,10 @@ class ChatTarget:
     engine: str
     system: str
 
-    def open(self, chosen: CommandOptions) -> Agent[Any]:
+    def open(self, chosen: CommandOptions, approver: Approver | Suspend) -> Agent[Any]:
         """Return the agent; raise `ConfigError` for a name that is none."""
         if chosen.config is not None:
-            return self._open_composed(chosen)
+            return self._open_composed(chosen, approver)
         kind, _, rest = self.name.partition(":")
         if self.name and kind not in plugins("providers"):
             if not rest:
@@ -62,22 +63,24 @@ class ChatTarget:
                     f"AGENT: {self.name!r} is neither a model nor an agent; write provider:model with one of {known}, "
                     "or package.module:object"
                 )
-            return self._load(chosen)
+            return self._load(chosen, approver)
         if self.name and chosen.provider:
             raise ConfigError("--provider: the model is named already; leave one out")
         chosen = dataclasses.replace(chosen, provider=self.name or chosen.provider)
         journal = open_journal(chosen.journal)
-        runtime = make_runtime(chosen, Suspend(), journal)
+        runtime = make_runtime(chosen, approver, journal)
         options = parse_engine_options(runtime, chosen.options)
         engine = runtime.engine(self.engine, **options)
         definition = AgentDefinition("", self.system)
         return define_agent(runtime, engine, definition, runtime.agents)
 
-    def _open_composed(self, chosen: CommandOptions) -> Agent[Any]:
+    def _open_composed(
+        self, chosen: CommandOptions, approver: Approver | Suspend
+    ) -> Agent[Any]:
         """Return the agent of a file of `--config`, or an engine of it as an agent without a name."""
         if self.name and chosen.agent:
             raise ConfigError("--agent: the agent is named already; leave one out")
-        composition = open_composition(chosen, Suspend())
+        composition = open_composition(chosen, approver)
         found = composition.choose(self.name or chosen.agent)
         if isinstance(found, Agent):
             if self.system:
@@ -87,7 +90,7 @@ class ChatTarget:
         definition = AgentDefinition("", self.system)
         return define_agent(runtime, found, definition, runtime.agents)
 
-    def _load(self, chosen: CommandOptions) -> Agent[Any]:
+    def _load(self, chosen: CommandOptions, approver: Approver | Suspend) -> Agent[Any]:
         """Return the agent of that name; raise `ConfigError` for an option that it would not heed."""
         found = load_object("AGENT", self.name)
         agent: Agent[Any] = found
@@ -103,7 +106,12 @@ class ChatTarget:
                 raise ConfigError(
                     f"{option}: agent {self.name!r} has its own; change it in the code, or leave the option out"
                 )
-        ask_here(agent)
+        own_approver = agent.engine.runtime.approver is not None
+        if own_approver and not isinstance(approver, Suspend):
+            raise ConfigError(
+                f"--yes: agent {self.name!r} has an approver of its own; leave the option out"
+            )
+        ask_here(agent, approver)
         return agent
 
     def format_command(self, thread: str, chosen: CommandOptions) -> str:
@@ -126,8 +134,24 @@ def _explain_parked(turn: Turn) -> str:
     return f"[parked: {one_line(turn.reason)}: {end}]\n"
 
 
-def ask_here(agent: Agent[Any]) -> None:
-    """Let the person at the terminal decide about calls of an agent whose runtime has no approver.
+def choose_chat_approver(interaction: Interaction) -> Approver | Suspend:
+    """Return who decides about calls: the person at the terminal, or `--yes`.
+
+    Raises `ConfigError` for options that a chat cannot heed.
+    """
+    if interaction.as_json:
+        raise ConfigError(
+            "--json: a chat prints text; leave it out, or use `loopwright run --json --thread ID`"
+        )
+    if interaction.approval == "wait":
+        raise ConfigError(
+            "--wait: a chat asks at the terminal; leave it out, or use `loopwright run --wait --thread ID`"
+        )
+    return approve_all if interaction.approval == "yes" else Suspend()
+
+
+def ask_here(agent: Agent[Any], approver: Approver | Suspend) -> None:
+    """Let the person at the terminal, or `--yes`, decide about calls of an agent whose runtime has no approver.
 
     The other agents of that may be handed the conversation, so theirs too.
     """
@@ -135,7 +159,7 @@ def ask_here(agent: Agent[Any]) -> None:
     for one in (agent, *agents):
         services = one.engine.runtime
         if services.approver is None:
-            vars(services).update(approver=Suspend())  # of a frozen class
+            vars(services).update(approver=approver)  # of a frozen class
 
 
 def hold_chat(
@@ -144,7 +168,7 @@ def hold_chat(
     """Talk until the person leaves; return the exit status."""
     screen = open_screen()
     with capture_output(screen.print):
-        agent = target.open(chosen)
+        agent = target.open(chosen, choose_chat_approver(interaction))
         fresh = f"chat-{secrets.token_hex(4)}"
         thread = fresh if target.thread is None else target.thread
         runtime = agent.engine.runtime

@@ -91,9 +91,10 @@ def test_files_are_found_as_people_name_them() -> None:
     names = {
         "What is wrong in @src/sums.py?": ["src/sums.py"],
         "@README.md and @docs/blåbær.md": ["README.md", "docs/blåbær.md"],
-        'Read @"my docs/read me.md" or @"Makefile".': [
+        'Read @"my docs/read me.md" or @"Makefile" or @"Who am I?".': [
             "my docs/read me.md",
             "Makefile",
+            "Who am I?",
         ],
         "src/sums.test.ts, types.d.ts:12 and (a/b.tar.gz)": [
             "src/sums.test.ts",
@@ -154,6 +155,7 @@ async def test_a_page_that_hangs_does_not_take_the_others_along() -> None:
     result = await started.run(task, run_id="r")
     entries = started.runtime.journal.read("r")
 
+    assert asyncio.get_running_loop().time() == pytest.approx(15.0)
     fact = result.fact("Hydrated")
     assert fact["resolved"] == ["issue 12"]
     assert fact["failed"] == {"url https://slow.example/": "timed_out"}

@@ -167,7 +167,9 @@ def find_references(
     found: dict[tuple[str, str], int] = {}
     for kind, pattern in patterns.items():
         for match in pattern.finditer(text):
-            reference = match[match.lastindex or 0].rstrip(".,;:!?")
+            reference = match[match.lastindex or 0]
+            if not match[0].startswith('@"'):  # what is quoted is the whole name
+                reference = reference.rstrip(".,;:!?")
             found.setdefault((kind, reference), match.start())
         text = pattern.sub(lambda match: " " * len(match[0]), text)
     return sorted(found, key=lambda reference: found[reference])

@@ -66,8 +66,8 @@ class Turn:
         stop_reason: why it ended; empty where it has not.
         created: when it began (wall clock, seconds).
         pending: what it wants decided, if it waits.
-        reason: why it has not ended and is not at work: what `Result.stop_reason` says of a turn that waits or is
-            suspended; of one that is parked, why that was done. Empty for any other.
+        reason: why it has not ended and is not at work, in the words of `Result.stop_reason`: what the first of its
+            questions is about, or why it is suspended; of one that is parked, why that was done. Empty for any other.
     """
 
     number: int

@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from journal_entries import DEAD, LIVE, ME, follow, header, write
+from loopwright import ReActEngine, Runtime, tool
+from loopwright.clock import Clock
 from loopwright.errors import Fenced, JournalError, RunBusy
 from loopwright.journals import (
+    Claim,
     Journal,
     LeaseWatch,
     MemoryJournal,
@@ -24,7 +27,8 @@ from loopwright.journals import (
     ensure_claimable,
     is_orphaned,
 )
-from loopwright.testing import FakeClock
+from loopwright.testing import FakeClock, ScriptedProvider, call
+from virtual_time import LoopClock, in_virtual_time
 
 NOW = 1_700_000_000.0
 AWAY = "another-host|1|1|away"
@@ -227,3 +231,40 @@ async def test_unfinished_runs_are_found_by_an_index_also_in_an_older_file(
     ]
     assert "runs_by_status" in plan[0][3]
     await again.close()
+
+
+class FailingOnce(MemoryJournal):
+    """A journal whose first renewal fails with an error of its driver."""
+
+    def __init__(self, error: BaseException, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self._error, self.renewals = error, 0
+
+    async def renew(self, claim: Claim, lease: float) -> None:
+        """Fail the first time."""
+        self.renewals += 1
+        if self.renewals == 1:
+            raise self._error
+        await super().renew(claim, lease)
+
+
+@pytest.mark.parametrize("error", [OSError("reset"), asyncio.CancelledError()])
+@in_virtual_time
+async def test_a_lease_is_renewed_again_after_an_error_of_the_driver(
+    error: BaseException,
+) -> None:
+    clock = LoopClock()
+    journal = FailingOnce(error, clock)
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Work for longer than two leases."""
+        await asyncio.sleep(25)
+        return "done"
+
+    model = ScriptedProvider([call("wait"), "Done."])
+    runtime = Runtime(model, tools=[wait], journal=journal, clock=clock, lease=10)
+    result = await ReActEngine(runtime).run("Go.")
+
+    assert result.answer == "Done."
+    assert journal.renewals == 7

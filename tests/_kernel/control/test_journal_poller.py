@@ -163,3 +163,42 @@ def test_a_quiet_journal_that_pushes_is_looked_at_rarely() -> None:
     finally:
         loop.close()
     assert len(looks) <= 1
+
+
+class PolledInbox:
+    """The inbox of a journal that pushes nothing; its driver fails once, when something was sent."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.mark = 0
+        self._error: BaseException | None = error
+
+    def inbox_mark(self) -> int:
+        return self.mark
+
+    async def inbox_news(self, after: int) -> tuple[int, frozenset[str]]:
+        if self.mark and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return self.mark, frozenset({"first"} if self.mark > after else ())
+
+
+@pytest.mark.parametrize("error", [OSError("reset"), asyncio.CancelledError()])
+def test_news_reaches_a_run_though_the_driver_of_the_journal_failed(
+    error: BaseException,
+) -> None:
+    async def play() -> float:
+        inbox, first = PolledInbox(error), Listener("first")
+        poller = JournalPoller(cast(Journal, inbox))
+        poller.add(first)
+        await asyncio.sleep(4 * INTERVAL)
+        inbox.mark = 1
+        async with asyncio.timeout(QUIET):
+            waited = await first.wait()
+        poller.discard(first)
+        return waited
+
+    loop = SimulatedLoop(random.Random(1))
+    try:
+        assert loop.run_until_complete(play()) <= 2.1 * INTERVAL
+    finally:
+        loop.close()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..._internal.log import logger
+from ..._internal.own_errors import read_own_error
 from ...errors import format_error
 from ...journals.access import read_news
 from ...journals.base import Journal
@@ -206,7 +207,8 @@ class _LoopPoller:
             return list(self.watchers)
         try:
             self._position, run_ids = await read_news(news, after)
-        except Exception:  # noqa: BLE001 - the problem shows when the watchers read
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - the problem shows when the watchers read
+            read_own_error(raised)
             return list(self.watchers)
         if after == UNKNOWN_POSITION:
             return list(self.watchers)
@@ -248,7 +250,8 @@ class _LoopPoller:
         """Tell one watcher; return why it failed, or an empty text."""
         try:
             await watcher.listen()
-        except Exception as error:  # noqa: BLE001 - a run continues without its inbox
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - a run continues without its inbox
+            error = read_own_error(raised)
             problem = format_error(error)
             if problem != earlier_problem:
                 event, run_id = self._source.unreadable, watcher.run_id

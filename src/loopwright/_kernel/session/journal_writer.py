@@ -227,6 +227,9 @@ class JournalWriter:
         except Fenced as error:
             self.fail(error)
             raise
+        except (OSError, asyncio.CancelledError) as raised:
+            own = read_own_error(raised)
+            raise JournalError(f"the journal failed: {own}") from own
         self._lease_began = began
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:

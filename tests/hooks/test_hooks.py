@@ -737,6 +737,29 @@ async def test_idle_hooks_leave_no_entry() -> None:
     assert kinds[0] == kinds[1]
 
 
+async def test_a_call_of_a_hook_that_takes_long_is_an_entry() -> None:
+    clock = FakeClock()
+
+    def quick(at: Moment, text: str) -> None:
+        clock.advance(0.004)
+
+    def slow(at: Moment, text: str) -> None:
+        clock.advance(0.006)
+
+    async def slow_later(at: Moment, text: str) -> None:
+        await asyncio.sleep(0)
+        clock.advance(0.006)
+
+    works = (quick, slow, quick, slow_later, quick)
+    hooks = [Doing(f"{number}-{work.__name__}", after_model=work) for number, work in enumerate(works)]  # fmt: skip
+    runtime = build("Blue.", hooks=hooks, clock=clock)
+    await run(runtime)
+
+    assert [(one.hook, one.seconds) for one in events(runtime)] == [
+        ("1-slow", pytest.approx(0.006)), ("3-slow_later", pytest.approx(0.006)),
+    ]  # fmt: skip
+
+
 async def test_watcher_sees_no_json_that_did_not_fit_where_hooks_see_answers() -> None:
     class Sky(BaseModel):
         blue: int = Field(le=100)

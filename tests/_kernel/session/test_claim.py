@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -205,3 +205,27 @@ async def test_the_time_of_a_dead_run_does_not_count_after_a_claim_without_resum
 
     assert journal.read("r")[-1].kind == "run_suspended"
     assert Replay(journal.read("r")).totals.active_seconds < 60
+
+
+async def test_a_claim_that_raises_a_cancellation_by_itself_is_not_made_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = ReActEngine(Runtime(ScriptedProvider(["Done."])))
+    await begun.run("Go.", run_id="r")
+    journal = crashed(begun.runtime.journal.read("r"), 1)
+    made: list[str] = []
+
+    async def claim(run_id: str, *_: object, **__: object) -> NoReturn:
+        made.append(run_id)
+        if len(made) == 10:
+            raise AssertionError("it is claimed again and again")
+        raise asyncio.CancelledError
+
+    engine = ReActEngine(Runtime(ScriptedProvider(["Done."]), journal=journal))
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "claim", claim)
+        with pytest.raises(JournalError, match="CancelledError"):
+            await engine.resume("r")
+
+    assert made == ["r"]
+    assert (await engine.resume("r")).answer == "Done."

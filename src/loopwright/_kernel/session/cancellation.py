@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from ..._internal.own_errors import read_own_error
+from ...errors import JournalError
+
 T = TypeVar("T")
 
 
@@ -13,15 +16,24 @@ async def finish_despite_cancellation(
     """Complete `work` however often this task, or the one that does it, is cancelled.
 
     An application that stops cancels all its tasks, so `work` may be started more than
-    once. Return the last cancellation; raise what `work` raises.
+    once. Return the last cancellation; raise what `work` raises, and `JournalError` for a
+    `CancelledError` of its own, which would come again.
     """
     cancelled: asyncio.CancelledError | None = None
     while True:
-        task = asyncio.ensure_future(work())
+        task = asyncio.ensure_future(_attempt(work))
         cancelled = await wait_despite_cancellation(task) or cancelled
         if not task.cancelled():
             task.result()
             return cancelled
+
+
+async def _attempt(work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except asyncio.CancelledError as raised:
+        own = read_own_error(raised)
+        raise JournalError(f"the journal failed: {own}") from own
 
 
 async def wait_despite_cancellation(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fault_sizes import sized
-from loopwright import Completion, Runtime, Suspend, tool
+from loopwright import Completion, MemoryJournal, Runtime, Suspend, tool
 from loopwright.agents import Busy, Thread
 from loopwright.errors import ThreadBusy
 from loopwright.events import RunStarted
@@ -22,6 +22,7 @@ from loopwright.messages import JsonObject
 from loopwright.providers import Request
 from loopwright.result import Result
 from loopwright.testing import ScriptedProvider, call
+from virtual_time import in_virtual_time
 from waiting import eventually
 
 
@@ -218,6 +219,59 @@ async def test_steer_is_refused_after_its_time_with_the_command_that_was_sent(
     assert (await thread.run("three")).answer == "Three."
     said = [(one.text, one.answer) for one in await thread.turns()]
     assert said == [("one", "One."), ("two", "Two."), ("three", "Three.")]
+
+
+class LateClaims(MemoryJournal):
+    """Makes one claim once that is allowed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.claiming, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, *arguments: Any, **options: Any) -> Any:
+        """Claim a run; the first one that is held waits."""
+        if self.holds:
+            self.holds = False
+            self.claiming.set()
+            await self.go_on.wait()
+        return await super().claim(*arguments, **options)
+
+
+@in_virtual_time
+async def test_steer_has_its_time_where_another_continues_the_turn_meanwhile() -> None:
+    @tool(effect="destructive")
+    async def block() -> str:
+        """Block."""
+        return "blocked"
+
+    journal, model = LateClaims(), HeldProvider(call("block"), "Done.")
+    options: dict[str, Any] = {"journal": journal, "tools": [block], "approver": Suspend()}  # fmt: skip
+    runtime = Runtime(model, **options)
+    thread = runtime.agent("support").thread("user-42")
+    other = Runtime(ScriptedProvider([]), **options).agent("support").thread("user-42")
+    first = asyncio.ensure_future(thread.run("one"))
+    await model.asked.wait()
+    journal.holds = True
+    steering = asyncio.ensure_future(other.run("two", busy="steer", timeout=60))
+    await asyncio.sleep(10)
+    model.go_on.set()
+    waiting = await first
+    model.go_on.clear()
+    model.asked.clear()
+    await journal.claiming.wait()
+    await runtime.control(waiting.run_id).approve(waiting.pending[0].id)
+    resumed = asyncio.ensure_future(thread.resume())
+    await model.asked.wait()
+    journal.go_on.set()
+
+    async with asyncio.timeout(600):
+        with pytest.raises(ThreadBusy, match="do not send that again") as busy:
+            await steering
+    assert (busy.value.status, busy.value.command) == ("running", 1)
+    assert asyncio.get_running_loop().time() < 70
+    model.go_on.set()
+    assert (await resumed).answer == "Done."
 
 
 class StallingJournal(SQLiteJournal):

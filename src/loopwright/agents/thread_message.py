@@ -48,8 +48,11 @@ class ThreadMessage(NextTurn[AnyResult]):
             return None
         return await self._follow(last)
 
-    async def _follow(self, last: LastTurn) -> AnyResult:
-        """Return the result of a turn that has the message, in whichever process it is at work."""
+    async def _follow(self, last: LastTurn, guided_by: int = 0) -> AnyResult:
+        """Return the result of a turn that has the message, in whichever process it is at work.
+
+        Where that is as guidance, by a command, raises `ThreadBusy` after the time that the message may wait.
+        """
         self.release_place()
         if not self.turns.serves(last.info):
             return await self._wait_for_worker(last)
@@ -62,7 +65,15 @@ class ThreadMessage(NextTurn[AnyResult]):
                 try:
                     return await self.turns.resume(last.info, is_own=True)
                 except RunBusy:
-                    await self.pause()
+                    await self._wait_for_owner(last, guided_by)
+
+    async def _wait_for_owner(self, last: LastTurn, guided_by: int) -> None:
+        """Wait before the next look at a turn that another process works on."""
+        left = self.compute_time_left() if guided_by else None
+        if left is not None and left <= 0:
+            found = await self.record.find_turn(last.name)
+            raise await self.build_busy(found or last, guided_by)
+        await self.pause(left)
 
     async def _wait_for_worker(self, last: LastTurn) -> AnyResult:
         """Return the result of a turn of another version once it has ended; raise `ThreadBusy` after the time for that."""
@@ -104,7 +115,7 @@ class ThreadMessage(NextTurn[AnyResult]):
             if found.has_ended:
                 break
             if found.info.status == "waiting" or await self.record.is_unowned(found):
-                result = await self._follow(found)
+                result = await self._follow(found, number)
                 if result.status == "waiting":
                     return result
                 continue

@@ -63,6 +63,33 @@ async def test_a_new_run_takes_the_new_code_and_records_that() -> None:
     assert decisions(journal) == {"patch::new-payment": True}
 
 
+async def timed(run: Run) -> object:
+    return await run.timeout(9, lambda branch: branch.ask("pay"))
+
+
+async def as_completed(run: Run) -> object:
+    async with run.as_completed(lambda branch: branch.ask("pay")) as done:
+        [value] = [finished.value async for finished in done]
+    return value
+
+
+@pytest.mark.parametrize("verb", [timed, as_completed])
+async def test_a_verb_of_which_only_the_beginning_is_recorded_had_gone_on(
+    verb: Body,
+) -> None:
+    async def changed(run: Run) -> object:
+        if run.patched("new-payment"):
+            return "".join(await run.gather(verb, verb))  # type: ignore[arg-type]
+        return await verb(run)
+
+    entries = await record(verb)
+    for keep in range(1, len(entries)):
+        answer, journal = await resume(changed, entries, keep)
+        went_on = keep > 1
+        assert answer == ("PAY" if went_on else "PAYPAY"), keep
+        assert decisions(journal) == {"patch::new-payment": not went_on}
+
+
 async def test_a_run_of_old_code_keeps_it_where_it_went_on_from_there() -> None:
     entries = await record(old)
     for keep in range(1, len(entries)):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
+from ...events.branches import BranchesOpened, TimeoutSet
 from ...events.control import QuestionWithdrawn
 from ...events.effect_key import EffectKey, is_inside
 from ...events.effects import ChildFinished, ChildStarted, GateDecided, ToolStarted
@@ -36,6 +37,10 @@ class Scopes:
     def add(self, entry: Entry) -> None:
         """Note the position of an entry; one that is not about an effect has none."""
         key, event = EffectKey.parse(entry.key), entry.event
+        if isinstance(event, (TimeoutSet, BranchesOpened)):  # an effect had begun
+            begun = EffectKey.parse(key.place)
+            self._reach((begun, *begun.around))
+            return
         # A withdrawn question had its place before, and nothing happens there.
         if not key.is_effect or isinstance(event, QuestionWithdrawn):
             return

@@ -69,6 +69,7 @@ POINTS = sized(6, 10_000)  # at most so many points of a run, spread evenly
 ENDS = {("completed", "answered"), ("aborted", "aborted"), ("limit", "timeout")}
 # Where the time is over before a failed model call could be tried again, or while a gate decides about a delegation.
 FAILED = {("failed", "provider_error"), ("failed", "denied")}
+TURNS_TO_END = 3  # of the loop: the task meets its cancellation, ends, and that is told
 NOT_RUN = "This call was not run: the run ends."
 CLOSING = ("run_finished", "run_suspended")
 
@@ -185,9 +186,18 @@ class Host:
             self.loop.counting = False
             if self.aborting is not None:
                 await asyncio.wait((self.aborting,))
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert left == set(), f"tasks are left: {left}"
+            await self.tasks_are_gone()
             await self.threads_are_gone()
+
+    async def tasks_are_gone(self) -> None:
+        """No task is left; one that the run cancelled last, such as a look at the journal, has a few turns to end."""
+        for _ in range(TURNS_TO_END):
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            if not all(task.cancelling() for task in left):
+                break
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert left == set(), f"tasks are left: {left}"
 
     async def threads_are_gone(self) -> None:
         """The tools' threads end, and those that were left behind are counted until they do."""

@@ -1,5 +1,6 @@
 """Typed options: a subclass becomes a frozen pydantic dataclass whose bad values raise `ConfigError`."""
 
+import contextlib
 import dataclasses
 import functools
 from abc import ABCMeta
@@ -100,17 +101,13 @@ def read_stored(kind: type[Any], name: str, value: object) -> object:
     So are those inside of a list, a mapping or what a mapping describes, such as `Sampling`.
     """
     fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    read = value
     if name not in fields or not isinstance(value, STORED):
-        return value
-    try:
-        annotation: Any = fields[name].annotation
-        read: object = _build_reader(annotation).validate_python(value)
-    except (
-        ConfigError,
-        PydanticUserError,
-        ValidationError,
-    ):  # the check of the option says why
-        return value
+        return read
+    annotation: Any = fields[name].annotation
+    # The check of the option says what is wrong.
+    with contextlib.suppress(ConfigError, PydanticUserError, ValidationError):
+        read = _build_reader(annotation).validate_python(value)
     return read
 
 

@@ -135,10 +135,8 @@ def mark_texts(value: Any, label: Label, *, untrusted: bool) -> Any:
             return copies[id(one)][1]
 
         def keep(copied: Any) -> Any:
-            copies[id(one)] = (
-                one,
-                copied,
-            )  # with the value, so that no other gets its id
+            # The value is kept with its copy, so that no other one gets its id.
+            copies[id(one)] = one, copied
             return copied
 
         return _copy_with(one, mark, keep)

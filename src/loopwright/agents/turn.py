@@ -2,27 +2,23 @@
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from .._internal import dataclasses
 from .._internal.regex import compile_late
 from .._kernel.control.questions import open_questions
 from ..events.entry import Entry
 from ..events.lifecycle import read_start, restore_answer
-from ..events.run import Question, RunFinished, RunParked, RunSuspended, StopReason
+from ..events.run import (
+    WAITING_REASONS,
+    Question,
+    RunFinished,
+    RunParked,
+    RunSuspended,
+)
 from ..journals.base import TURN_PREFIX, RunInfo
 from ..labels import highest, mark_texts
 
-WAITING: Mapping[str, StopReason] = MappingProxyType(
-    {
-        "approval": "approval",
-        "question": "question",
-        "failure": "question",
-        "doubt": "unknown_outcome",
-    }
-)
-"""The stop reason of a run by what the first of its questions is about."""
 _NAME = compile_late(re.escape(TURN_PREFIX) + r"([0-9a-f]{16}):(0|[1-9][0-9]{0,17})")
 
 
@@ -105,7 +101,7 @@ def read_turn(info: RunInfo, number: int, entries: Sequence[Entry]) -> Turn | No
     pending = open_questions(entries) if info.status == "waiting" else ()
     reason = last.reason if isinstance(last, (RunSuspended, RunParked)) else ""
     if pending:
-        reason = WAITING[pending[0].about]
+        reason = WAITING_REASONS[pending[0].about]
     return Turn(
         number, info.run_id, started.agent, info.status, text, answer, stop_reason, started.created, pending, reason,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Events of a run as a whole: it starts, is suspended, resumed and forked, and ends."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 
 from .._internal import dataclasses
@@ -87,6 +88,12 @@ class ErrorRecord:
         return error
 
 
+WAITING_REASONS: Mapping[str, StopReason] = MappingProxyType(
+    {
+        "approval": "approval", "question": "question", "failure": "question", "doubt": "unknown_outcome",
+    }
+)  # fmt: skip
+"""Why a run waits, by what its first question is about."""
 ANSWER_FIELDS = frozenset(("choices", "schema", "problem", "destinations"))
 """Fields of a question that its entry has only where they say something."""
 

@@ -84,11 +84,8 @@ async def _do_named_work(
         result = await work(branch)
     except Suspended:
         raise
-    except asyncio.CancelledError as raised:
-        own = _read_own_error(branch, raised)
-        _record_branch(branch, BranchFinished(name, index, get_error_name(own)))
-        raise own from raised
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as raised:
+        error = _read_own_error(branch, raised)
         _record_branch(branch, BranchFinished(name, index, get_error_name(error)))
         raise
     _record_branch(branch, BranchFinished(name, index))
@@ -154,7 +151,9 @@ async def do_work(work: BranchWork[T], branch: Cycle) -> T:
     return result
 
 
-def _read_own_error(branch: Cycle, raised: asyncio.CancelledError) -> Exception:
+def _read_own_error(
+    branch: Cycle, raised: Exception | asyncio.CancelledError
+) -> Exception:
     """Return what a branch raised by itself; raise a cancellation of it."""
     cuts = branch.session.signals.cuts
     return cuts.read_own_error(branch.scope.path, raised)

@@ -7,7 +7,7 @@ from ..._internal import dataclasses
 from ..._internal.log import logger
 from ...errors import Suspended
 from ...events.recovery import UnknownOutcomeResolved
-from ...events.run import Question
+from ...events.run import WAITING_REASONS, Question
 from ...gates.base import Permit
 from ...journals.base import Command
 from ...labels import Label
@@ -115,8 +115,7 @@ class OutcomeResolver:
         session.pending.append(
             Question(permit.key, text, call.name, call.arguments, call.id, about)
         )
-        reason = "unknown_outcome" if about == "doubt" else "question"
-        return Suspended(text, reason=reason)
+        return Suspended(text, reason=WAITING_REASONS[about])
 
     def _clean(
         self, permit: Permit, source: Source, resolution: Resolution, label: Label

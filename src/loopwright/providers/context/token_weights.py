@@ -20,10 +20,8 @@ PRIOR = (
     (0.7, 0.3),  # each digit
     (1.0, 0.3),  # a run of other signs
     (1.0, 0.5),  # a character that is not ASCII
-    (
-        0.55,
-        0.2,
-    ),  # a run of one sign in long white space; long runs count as several
+    # A run of one sign in long white space; long runs count as several.
+    (0.55, 0.2),
     (4.0, 2.0),  # what a chat template writes around a message
     (12.0, 10.0),  # what it writes around a tool
     (ATTACHMENT_SIZE / 4, ATTACHMENT_SIZE / 8),  # an image or a document

@@ -146,7 +146,7 @@ class RunFilter:
             all(getattr(info, name) == value for name, value in self.names.items()),
             self.tags.items() <= info.tags.items(),
             self.has_time(info.created),
-            contains_text(self.text, *searched, encode_tags(info.tags)),
+            not self.text or contains_text(self.text, *searched, encode_tags(info.tags)),
         ))  # fmt: skip
 
 

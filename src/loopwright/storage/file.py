@@ -136,8 +136,11 @@ class SQLiteFile:
         connection = opened.enter_context(contextlib.closing(self._connect("ro")))
         connection.execute("BEGIN")
         version = self._read_version(connection)
+        if not version:
+            connection.close()  # the writer that makes the tables need not wait
+            return None
         self._format.show_as_current(connection, version)
-        return connection if version else None
+        return connection
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:

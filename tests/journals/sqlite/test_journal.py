@@ -16,7 +16,7 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -355,6 +355,71 @@ async def test_a_file_whose_making_broke_off_is_empty_for_who_only_reads(
     assert not Path(f"{path}-journal").exists()
     await write(journal, journal.create(header()), b"1")
     assert [info.run_id for info in journal.runs()] == ["r1"]
+
+
+def read_unknown(journal: SQLiteJournal) -> None:
+    """Read a run that is not there."""
+    journal.read("another")
+
+
+def verify_unknown(journal: SQLiteJournal) -> None:
+    """Verify a run that is not there."""
+    journal.verify("another")
+
+
+def send_to_unknown(journal: SQLiteJournal) -> None:
+    """Send a command to a run that is not there."""
+    journal.send("another", "steer", {})
+
+
+@pytest.mark.parametrize("has_tables", [False, True], ids=["empty", "copied"])
+@pytest.mark.parametrize("use", [read_unknown, verify_unknown, send_to_unknown])
+async def test_a_reader_that_finds_no_run_lets_a_writer_begin(
+    use: Callable[[SQLiteJournal], None],
+    has_tables: bool,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The writer that gives a file its write-ahead log waits for readers, and while it waits no other may begin."""
+    if has_tables:  # as in a copy, which has no write-ahead log
+        original = SQLiteJournal(path.with_name("original.db"))
+        await write(original, original.create(header()), b"1")
+        await original.backup(path)
+        await original.close()
+    else:
+        path.touch(0o600)
+    journal = SQLiteJournal(path, busy_timeout=0.2)
+    began: list[str] = []
+
+    def begin_to_write(file: JournalFile, run_id: str) -> UnknownRun:
+        with file.writing():
+            began.append(run_id)
+        return UnknownRun(run_id)
+
+    name = "loopwright.journals.sqlite.journal.build_unknown_run"
+    monkeypatch.setattr(name, begin_to_write)
+
+    with pytest.raises(UnknownRun):
+        use(journal)
+
+    assert began == ["another"]
+
+
+async def test_an_export_of_no_run_lets_a_writer_begin(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.touch(0o600)
+    journal = SQLiteJournal(path, busy_timeout=0.2)
+
+    def begin_to_write(file: JournalFile, run_id: str) -> UnknownRun:
+        with file.writing():
+            return UnknownRun(run_id)
+
+    name = "loopwright.journals.sqlite.upkeep.build_unknown_run"
+    monkeypatch.setattr(name, begin_to_write)
+
+    with pytest.raises(UnknownRun):
+        await journal.export(path.with_name("exported"), ["another"])
 
 
 async def test_a_file_that_is_no_database_is_left_alone(

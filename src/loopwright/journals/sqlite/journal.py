@@ -217,13 +217,16 @@ class SQLiteJournal(RequestReader):
     ) -> list[Entry]:
         """Return durable entries of a run, oldest first: all, or `limit` of them after a number, or the `last`."""
         check_range(run_id, after, limit, last)
+        found = None
         with self._file.reading() as connection:
             info = None if connection is None else read_info(connection, run_id)
-            if connection is None or info is None:
-                raise build_unknown_run(self._file, run_id)
-            if last is not None:
-                after = max(after, info.head_seq - last)
-            entries, damage = read_range(connection, info, after, limit, self._codec)
+            if connection is not None and info is not None:
+                if last is not None:
+                    after = max(after, info.head_seq - last)
+                found = read_range(connection, info, after, limit, self._codec)
+        if found is None:
+            raise build_unknown_run(self._file, run_id)
+        entries, damage = found
         if damage:  # changed entries must not be acted on
             raise JournalError(
                 f"journal {str(self._file.path)!r}: run {run_id!r}: {damage}; verify it for more"

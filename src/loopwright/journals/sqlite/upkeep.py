@@ -271,7 +271,11 @@ def _split(threads: Sequence[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def build_unknown_run(file: JournalFile, run_id: str) -> UnknownRun:
-    """Return the error for a run that is not in a journal, which says so if it was deleted."""
+    """Return the error for a run that is not in a journal, which says so if it was deleted.
+
+    The caller must not be reading: before the file has its write-ahead log, a writer that waits for a reader lets no
+    other reader in, so that a second one inside the first would wait in vain, and so would the writer.
+    """
     with file.reading() as connection:
         deleted = "" if connection is None else read_tombstone(connection, run_id)
     return UnknownRun(deleted or f"no run {run_id!r} in journal {str(file.path)!r}")

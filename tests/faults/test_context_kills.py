@@ -1,24 +1,30 @@
-"""A run whose context is summarized is killed at barriers around its summaries, and resumed in a fresh interpreter."""
+"""A run whose context is summarized is killed at barriers around its summaries, and resumed by another interpreter."""
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import context_child
+from forked_processes import run
 from loopwright.events import ModelReplied
 from loopwright.journals import SQLiteJournal
 
 SUPPORT = Path(__file__).parents[1] / "support" / "context_child.py"
 
 
-def live(folder: Path, barrier: int, when: str) -> tuple[int, str]:
-    """Run the child; return how it ended and what it printed."""
-    command = [sys.executable, str(SUPPORT), str(folder), str(barrier), when]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+FIRST: tuple[str, ...] = ()
+SECOND = ("-B",)
+"""Options of two interpreters that fork, each with a hash seed of its own."""
+
+
+def live(
+    folder: Path, barrier: int, when: str, options: tuple[str, ...] = FIRST
+) -> tuple[int, str]:
+    """Run the child in a fork of one of the interpreters; return how it ended and what it printed."""
+    child = (SUPPORT, folder, barrier, when)
+    ended = run(*child, timeout=60, options=options)
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
     return ended.returncode, ended.stdout.strip()
 
@@ -54,7 +60,7 @@ def test_recorded_summary_is_not_asked_for_again_after_a_kill(
     journal = tmp_path / "runs.db"
     recorded = len(list_summaries(tmp_path)) if journal.exists() else 0
     asked = Counter(read_requests(tmp_path))
-    code, printed = live(tmp_path, 0, "before")
+    code, printed = live(tmp_path, 0, "before", SECOND)
     said, requests, summaries = unharmed
 
     assert (code, printed) == (0, said)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,20 @@ class Program:
             hooks=self.hooks,
             user=self.user,
         )
+
+    def warm_up(self) -> None:
+        """Fill the caches of the library, in an interpreter that forks, by a run that no other finds."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ[WITNESS] = f"{folder}/witness"
+            try:
+                asyncio.run(self._run_once(self.journal(Path(folder))))
+            finally:
+                del os.environ[WITNESS]
+
+    async def _run_once(self, journal: Journal) -> None:
+        async with self.runtime(journal) as runtime:
+            await self.engine(runtime).run(self.task, run_id="warm-up")
+        await journal.close()
 
 
 def program(name: str) -> Program:

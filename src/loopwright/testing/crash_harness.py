@@ -43,6 +43,7 @@ from ..tools.base import ToolContext
 from .assertions import assert_equal, assert_true
 from .killing_journal import KillingJournal, When
 from .scripted import Script, ScriptedProvider
+from .warm_up import import_shared, keep_loaded, warm_up
 
 RUN = "the-run"
 ANSWERED = (ModelReplied, ModelFailed, LimitHit)
@@ -51,7 +52,11 @@ WITNESS = "LOOPWRIGHT_WITNESS"
 
 
 class Killable(Protocol):
-    """A run that one process can start and another can resume."""
+    """A run that one process can start and another can resume.
+
+    A method `warm_up()`, if it has one, is called once in each interpreter before the first fork: what it imports and
+    caches need not be made again in each process. It must leave nothing behind that a run could find.
+    """
 
     task: str
 
@@ -150,7 +155,8 @@ async def _follow_up(runtime: Runtime) -> None:
 
 
 def _work_in_fork(job: dict[str, Any], descriptor: int) -> None:
-    """Do a job in this process and write its report, or a traceback, to the descriptor; then exit."""
+    """Do a job in this process and write its report, or a traceback, to the descriptor, and what it imported; then exit."""
+    known = set(sys.modules)
     folder = Path(job["folder"])
     os.environ[WITNESS] = str(folder / "witness")
     try:
@@ -159,7 +165,8 @@ def _work_in_fork(job: dict[str, Any], descriptor: int) -> None:
     except BaseException:  # noqa: BLE001 - the parent reports it in the test
         report = traceback.format_exc()
     with contextlib.suppress(BrokenPipeError):  # the interpreter was given up meanwhile
-        os.write(descriptor, json.dumps(report).encode())
+        imported = sorted(sys.modules.keys() - known)
+        os.write(descriptor, json.dumps([report, imported]).encode())
     os._exit(0)
 
 
@@ -188,10 +195,12 @@ def serve() -> None:
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what programs print is not a reply
+    prepared: set[tuple[str, ...]] = set()
+    warm_up()
     for line in sys.stdin:
         job = json.loads(line)
         with contextlib.suppress(Exception):  # the fork raises it again and reports it
-            make_program(job)  # imported once for all forks
+            _prepare(job, prepared)
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -199,10 +208,24 @@ def serve() -> None:
             _work_in_fork(job, writing)
         os.close(writing)
         with os.fdopen(reading) as pipe:
-            report = pipe.read()
+            text = pipe.read()
         _, status = os.waitpid(pid, 0)
+        report, imported = json.loads(text) if text else (None, ())
         reply = json.dumps([os.waitstatus_to_exitcode(status), report])
         print(reply, file=replies, flush=True)
+        import_shared(imported)
+
+
+def _prepare(job: dict[str, Any], prepared: set[tuple[str, ...]]) -> None:
+    """Import the program of a job once for all forks, and warm it up if it can."""
+    name = (job["module"], job["file"], job["name"], *job["arguments"])
+    if name in prepared:
+        return
+    prepared.add(name)
+    warm_up_program = getattr(make_program(job), "warm_up", None)
+    if warm_up_program is not None:
+        warm_up_program()
+    keep_loaded()
 
 
 # --- the process that kills and checks ---
@@ -246,7 +269,7 @@ class Interpreter:
             process.kill()
             raise
         self._process = process
-        return status, json.loads(report) if report else None
+        return status, report
 
     def _start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", __package__ or "loopwright.testing"]

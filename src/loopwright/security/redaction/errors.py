@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ...errors import LoopwrightError, format_error
 from ...resilience.timeouts import capture
@@ -19,8 +19,9 @@ def redact_error(redactor: Redactor, error: E) -> E:
     An error that was raised `from None` shows no cause, but it still has a context: a context with
     a secret is removed.
     """
-    if not _shows_secret(redactor, error):
-        if any(_shows_secret(redactor, other) for other in _iterate_causes(error)):
+    search = _SecretSearch(redactor)
+    if not search.shows_secret(error):
+        if any(search.shows_secret(other) for other in _iterate_causes(error)):
             error.__context__ = None
         return error
     clean = error.__class__.__new__(error.__class__)
@@ -56,11 +57,51 @@ def _get_shown_cause(error: BaseException) -> BaseException | None:
     return error.__context__
 
 
-def _shows_secret(redactor: Redactor, error: BaseException) -> bool:
-    """Return whether the printed form of an error, or one of its fields, holds a secret."""
-    printed = "".join(traceback.format_exception(error))
-    shown = f"{printed}\n{error.args!r}\n{vars(error)!r}"
-    return redactor.redact_text(shown) != shown
+class _SecretSearch:
+    """Says which errors show a secret; each error of a chain is printed and searched once."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._searched: dict[int, bool] = {}
+
+    def shows_secret(self, error: BaseException) -> bool:
+        """Return whether the printed form of an error, or one of its fields, holds a secret."""
+        if any(self._is_printed_with_secret(one) for one in _iterate_printed(error)):
+            return True
+        return self._has_secret(f"{error.args!r}\n{vars(error)!r}")
+
+    def _is_printed_with_secret(self, error: BaseException) -> bool:
+        found = self._searched.get(id(error))
+        if found is None:
+            found = self._searched[id(error)] = self._has_secret(_print_error(error))
+        return found
+
+    def _has_secret(self, text: str) -> bool:
+        return self._redactor.redact_text(text) != text
+
+
+def _print_error(error: BaseException) -> str:
+    """Return what Python prints of an error without its causes and its carets.
+
+    To find the columns of the carets takes most of the time, and they show nothing.
+    """
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__))
+    return "".join([*frames.format(), *traceback.format_exception_only(error)])
+
+
+def _iterate_printed(error: BaseException) -> Iterator[BaseException]:
+    """Iterate over the errors that Python prints with one: itself, causes, members of groups."""
+    seen, waiting = set[int](), [error]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        cause = _get_shown_cause(one)
+        waiting += [] if cause is None else [cause]
+        if isinstance(one, BaseExceptionGroup):
+            waiting += cast("tuple[BaseException, ...]", one.exceptions)
+        yield one
 
 
 def _iterate_causes(error: BaseException) -> Iterator[BaseException]:

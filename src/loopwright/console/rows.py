@@ -1,5 +1,6 @@
 """The entries of a run as rows of the page: a line or several for each, and the raw entry behind it."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..errors import CodecError, JournalError
 from ..events.effect_key import EffectKey
 from ..events.effects import ModelRequested
 from ..events.entry import Entry
-from ..events.timeline import Line, Timeline
+from ..events.timeline import REFERRED, Line, Timeline
 from ..messages import Message
 
 MAX_LINE = 4000
@@ -28,7 +29,10 @@ class RowReader:
     def __init__(self, before: Iterable[Entry] = ()) -> None:
         self._timeline, self._known = Timeline(), 0
         for entry in before:
-            _find_lines(self._timeline, entry)
+            if entry.kind in REFERRED:
+                # One that cannot be read has a line that says so, where it is shown.
+                with contextlib.suppress(JournalError):
+                    self._timeline.read((entry,))
 
     @property
     def is_full(self) -> bool:

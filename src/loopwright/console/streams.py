@@ -15,6 +15,8 @@ Item: TypeAlias = tuple[int | None, str, Any]
 """What a stream sends: the number of an entry, the kind of the news, and a value."""
 BATCH = 200
 """Entries that are read at a time."""
+FIRST_BATCH = 20
+"""Entries that are read at first: a page shows them sooner, and one whose connection breaks again wants no more."""
 
 
 class Streams:
@@ -29,12 +31,13 @@ class Streams:
     ) -> AsyncIterator[Item]:
         """Send the rows of a run's entries after a number, and of those to come, until the reader leaves."""
         reader: RowReader | None = None
+        size = FIRST_BATCH
         async with self._news.subscribe(run_id) as subscription:
             yield None, "open", {"after": after}
             while True:
                 try:
                     reader, rows = await call_in_thread(
-                        self._read_on, reader, run_id, after, user
+                        self._read_on, reader, run_id, after, size, user
                     )
                 except UnknownRun:
                     yield None, "gone", {"run": run_id}
@@ -45,7 +48,8 @@ class Streams:
                 for row in rows:
                     yield row["seq"], "entry", row
                     after = row["seq"]
-                if len(rows) == BATCH:
+                is_full, size = len(rows) == size, BATCH
+                if is_full:
                     continue
                 if await subscription.wait(keep_alive) is None:
                     yield None, "", None
@@ -53,9 +57,9 @@ class Streams:
                     yield None, "changed", {"run": run_id}
 
     def _read_on(
-        self, reader: RowReader | None, run_id: str, after: int, user: str
+        self, reader: RowReader | None, run_id: str, after: int, size: int, user: str
     ) -> tuple[RowReader, list[dict[str, Any]]]:
-        entries = self._records.read(run_id, after, BATCH)
+        entries = self._records.read(run_id, after, size)
         if entries and (reader is None or reader.is_full):
             first = max(after - LOOKBACK, 0)
             reader = RowReader(self._records.read(run_id, first, after - first))

@@ -18,6 +18,10 @@ from .entry import Entry, Event
 from .run import RunStarted
 
 MAX_DEPTH = 8
+REFERRED = frozenset(
+    one.kind for one in (ModelRequested, ModelReplied, CallsProposed, GateDecided)
+)
+"""Kinds of entries that lines of later ones may refer to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Timeline:
     def read(self, entries: Iterable[Entry]) -> None:
         """Read entries whose lines are not shown, so that later lines can refer to them."""
         for entry in entries:
-            self.lines(entry)
+            self._remember(entry.event, EffectKey.parse(entry.key).place)
 
     def lines(self, entry: Entry) -> list[Line]:
         """Return the lines of one entry."""
@@ -61,24 +65,31 @@ class Timeline:
         return [Line(entry.seq, key, label, text) for label, text in found if text]
 
     def _find_lines(self, event: Event, key: str) -> list[tuple[str, str]]:
+        self._remember(event, key)
         lines = event.lines()
+        match event:
+            case ModelReplied() | ModelFailed():
+                return self._name_model(key, lines)
+            case GateDecided():
+                return self._show_decision(event, key, lines)
+            case ToolFinished() if self._refusals.get(key) == event.content:
+                return []  # the line of the decision has the same text
+            case _:
+                return lines
+
+    def _remember(self, event: Event, key: str) -> None:
+        """Keep what later lines may refer to; the kinds of these events are `REFERRED`."""
         match event:
             case ModelRequested():
                 self._requests[key] = event
             case ModelReplied(completion):
                 self._remember_calls(key, completion.calls)
-                return self._name_model(key, lines)
-            case ModelFailed():
-                return self._name_model(key, lines)
             case CallsProposed(calls):
                 self._remember_calls(key, calls)
-            case GateDecided():
-                return self._show_decision(event, key)
-            case ToolFinished() if self._refusals.get(key) == event.content:
-                return []  # the line of the decision has the same text
+            case GateDecided() if event.reason and event.verdict != "ask":
+                self._refusals[key] = event.reason
             case _:
                 pass
-        return lines
 
     def _remember_calls(self, key: str, calls: Sequence[ToolCall]) -> None:
         for number, call in enumerate(calls):
@@ -93,12 +104,12 @@ class Timeline:
         asked = "asked" if request is None else request.summary()
         return [(label, f"{asked}: {text}"), *others]
 
-    def _show_decision(self, event: GateDecided, key: str) -> list[tuple[str, str]]:
-        if event.reason and event.verdict != "ask":
-            self._refusals[key] = event.reason
+    def _show_decision(
+        self, event: GateDecided, key: str, lines: list[tuple[str, str]]
+    ) -> list[tuple[str, str]]:
         call = self._calls.get(key)
         if call is None:  # an engine's own effect, a delegation
-            return event.lines()
+            return lines
         changed = event.arguments
         arguments = call.arguments if changed is None else changed
         return [("call", f"{format_call(event.tool, arguments)}  [{event.decision}]")]

@@ -62,19 +62,26 @@ def run_busy(folder: Path, step: int) -> tuple[list[str], Path]:
     return done.stdout.splitlines(), journal
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Any]:
+    """Return what the program tells whose wall clock nobody sets, and the facts of its run: the same for all steps."""
+    told, journal = run_busy(tmp_path_factory.mktemp("faketime") / "calm", 0)
+    return told, read_facts(journal)
+
+
 @pytest.mark.parametrize("step", [-DAY, -HOUR, HOUR, DAY])
 def test_a_wall_clock_that_is_set_during_a_run_changes_only_timestamps(
-    step: int, tmp_path: Path
+    step: int, tmp_path: Path, calm: tuple[list[str], Any]
 ) -> None:
     (status, took, moved, answer), journal = run_busy(tmp_path / "set", step)
-    expected, calm = run_busy(tmp_path / "calm", 0)
+    expected, calm_facts = calm
 
     assert (status, answer) == (expected[0], expected[3])
     assert status == "completed"
     assert float(moved) == pytest.approx(step, abs=5)
     assert float(took) < 60
     facts = read_facts(journal)
-    assert facts == read_facts(calm)
+    assert facts == calm_facts
     [info] = SQLiteJournal(journal).runs()
     assert info.fence == 1
     figure(
@@ -107,16 +114,23 @@ def work_beside_a_worker(path: Path, offset: int) -> list[str]:
     return taken
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Any]:
+    """Return what a worker took beside a process of the same time, and the facts of that one's run."""
+    path = tmp_path_factory.mktemp("faketime") / "together.db"
+    return work_beside_a_worker(path, 0), read_facts(path)
+
+
 @pytest.mark.parametrize("offset", [-HOUR, HOUR])
 def test_two_hosts_an_hour_apart_differ_in_nothing_but_timestamps(
-    offset: int, tmp_path: Path
+    offset: int, tmp_path: Path, together: tuple[list[str], Any]
 ) -> None:
     taken = work_beside_a_worker(tmp_path / "apart.db", offset)
-    expected = work_beside_a_worker(tmp_path / "together.db", 0)
+    expected, expected_facts = together
 
     assert taken == expected == []
     facts = read_facts(tmp_path / "apart.db")
-    assert facts == read_facts(tmp_path / "together.db")
+    assert facts == expected_facts
     figure(
         "faketime",
         f"two hosts {offset:+} s apart: {len(facts)} entries, 0 differences but times, 0 runs taken",

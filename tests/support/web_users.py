@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -90,6 +91,8 @@ class ChatServer:
         return Counter(self.notes.read_text().splitlines())
 
 
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that speak plain HTTP alone; one that httpx makes loads all certificates each time."""
 MAX_TRIES = 600
 """How often a thread is asked for while its server is away: half a minute."""
 MAX_TURN = 300.0
@@ -131,6 +134,15 @@ class WebUser:
     """Connections that broke, by chance or since the server was killed."""
     answered_at: int | None = 0
     """How often its server was killed before the last answer; `None` once it has all."""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def at(cls, url: str, name: str, seed: int) -> AsyncIterator[Self]:
+        """Open a browser of its own: a pool of connections that many share looks at each of them at each request."""
+        async with httpx.AsyncClient(
+            base_url=url, timeout=120, trust_env=False, verify=NO_TLS
+        ) as client:
+            yield cls(client, name, random.Random(seed))
 
     async def talk(self, turns: int, server: ChatServer) -> list[Watched]:
         """Say something that often, each time once the answer is there."""
@@ -220,12 +232,12 @@ async def hold_conversations(
 
     Meanwhile the server is killed up to so often. It fails where the server ends by itself or a turn does not end.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=users)
-    async with httpx.AsyncClient(
-        base_url=server.url, timeout=120, limits=limits
-    ) as client:
+    async with contextlib.AsyncExitStack() as stack:
         people = [
-            WebUser(client, f"user{n}", random.Random(seed + n)) for n in range(users)
+            await stack.enter_async_context(
+                WebUser.at(server.url, f"user{n}", seed + n)
+            )
+            for n in range(users)
         ]
         async with asyncio.TaskGroup() as group:
             besides = [

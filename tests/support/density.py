@@ -3,7 +3,7 @@
 import ast
 import functools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,13 +46,19 @@ def parse(text: str) -> ast.Module:
 
 
 @functools.cache
+def walk(text: str) -> list[ast.AST]:
+    """List the nodes of a module in the order of `ast.walk`, once in a process: to walk takes longer than to parse."""
+    return list(ast.walk(parse(text)))
+
+
+@functools.cache
 def measure(text: str) -> Measure:
     """Measure the code of a module."""
-    tree = parse(text)
-    points = sum(
-        isinstance(node, BRANCHES) + _boolean_operators(node) for node in ast.walk(tree)
+    nodes = walk(text)
+    points = sum(isinstance(node, BRANCHES) for node in nodes) + sum(
+        map(_boolean_operators, nodes)
     )
-    docstrings = _docstring_lines(tree)
+    docstrings = _docstring_lines(nodes)
     lines = sum(
         1
         for number, line in enumerate(text.splitlines(), 1)
@@ -61,12 +67,12 @@ def measure(text: str) -> Measure:
     return Measure(points, lines)
 
 
-def dense_statements(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def dense_statements(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield line and complaint of each statement with over two boolean operators or over one ternary."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.stmt):
             continue
-        own = list(_expressions(node))
+        own = _expressions(node)
         operators = sum(_boolean_operators(part) for part in own)
         ternaries = sum(isinstance(part, ast.IfExp) for part in own)
         if operators > 2:
@@ -75,18 +81,18 @@ def dense_statements(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"{ternaries} ternaries in a statement"
 
 
-def long_functions(tree: ast.AST, most: int) -> Iterator[tuple[int, str]]:
+def long_functions(nodes: Iterable[ast.AST], most: int) -> Iterator[tuple[int, str]]:
     """Yield line and complaint of each function with more lines."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, Functions):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > most:
                 yield node.lineno, f"{node.name} has {lines} lines"
 
 
-def large_classes(tree: ast.AST, most: int) -> Iterator[tuple[int, str]]:
+def large_classes(nodes: Iterable[ast.AST], most: int) -> Iterator[tuple[int, str]]:
     """Yield line and complaint of each class with more methods."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             methods = sum(isinstance(member, Functions) for member in node.body)
             if methods > most:
@@ -108,18 +114,25 @@ def _boolean_operators(node: ast.AST) -> int:
     return len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
 
 
-def _expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement that belong to no statement inside it."""
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, BLOCKS):
-            yield child
-            yield from _expressions(child)
+def _expressions(node: ast.AST) -> list[ast.AST]:
+    """List the nodes of a statement that belong to no statement inside it."""
+    found: list[ast.AST] = []
+    pending = [node]
+    while pending:
+        children = ast.iter_child_nodes(pending.pop())
+        own = [child for child in children if not isinstance(child, BLOCKS)]
+        found += own
+        pending += own
+    return found
 
 
-def _docstring_lines(tree: ast.AST) -> set[int]:
+def _docstring_lines(nodes: Iterable[ast.AST]) -> set[int]:
     lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, Documented) and ast.get_docstring(node) is not None:
+    for node in nodes:
+        if (
+            isinstance(node, Documented)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
             first = node.body[0]
             lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     return lines

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..._internal import dataclasses
@@ -68,12 +68,22 @@ def simulate(
         faults: the kinds of faults that may happen.
         model: what a sensible model says; some worlds have a model that says anything.
     """
-    report = SimulationReport()
-    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+    chosen = range(seeds) if isinstance(seeds, int) else seeds
+    lived = live_each(chosen, engine, faults, model)
+    return sum((report for _, report in lived), SimulationReport())
+
+
+def live_each(
+    seeds: Iterable[int],
+    engine: Callable[[Runtime], LoopEngine] | None = None,
+    faults: Faults = ALL_FAULTS,
+    model: Callable[[Request], Any] = polite,
+) -> Iterator[tuple[World, SimulationReport]]:
+    """Live worlds one after the other, as `simulate` does; yield each with the report of it."""
+    for seed in seeds:
         began = time.monotonic()
         world = live(seed, engine, faults, model)
-        report += _report(world, time.monotonic() - began)
-    return report
+        yield world, _report(world, time.monotonic() - began)
 
 
 def _report(world: World, seconds: float) -> SimulationReport:

@@ -24,7 +24,7 @@ FOUND_BY = {
     "replay_forgets_intents_of_tools": 69,
     "replay_has_new_idempotency_keys": 5,
     "replay_has_other_random_numbers": 113,
-    "replay_begins_live_work_too_early": 1,
+    "replay_begins_live_work_too_early": 2,
     "budget_forgets_model_calls": 2,
     "budget_forgets_tool_calls": 2,
     "budget_forgets_tokens": 249,

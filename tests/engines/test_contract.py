@@ -44,6 +44,7 @@ from loopwright.engines import (
     GoalCycleEngine,
     MapReduceEngine,
 )
+from loopwright.journals import MemoryJournal
 from loopwright.providers import Capabilities, TextTools
 from loopwright.testing import EngineContract, ScriptedProvider, call
 from loopwright.testing.contracts.fixtures import Bench, Factory
@@ -108,6 +109,14 @@ class OfABuiltIn(EngineContract):
 
     def engine(self, runtime: Runtime) -> LoopEngine:
         return runtime.engine(self.name, **NEEDED.get(self.name, {}))
+
+    def warm_up(self) -> None:
+        """Fill the caches of the library, in an interpreter that forks, by a run that no other finds."""
+        asyncio.run(self._run_once())
+
+    async def _run_once(self) -> None:
+        async with self.runtime(MemoryJournal()) as runtime:
+            await self.engine(runtime).run(self.task, run_id="warm-up")
 
 
 for _name in available_engines():

@@ -1,5 +1,6 @@
 """What a model call is made with, as a journal keeps it: limits and settings, and a reply that is Unicode text."""
 
+import functools
 import hashlib
 import json
 
@@ -52,8 +53,14 @@ def shorten(value: object) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()[:12]
 
 
+@functools.cache
+def _completion_reader() -> TypeAdapter[Completion]:
+    """Return the reader of completions, built once: it takes milliseconds."""
+    return TypeAdapter(Completion)
+
+
 def without_surrogates(completion: Completion) -> Completion:
     """Return the completion with a question mark for every lone surrogate."""
     text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
     valid = text.encode("utf-8", "replace")
-    return TypeAdapter(Completion).validate_json(valid)
+    return _completion_reader().validate_json(valid)

@@ -12,7 +12,7 @@ from ...journals.thread_facts import find_thread_facts
 from ..control.commands import ADD_CONTEXT, GUIDANCE, OVERRIDE, STEER
 from .cycle import Cycle
 from .lookup import lookup
-from .side_effects import OWN, record_value, recorded_effect
+from .side_effects import OWN, record_value, recorded_effect, value_adapter
 
 T = TypeVar("T")
 KINDS = (STEER, ADD_CONTEXT, OVERRIDE)
@@ -76,5 +76,5 @@ async def read_thread_facts(
         )
 
     values = await lookup(cycle, f"facts {name}", read, list[Any], OWN)
-    adapter = TypeAdapter(kind)
+    adapter = value_adapter(kind)
     return tuple(adapter.validate_python(value) for value in values)

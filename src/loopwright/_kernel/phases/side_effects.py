@@ -167,7 +167,8 @@ async def permit(cycle: Cycle, name: str, arguments: dict[str, Json]) -> None:
         if known and not was_recorded(known.arguments_hash, arguments, clean):
             expected = f"{known.tool} with other arguments"
             raise session.signals.diverge(key, expected, name)
-        if recorded_effect(cycle.scope, key, name, TypeAdapter(type(None))) is None:
+        nothing = value_adapter(type(None))
+        if recorded_effect(cycle.scope, key, name, nothing) is None:
             await permit_effect(cycle, name, arguments, "write", key)
             session.writer.record_after_replay(key, EffectFinished(name))
 

@@ -62,3 +62,25 @@ def test_a_first_run_loads_jsonschema_for_arguments_that_do_not_fit_plainly(
     )  # fmt: skip
 
     assert done.stdout.strip() == shown
+
+
+AGENTS_AS_TOOLS = """
+import asyncio, sys
+from loopwright import ReActEngine, Runtime, ask_user
+from loopwright.agents import AgentsToolbox
+from loopwright.testing import ScriptedProvider, call
+inner = ReActEngine(Runtime(ScriptedProvider(["blue"]))).as_tool(name="ask")
+looks = call("delegate", agent="explore", task="Look.")
+runtime = Runtime(ScriptedProvider([call("ask", task="Which colour?"), looks, "seen", "a blue one"]))
+tools = [inner, ask_user, AgentsToolbox(runtime, presets=["explore"])]
+result = asyncio.run(runtime.agent("boss", tools=tools).run("Which colour?"))
+print(result.answer, "jsonschema" in sys.modules)
+"""
+
+
+def test_engines_as_tools_load_no_jsonschema() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AGENTS_AS_TOOLS], capture_output=True, text=True, check=True
+    )  # fmt: skip
+
+    assert done.stdout.strip() == "a blue one False"

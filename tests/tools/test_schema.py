@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from loopwright.errors import ConfigError
-from loopwright.tools.schema import ArgumentSchema
+from loopwright.tools.schema import ArgumentSchema, _check_schema, _is_plainly_valid
 from stopwatch import quickest
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -18,13 +18,23 @@ VALUES = st.one_of(
     st.integers(),
     st.floats(allow_nan=False),
     st.text(),
+    st.sampled_from(["x", " ", "\n\u3000", "x "]),
     st.just([]),
     st.just({}),
     st.just(2.0),
 )
-PLAIN = st.fixed_dictionaries(
-    {"type": st.sampled_from(["string", "integer", "number", "boolean"])},
-    optional={"description": st.just("text")},
+PLAIN = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "integer", "number", "boolean"])},
+        optional={"description": st.just("text")},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("string")},
+        optional={
+            "enum": st.lists(st.sampled_from(["x", "y", " "]), unique=True),
+            "pattern": st.just(r"\S"),
+        },
+    ),
 )
 
 
@@ -57,6 +67,44 @@ def test_a_constraint_beyond_the_type_is_left_to_jsonschema(
     assert (
         ArgumentSchema("f", schema, is_generated=False).find_problem(arguments) is None
     ) == judge.is_valid(arguments)
+
+
+ODD: Any = st.sampled_from(
+    [None, 1, "a", [], ["a", "a"], ["a"], {}, {"$ref": "#/no"}, [{"$id": "x"}]]
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"type": st.just("object") | ODD},
+        optional={
+            "properties": ODD
+            | st.dictionaries(
+                st.sampled_from(["a", "$ref", "$id"]),
+                ODD
+                | st.fixed_dictionaries(
+                    {"type": st.just("string") | ODD},
+                    optional={
+                        "enum": ODD,
+                        "pattern": st.just(r"\S") | st.just("(") | ODD,
+                        "description": st.just("text") | ODD,
+                        "default": st.just("text") | ODD,
+                    },
+                ),
+            ),
+            "required": ODD,
+            "additionalProperties": st.just(False) | ODD,
+            "description": st.just("text") | ODD,
+        },
+    )
+)
+def test_a_schema_that_is_plainly_valid_is_valid_for_jsonschema_too(
+    schema: dict[str, Any],
+) -> None:
+    try:
+        _check_schema("f", schema)
+    except ConfigError:
+        assert not _is_plainly_valid(schema)
 
 
 def nested(depth: int) -> Any:

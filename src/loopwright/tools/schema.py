@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, cast
@@ -16,8 +17,10 @@ PLAIN_TYPES: dict[object, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
-PLAIN_KEYWORDS = frozenset(("type", "description", "default"))
+PLAIN_KEYWORDS = frozenset(("type", "description", "default", "enum", "pattern"))
 """Keywords of a property that `ArgumentSchema.fits_plainly` can decide about."""
+NOT_BLANK = r"\S"
+"""The pattern of a text that it can decide about."""
 PLAIN_OBJECT_KEYWORDS = frozenset(
     ("type", "properties", "required", "additionalProperties", "description")
 )
@@ -85,7 +88,7 @@ class ArgumentSchema:
         is_generated: bool,
         third_party: bool = True,
     ) -> None:
-        if not is_generated:
+        if not is_generated and not _is_plainly_valid(schema):
             _check_schema(name, schema)
         closed = cast(
             "dict[str, Json]",
@@ -93,7 +96,7 @@ class ArgumentSchema:
         )
         self._name = name
         self._max_work = MAX_WORK if third_party else MAX_OWN_WORK
-        self._plain = _plain_types(closed)
+        self._plain = _plain_properties(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
         self._closed = closed
         if self._plain is None:  # now, and not while a run is at work
@@ -141,7 +144,7 @@ class ArgumentSchema:
         if not self._required <= given.keys():
             return False
         for key, value in given.items():
-            if type(value) not in plain.get(key, ()):
+            if key not in plain or not plain[key].fits(value):
                 break
         else:
             return True
@@ -255,23 +258,81 @@ def _size(value: Any, depth: int = 1) -> int:
     return len(children) + sum(_size(child, depth - 1) for child in children)
 
 
-def _plain_types(schema: JsonObject) -> dict[str, tuple[type, ...]] | None:
-    """Return the Python types of each property, if the schema says nothing more of them."""
+class _PlainProperty:
+    """What a plain schema says of one property: its type, for a text also its choices and whether it may be blank."""
+
+    def __init__(self, schema: dict[str, Json], types: tuple[type, ...]) -> None:
+        self._types = types
+        choices = cast("list[str] | None", schema.get("enum"))
+        self._choices = None if choices is None else frozenset(choices)
+        self._may_be_blank = "pattern" not in schema
+
+    def fits(self, value: object) -> bool:
+        """Whether it is a value of the property."""
+        if type(value) not in self._types:
+            return False
+        if self._choices is not None and value not in self._choices:
+            return False
+        return self._may_be_blank or re.search(NOT_BLANK, str(value)) is not None
+
+
+def _plain_properties(schema: JsonObject) -> dict[str, _PlainProperty] | None:
+    """Return what a schema says of each property, if that is plain and all it says."""
     properties = schema.get("properties", {})
     is_closed = schema["additionalProperties"] is False
     is_plain = is_closed and schema.keys() <= PLAIN_OBJECT_KEYWORDS
     if not is_plain or not isinstance(properties, dict):
         return None
-    types = {name: _plain_type(part) for name, part in properties.items()}
-    return types if all(types.values()) else None
+    plain = {name: _plain_property(part) for name, part in properties.items()}
+    found = {name: part for name, part in plain.items() if part is not None}
+    return found if len(found) == len(plain) else None
 
 
-def _plain_type(schema: Json) -> tuple[type, ...]:
-    """Return the Python types of a property; none if its schema says more than its type."""
+def _plain_property(schema: Json) -> _PlainProperty | None:
+    """Return what a schema says of a property; `None` if that is not plain."""
     if not isinstance(schema, dict) or not schema.keys() <= PLAIN_KEYWORDS:
-        return ()
+        return None
     kind = schema.get("type")
-    return PLAIN_TYPES.get(kind, ()) if isinstance(kind, str) else ()
+    types = PLAIN_TYPES.get(kind) if isinstance(kind, str) else None
+    if types is None:
+        return None
+    if not schema.keys().isdisjoint(("enum", "pattern")):
+        has_choices = _is_texts(schema.get("enum", []))
+        is_known = schema.get("pattern", NOT_BLANK) == NOT_BLANK
+        if kind != "string" or not has_choices or not is_known:
+            return None
+    return _PlainProperty(schema, types)
+
+
+def _is_texts(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_plainly_valid(schema: JsonObject) -> bool:
+    """Whether it is a plain schema of an object, so that jsonschema need not be loaded to check it."""
+    given: object = schema  # a user's, so it may be anything
+    if not isinstance(given, dict) or schema.get("type") != "object":
+        return False
+    if schema.get("additionalProperties", False) is not False:
+        return False
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    if not _is_texts(required) or not isinstance(properties, dict):
+        return False
+    names = cast("list[str]", required)
+    parts: list[Any] = [schema, *properties.values()]
+    return (
+        len(set(names)) == len(names)
+        and _plain_properties({"additionalProperties": False, **schema}) is not None
+        and all(map(_has_plain_annotations, parts))
+    )
+
+
+def _has_plain_annotations(schema: Json) -> bool:
+    """Whether the description is a text, and the default no list or object, which might hold a reference."""
+    if not isinstance(schema, dict):
+        return False
+    is_described = isinstance(schema.get("description", ""), str)
+    return is_described and not isinstance(schema.get("default"), (dict, list))
 
 
 def without_titles(schema: Json) -> Json:

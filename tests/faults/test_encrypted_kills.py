@@ -12,6 +12,7 @@ from loopwright.providers import Request
 from loopwright.security import AESCodec
 from loopwright.testing import Line, call, kill_everywhere, witness, witnessed
 from loopwright.tools import ToolContext, tool
+from programs import run_once
 
 pytestmark = pytest.mark.timeout(240)
 WORD = "quagmire"
@@ -42,6 +43,9 @@ class Encrypted:
 
     def engine(self, runtime: Runtime) -> LoopEngine:
         return ReActEngine(runtime)
+
+    def warm_up(self) -> None:
+        run_once(self)
 
 
 def test_an_encrypted_run_continues_wherever_its_process_dies(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from loopwright.knowledge import Remembered, SQLiteKnowledge
 from loopwright.providers import Request
 from loopwright.testing import call, kill_everywhere, witness, witnessed
 from loopwright.tools import ToolContext, tool
+from programs import run_once
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -70,6 +71,9 @@ class Diarist:
 
     def engine(self, runtime: Runtime) -> LoopEngine:
         return ReActEngine(runtime)
+
+    def warm_up(self) -> None:
+        run_once(self)
 
 
 def test_a_follow_up_is_done_once_wherever_its_processes_die(tmp_path: Path) -> None:

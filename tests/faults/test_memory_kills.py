@@ -26,6 +26,7 @@ from loopwright.providers import Request
 from loopwright.testing import call, kill_everywhere, witness, witnessed
 from loopwright.toolboxes.memory import memory
 from loopwright.tools import ToolContext
+from programs import run_once
 
 pytestmark = pytest.mark.timeout(sized(400, 1800))
 RUN = "the-run"
@@ -73,6 +74,9 @@ class Remembering:
 
     def engine(self, runtime: Runtime) -> LoopEngine:
         return ReActEngine(runtime)
+
+    def warm_up(self) -> None:
+        run_once(self)
 
 
 def _remembering(request: Request) -> Any:

@@ -44,7 +44,7 @@ from loopwright.journals import SQLiteJournal
 from loopwright.knowledge import KnowledgeBridge, MemoryKnowledge, SQLiteKnowledge
 from loopwright.messages import ToolCall
 from loopwright.testing import call
-from loopwright.testing.crash_harness import WITNESS, witness, witnessed
+from loopwright.testing.crash_harness import WITNESS, Killable, witness, witnessed
 
 Line = str | ToolCall | list[ToolCall] | Completion
 
@@ -84,18 +84,25 @@ class Program:
         )
 
     def warm_up(self) -> None:
-        """Fill the caches of the library, in an interpreter that forks, by a run that no other finds."""
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ[WITNESS] = f"{folder}/witness"
-            try:
-                asyncio.run(self._run_once(self.journal(Path(folder))))
-            finally:
-                del os.environ[WITNESS]
+        """Run it once, in an interpreter that forks."""
+        run_once(self)
 
-    async def _run_once(self, journal: Journal) -> None:
-        async with self.runtime(journal) as runtime:
-            await self.engine(runtime).run(self.task, run_id="warm-up")
-        await journal.close()
+
+def run_once(program: Killable) -> None:
+    """Fill the caches of the library, in an interpreter that forks, by a run that no other finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[WITNESS] = f"{folder}/witness"
+        try:
+            asyncio.run(_run_once(program, program.journal(Path(folder))))
+        finally:
+            del os.environ[WITNESS]
+
+
+async def _run_once(program: Killable, journal: Journal) -> None:
+    async with program.runtime(journal) as runtime:
+        await program.engine(runtime).run(program.task, run_id="warm-up")
+        await runtime.drain()
+    await journal.close()
 
 
 def program(name: str) -> Program:

@@ -1,6 +1,7 @@
-"""What is counted over the runs of a SQLite journal, in two queries."""
+"""What is counted over the runs of a SQLite journal, read in pages."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +18,12 @@ from .reader import REFERENCE, read_tags
 _RUN = "runs.run_id, engine, status, created, wake_at, tags"
 _TYPES: tuple[Any, ...] = (str, str, str, (float, int), (float, int))
 # A large body stands in `blobs`, by its hash.
-READ_EVENTS = f"""SELECT events.run_id, kind, at, coalesce(blobs.bytes, events.body), seq FROM {{source}}
+READ_EVENTS = f"""SELECT events.run_id, kind, at, coalesce(blobs.bytes, events.body), seq FROM events
             LEFT JOIN blobs ON typeof(events.body) = 'text' AND blobs.sha256 = substr(events.body, {len(REFERENCE) + 1})
-            WHERE ({COUNTED_EVENTS}) ORDER BY events.run_id, events.id"""  # noqa: S608 - constants
+            WHERE ({COUNTED_EVENTS}) AND events.run_id IN (SELECT value FROM json_each(?))
+            ORDER BY events.run_id, events.id"""  # noqa: S608 - constants
+_PAGE = 2_000
+"""Runs of which the entries are read at once."""
 
 
 class SQLiteStatistics:
@@ -36,17 +40,20 @@ class SQLiteStatistics:
 
     def read_events(self, where: RunFilter | None) -> Iterator[StoredEvent]:
         """Return the counted entries of the runs that a filter selects, those of a run as they were written."""
-        source, values = "events", list[Any]()
-        if where is not None and where != RunFilter():
-            selected, values = RunQuery(where).select("runs.run_id AS chosen_id")
-            source = f"({selected}) CROSS JOIN events ON events.run_id = chosen_id"
-        for row in self._read(READ_EVENTS.format(source=source), values):
-            yield self._decode(*row)
+        statement, values = RunQuery(where).select("runs.run_id")
+        found = self._read(statement, values)
+        run_ids = [one for (one,) in found if isinstance(one, str)]
+        for first in range(0, len(run_ids), _PAGE):
+            page = json.dumps(run_ids[first : first + _PAGE])
+            for row in self._read(READ_EVENTS, [page]):
+                yield self._decode(*row)
 
-    def _read(self, statement: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
+    def _read(self, statement: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        """Return all rows: the first writer of a file without a write-ahead log would wait for who goes through them."""
         with self._file.reading() as connection:
-            if connection is not None:
-                yield from connection.execute(statement, values)
+            if connection is None:
+                return []
+            return connection.execute(statement, values).fetchall()
 
     def _decode(
         self, run_id: str, kind: str, at: float, body: bytes, seq: int

@@ -16,9 +16,9 @@ from ..knowledge.bridge import (
     scope_of,
 )
 from ..labels import LabelledText, highest
-from ..tools.base import Tool, ToolContext, ToolSource, tool
+from ..tools.base import Tool, ToolContext, tool
 from ..tools.profile import ToolProfile
-from ..tools.registry import ToolRegistry, Tools
+from ..tools.registry import ToolRegistry, Tools, as_items
 
 MAX_RECALLED = 20
 CONVENTIONS = "conventions"
@@ -125,8 +125,7 @@ def build_registry(
     """Return the tools with those of the store of knowledge, how runs use that, and its tools alone."""
     bridge, own = build_bridge(knowledge)
     if own:
-        given = (tools,) if isinstance(tools, ToolSource) else tuple(tools)
-        tools = (*given, *own)
+        tools = (*as_items(tools), *own)
     registry = ToolRegistry(tools, choose=getattr(profile, "choose", None))
     return registry, bridge, own
 

@@ -363,7 +363,9 @@ class Inference:
     def max_samples(self, provider: Provider) -> int:
         """Return how many replies one request to a provider can bring."""
         meter = self._services.token_meter(provider)
-        if meter.refuses_samples or not isinstance(provider, SamplingProvider):
+        # Most have no such method, and Python 3.11 takes 45 µs to compare with a protocol.
+        is_able = hasattr(provider, "sample") and isinstance(provider, SamplingProvider)
+        if meter.refuses_samples or not is_able:
             return 1
         return provider.capabilities.max_samples
 

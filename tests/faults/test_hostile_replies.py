@@ -339,11 +339,18 @@ async def floods_its_head(api: Api, writer: Stream) -> None:
 
 
 def bomb(encoding: str) -> Attack:
-    """A small body that unpacks to 200 MB."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
-    packed = b"".join(
-        [*(packer.compress(MEGABYTE) for _ in range(200)), packer.flush()]
-    )
+    """A small body that unpacks to 200 MB: one packed megabyte as often as that, which each process packs once."""
+    packer, ending = (zlib.compressobj(9, zlib.DEFLATED, -15) for _ in range(2))
+    blocks = (packer.compress(MEGABYTE) + packer.flush(zlib.Z_FULL_FLUSH)) * 200
+    blocks += ending.flush()
+    check = 0 if encoding == "gzip" else 1
+    for _ in range(200):
+        check = (zlib.crc32 if encoding == "gzip" else zlib.adler32)(MEGABYTE, check)
+    if encoding == "gzip":
+        head, size = gzip.compress(b"")[:10], 200 * len(MEGABYTE)
+        packed = head + blocks + struct.pack("<II", check, size)
+    else:
+        packed = b"\x78\xda" + blocks + struct.pack(">I", check)
     return answer(packed, f"content-encoding: {encoding}")
 
 

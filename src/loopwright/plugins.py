@@ -155,8 +155,9 @@ def _drop_shadowing(claims: list[Plugin]) -> list[Plugin]:
 
 def plugin(group: str, name: str) -> Plugin:
     """Return the plug-in of that name; raise `ConfigError` if there is none (with near names) or several."""
-    listed = plugins(group)
-    claims = listed.get(name, [])
+    installed = _find_installed()
+    named = [one for one in installed if one.name == name and one.group == group]
+    claims = _drop_shadowing([one for one in named if _is_allowed(one.distribution)])
     if len(claims) == 1:
         return claims[0]
     if claims:
@@ -166,6 +167,7 @@ def plugin(group: str, name: str) -> Plugin:
         raise ConfigError(
             f"{group}: {name!r} is claimed by {rivals}: uninstall one, or choose with {SWITCH}"
         )
+    listed = plugins(group)
     near = difflib.get_close_matches(name, listed, n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise ConfigError(

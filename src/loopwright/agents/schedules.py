@@ -80,6 +80,7 @@ class Schedules:
     ) -> None:
         self._find_principal = find_principal
         self._journal, self._clock, self._redactor = journal, clock, redactor
+        self._store = _find_store(journal)
         self._agents, self._build_engine = agents, build_engine
         self._known: list[Schedule] = []
         self._mark: object = None
@@ -178,14 +179,14 @@ class Schedules:
 
         Only schedules fire whose agent or engine this process has, and whose version is one of `versions`, `None` for all.
         """
-        journal: object = self._journal
-        if not isinstance(journal, ScheduleJournal):
+        store = self._store
+        if store is None:
             return []
         now, fired = self._clock.wall(), list[str]()
-        for schedule in await self._read(journal.schedules):
+        for schedule in await self._read(store):
             try:
                 if self._is_due(schedule, versions, now):
-                    fired += await self._fire(journal.schedules, schedule, now, grace)
+                    fired += await self._fire(store, schedule, now, grace)
             except FAILURES as error:
                 self._rest(schedule, error)
         return fired
@@ -199,10 +200,9 @@ class Schedules:
 
     async def find_next(self) -> float:
         """Return the next wall time (seconds) at which a schedule of this process fires, infinite for never."""
-        journal: object = self._journal
-        if not isinstance(journal, ScheduleJournal):
+        if self._store is None:
             return math.inf
-        found = await self._read(journal.schedules)
+        found = await self._read(self._store)
         times = [self._expect(one) for one in found if self._can_do(one, None)]
         now = self._clock.wall()
         return min(
@@ -353,12 +353,16 @@ class Schedules:
         return gone
 
     def _require_store(self) -> ScheduleStore[NewRun]:
-        journal: object = self._journal
-        if not isinstance(journal, ScheduleJournal):
+        if self._store is None:
             raise ConfigError(
-                f"journal: {type(journal).__name__} keeps no schedules; use one that does, such as SQLiteJournal"
+                f"journal: {type(self._journal).__name__} keeps no schedules; use one that does, such as SQLiteJournal"
             )
-        return journal.schedules
+        return self._store
+
+
+def _find_store(journal: object) -> ScheduleStore[NewRun] | None:
+    """Return what keeps the schedules of a journal, if anything; a protocol is slow to ask at each look of a worker."""
+    return journal.schedules if isinstance(journal, ScheduleJournal) else None
 
 
 def _check_texts(**values: object) -> None:

@@ -8,13 +8,13 @@ from .._internal import dataclasses
 from .._kernel.control.commands import ANSWER, ENDING, RESUMING, STEER
 from .._kernel.control.questions import open_questions
 from .._kernel.control.run_control import RunControl
+from .._kernel.durability.approvals import find_last_received
 from .._kernel.durability.history import (
     is_loaded,
     load_messages,
     offer_conversation,
     open_conversation,
 )
-from .._kernel.durability.replay import Replay
 from .._kernel.session.claim import claim_run
 from .._kernel.session.services import Services
 from ..errors import ConfigError, JournalError, UnknownRun
@@ -251,7 +251,7 @@ class ThreadRecord:
         if info.status not in ("waiting", "suspended"):
             return False
         entries = await self.read_entries(info.run_id)
-        received = max(Replay(entries).approvals.received, default=0)
+        received = find_last_received(entries)
         sent = await read_inbox(self._journal, info.run_id, received)
         kinds = RESUMING if info.status == "waiting" else ENDING
         return any(command.kind in kinds for command in sent)
@@ -336,7 +336,7 @@ def _find_question(entries: Sequence[Entry]) -> Question | None:
 
 def _has_answer(commands: Sequence[Command], entries: Sequence[Entry]) -> bool:
     """Whether a run was sent an answer that it has not received yet."""
-    received = max(Replay(entries).approvals.received, default=0)
+    received = find_last_received(entries)
     return any(one.kind == ANSWER and one.number > received for one in commands)
 
 

@@ -14,14 +14,19 @@ from ..durability.replay import Replay, last_event
 ResolutionKind: TypeAlias = Literal["done", "not_done", "unknown"]
 
 
-def open_questions(entries: Sequence[Entry]) -> tuple[Question, ...]:
-    """Return what a run wants decided; of a run at work, what its waiting branches do."""
+def open_questions(
+    entries: Sequence[Entry], replay: Replay | None = None
+) -> tuple[Question, ...]:
+    """Return what a run wants decided; of a run at work, what its waiting branches do.
+
+    `replay` is that of the entries, where the caller has read them already.
+    """
     last = last_event(entries)
     if isinstance(last, RunFinished):
         return ()
     if isinstance(last, RunSuspended) and last.reason == "waiting":
         return last.pending  # what it asked before may be decided
-    replay = Replay(entries)
+    replay = replay or Replay(entries)
     approvals = replay.approvals
     asked = [
         _current_question(key, decision, replay)

@@ -23,6 +23,7 @@ from ...tools.resolution import (
     OutcomeUnknown,
     Resolution,
 )
+from ..durability.approvals import find_last_received
 from ..durability.replay import Replay, last_event
 from ..durability.transitions import close, retry
 from .commands import (
@@ -90,7 +91,7 @@ class Control(ABC):
         if self._signer is not None:
             body = self._signer.sign(self.run_id, kind, dict(body))
         number = await send_command(self._journal, self.run_id, kind, body)
-        received = max(Replay(entries).approvals.received, default=0)
+        received = find_last_received(entries)
         if number <= received:
             raise JournalError(
                 f"{kind}: run {self.run_id!r} has received {received} commands and takes this one, number {number}, for an "
@@ -158,7 +159,9 @@ class Control(ABC):
         An answer that is `Untrusted`, or labelled, makes the run so.
         """
         entries, given = await self._entries(), self._text("text", text)
-        asked = choose_question(_about(entries, "question"), question, self.run_id)
+        replay = Replay(entries)
+        known = _about("question", entries, replay)
+        asked = choose_question(known, question, self.run_id)
         if 0 < asked.expires <= self._clock.wall():
             raise ConfigError(
                 f"question: run {self.run_id!r} waited for an answer at {asked.key!r} until its time was over"
@@ -171,7 +174,7 @@ class Control(ABC):
             ) from None
         body: dict[str, Json] = {
             "key": asked.key,
-            "question": Replay(entries).approvals.question_entries[asked.key],
+            "question": replay.approvals.question_entries[asked.key],
             "text": given,
         }
         if isinstance(text, LabelledText):
@@ -298,7 +301,8 @@ class Control(ABC):
         replay = Replay(entries)
         known = replay.approvals.unused_approval(key) if allowed else None
         if known is None:
-            asked = choose_question(_about(entries, "approval"), key, self.run_id)
+            waiting = _about("approval", entries, replay)
+            asked = choose_question(waiting, key, self.run_id)
             known = replay.approvals.open_approvals()[asked.key]
         # The call of an approval with other arguments was not shown, but to deny it is safe.
         is_shown = known.arguments_hash.startswith(shown_hash)
@@ -345,12 +349,15 @@ def _read_arguments(field: str, arguments: object, redactor: Redactor) -> Json:
 
 def _find_asked(entries: Sequence[Entry], key: Json) -> Question:
     """Return the question about the call at a key; an empty one if it is not asked about."""
-    asked = (known for known in _about(entries, "approval") if known.key == key)
+    asked = (known for known in _about("approval", entries) if known.key == key)
     return next(asked, Question("", ""))
 
 
-def _about(entries: Sequence[Entry], about: str) -> list[Question]:
-    return [known for known in open_questions(entries) if known.about == about]
+def _about(
+    about: str, entries: Sequence[Entry], replay: Replay | None = None
+) -> list[Question]:
+    asked = open_questions(entries, replay)
+    return [known for known in asked if known.about == about]
 
 
 class RunControl(Control):

@@ -1,6 +1,6 @@
 """What a journal holds about people: what they were asked, and what they said."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
 from ...events.control import (
     CommandReceived,
@@ -11,10 +11,21 @@ from ...events.control import (
 from ...events.effects import CallsProposed, GateDecided
 from ...events.entry import Entry
 from ...events.recovery import UnknownOutcomeResolved
-from ...events.run import Question, RunFinished, RunSuspended
+from ...events.run import Question, RunFinished, RunForked, RunSuspended
 from .effects import OUTCOMES, Effects, Readers
 
 ALLOWED = ("allow", "modify")
+
+
+def find_last_received(entries: Sequence[Entry]) -> int:
+    """Return the number of the last command that a run received, 0 for none; a fork counts its own from 1."""
+    last = 0
+    for entry in entries:
+        if isinstance(entry.event, RunForked):
+            last = 0
+        elif isinstance(entry.event, CommandReceived):
+            last = max(last, entry.event.number)
+    return last
 
 
 class Approvals:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import functools
 import heapq
 import itertools
 import random
@@ -41,7 +42,6 @@ class _Step(NamedTuple):
     number: int
     handle: asyncio.Handle
     call: Callable[[], object]
-    context: Context
     host: Host | None
     is_task: bool
 
@@ -80,6 +80,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Call a function as soon as possible."""
+        context = context or contextvars.copy_context()
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(self._step(0.0, handle, callback, args, context))
         return handle
@@ -104,6 +105,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call a function at a virtual time."""
+        context = context or contextvars.copy_context()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         step = self._step(when, handle, callback, args, context)
         heapq.heappush(self._timers, step)
@@ -115,16 +117,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         handle: asyncio.Handle,
         callback: Callable[..., Any],
         args: tuple[Any, ...],
-        context: Context | None,
+        context: Context,
     ) -> _Step:
-        context = context or contextvars.copy_context()
         is_task = isinstance(getattr(callback, "__self__", None), asyncio.Task)
         return _Step(
             when,
             next(self._numbers),
             handle,
-            lambda: context.run(callback, *args),
-            context,
+            functools.partial(context.run, callback, *args),
             context.get(HOST),
             is_task,
         )
@@ -201,7 +201,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._running = False
 
     def _run_step(self) -> None:
-        self._take_due()
+        while self._timers and self._timers[0].when <= self._now:
+            self._ready.append(heapq.heappop(self._timers))
         if not self._ready:
             self._advance()
             return
@@ -218,10 +219,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             step.call()
         except Exception as error:  # noqa: BLE001 - as asyncio does with what a callback raises
             self.call_exception_handler({"message": "callback", "exception": error})
-
-    def _take_due(self) -> None:
-        while self._timers and self._timers[0].when <= self._now:
-            self._ready.append(heapq.heappop(self._timers))
 
     def _advance(self) -> None:
         """Let time pass to the next timer that counts."""

@@ -115,7 +115,7 @@ lint: $(VENV)/.installed-dev  ## format, lint, types and layers, without the tes
 	$(VENV)/bin/lint-imports --no-logo
 
 docs: $(VENV)/.installed-dev  ## build the documentation into build/docs and test it; a warning is an error
-	$(PYTHON) -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs build/docs
+	$(PYTHON) -m sphinx --jobs auto --fail-on-warning --keep-going --quiet --fresh-env docs build/docs
 	LOOPWRIGHT_SITE="$(CURDIR)/build/docs" $(PYTHON) -m pytest -q tests/site
 	@echo "build/docs/index.html"
 

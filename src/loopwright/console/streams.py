@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 from ..errors import JournalError, UnknownRun
-from .digest import RunDigest
 from .news import News
 from .rows import LOOKBACK, RowReader
 from .service import ConsoleService
@@ -58,22 +57,21 @@ class Streams:
 
     def _read_on(
         self, reader: RowReader | None, run_id: str, after: int, size: int, user: str
-    ) -> tuple[RowReader, list[dict[str, Any]]]:
+    ) -> tuple[RowReader | None, list[dict[str, Any]]]:
         entries = self._records.read(run_id, after, size)
-        if entries and (reader is None or reader.is_full):
+        if not entries:
+            return reader, []
+        if reader is None or reader.is_full:
             first = max(after - LOOKBACK, 0)
             reader = RowReader(self._records.read(run_id, first, after - first))
-        used = reader or RowReader()
-        digest = RunDigest()
-        if entries:
-            digest = self._records.digest(run_id, entries[-1].hash)
+        digest = self._records.digest(run_id, entries[-1].hash)
         rows = [
-            used.build(
+            reader.build(
                 entry, is_hidden=self._service.hides(digest, entry.seq, run_id, user)
             )
             for entry in entries
         ]
-        return used, rows
+        return reader, rows
 
     async def follow_all(
         self, user: ConsoleUser, keep_alive: float

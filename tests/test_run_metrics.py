@@ -11,8 +11,8 @@ from loopwright import Completion, ReActEngine, Runtime, Suspend, Usage, tool
 from loopwright.errors import ProviderError, ToolError
 from loopwright.followups import EndedRun, FollowUp
 from loopwright.journals import MemoryJournal, RunFilter, SQLiteJournal
-from loopwright.journals.metrics import measure_runs
-from loopwright.journals.sqlite.statistics import READ_EVENTS
+from loopwright.journals.metrics import StoredEvent, measure_runs
+from loopwright.journals.sqlite import statistics as sqlite_statistics
 from loopwright.run import Run
 from loopwright.testing import FakeClock, ScriptedProvider, call
 from loopwright.tools import DeadLetter, Escalate
@@ -124,10 +124,72 @@ async def test_metrics_by_the_index_of_a_file_are_those_of_its_runs(
 
     assert by_index == by_run
     assert by_index[0].runs["damaged"] == 1
-    query = f"EXPLAIN QUERY PLAN {READ_EVENTS}"
-    plan = " ".join(step for *_, step in file.execute(query, ['["r1", "r2"]']))
-    assert "INDEX events_counted" in plan  # no entry of another kind is read
     file.close()
+    await journal.close()
+
+
+INDEXES = [
+    (None, ""),
+    (RunFilter(tags={"team": "b"}), "INDEX tags_by_value"),
+    (RunFilter(status=("completed",)), "INDEX runs_by_status"),
+]
+
+
+@pytest.mark.parametrize(("where", "index"), INDEXES)
+async def test_statistics_of_a_file_read_no_entry_of_another_kind(
+    tmp_path: Path, where: RunFilter | None, index: str
+) -> None:
+    """Explain the queries as they are asked, with and without a filter."""
+    clock = FakeClock()
+    journal = SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    await fill(journal, clock)
+    statistics = journal.statistics
+    asked = list[tuple[str, list[Any]]]()
+    read = vars(type(statistics))["_read"]
+
+    def note(statement: str, values: list[Any]) -> Any:
+        asked.append((statement, values))
+        return read(statistics, statement, values)
+
+    vars(statistics)["_read"] = note
+    assert [*statistics.read_events(where)]
+    with contextlib.closing(sqlite3.connect(journal.path)) as file:
+        plans = [explain(file, *query) for query in asked]
+
+    of_runs, of_events = plans
+    assert index in of_runs
+    assert "INDEX events_counted" in of_events
+    assert "SCAN events" not in of_events
+    await journal.close()
+
+
+def explain(file: sqlite3.Connection, statement: str, values: list[Any]) -> str:
+    steps = file.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+    return "; ".join(step for *_, step in steps)
+
+
+def find_run(event: StoredEvent) -> str:
+    return event.run_id
+
+
+@pytest.mark.parametrize("where", [None, RunFilter(tags={"team": "a"})])
+async def test_statistics_in_several_pages_are_those_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: RunFilter | None
+) -> None:
+    clock = FakeClock()
+    journal = SQLiteJournal(tmp_path / "runs.db", clock=clock)
+    await fill(journal, clock)
+    engine = ReActEngine(Runtime(ScriptedProvider(["yes"] * 5), journal=journal))
+    for number in range(4, 9):
+        await engine.run("Go.", run_id=f"r{number}", tags={"team": "ab"[number % 2]})
+    whole = [*journal.statistics.read_events(where)]
+    measured = measure_runs(journal, {}, 9.0, where)
+
+    for size in (1, 2, 3):  # the last page is full, or not
+        monkeypatch.setattr(sqlite_statistics, "_PAGE", size)
+        in_pages = journal.statistics.read_events(where)
+        assert sorted(in_pages, key=find_run) == sorted(whole, key=find_run)
+        assert measure_runs(journal, {}, 9.0, where) == measured
     await journal.close()
 
 

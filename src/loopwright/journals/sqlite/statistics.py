@@ -49,7 +49,9 @@ class SQLiteStatistics:
                 yield self._decode(*row)
 
     def _read(self, statement: str, values: list[Any]) -> list[tuple[Any, ...]]:
-        """Return all rows: the first writer of a file without a write-ahead log would wait for who goes through them."""
+        """Return all rows of a query, read to the end before the first is used."""
+        # A file without a write-ahead log, as a copy, gets it from its first writer, which waits for all readers: a
+        # caller that takes its time between two rows must not be one of them.
         with self._file.reading() as connection:
             if connection is None:
                 return []

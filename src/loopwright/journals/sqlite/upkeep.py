@@ -5,6 +5,7 @@ import contextlib
 import functools
 import os
 import secrets
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -230,23 +231,30 @@ class Upkeep:
     def _export(
         self, path: str | os.PathLike[str], run_ids: list[str], where: RunFilter | None
     ) -> list[str]:
-        exported: list[str] = []
+        exported: list[str] | None = None
         with self._file.reading() as connection:
-            if connection is None:
-                raise build_unknown_run(self._file, run_ids[0] if run_ids else "")
-            if where is not None:
-                found = RunQuery(where).read(connection, None, None)
-                run_ids = [info.run_id for info in reversed(found)]
-            infos = collect_exported(connection, run_ids, self._watch)
-            exported = [info.run_id for info in infos]
-            commands = {
-                info.run_id: self._inbox.read_stored(info.run_id) for info in infos
-            }
-            runs = (
-                read_exported(connection, info, commands[info.run_id]) for info in infos
-            )
-            write_export(path, runs)
+            if connection is not None:
+                if where is not None:
+                    found = RunQuery(where).read(connection, None, None)
+                    run_ids = [info.run_id for info in reversed(found)]
+                exported = self._write_export(connection, path, run_ids)
+        if exported is None:
+            raise build_unknown_run(self._file, run_ids[0] if run_ids else "")
         return exported
+
+    def _write_export(
+        self,
+        connection: sqlite3.Connection,
+        path: str | os.PathLike[str],
+        run_ids: Sequence[str],
+    ) -> list[str]:
+        infos = collect_exported(connection, run_ids, self._watch)
+        commands = {info.run_id: self._inbox.read_stored(info.run_id) for info in infos}
+        runs = (
+            read_exported(connection, info, commands[info.run_id]) for info in infos
+        )
+        write_export(path, runs)
+        return [info.run_id for info in infos]
 
     async def _do(self, job: AnyJob) -> AnyJob:
         """Let the writer do a job, and return it once it is durable."""

@@ -80,7 +80,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Call a function as soon as possible."""
-        context = context or contextvars.copy_context()
+        if context is None:  # an empty one is given, and false
+            context = contextvars.copy_context()
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(self._step(0.0, handle, callback, args, context))
         return handle
@@ -105,7 +106,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call a function at a virtual time."""
-        context = context or contextvars.copy_context()
+        if context is None:  # an empty one is given, and false
+            context = contextvars.copy_context()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         step = self._step(when, handle, callback, args, context)
         heapq.heappush(self._timers, step)

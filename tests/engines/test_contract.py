@@ -116,7 +116,8 @@ class OfABuiltIn(EngineContract):
 
     async def _run_once(self) -> None:
         async with self.runtime(MemoryJournal()) as runtime:
-            await self.engine(runtime).run(self.task, run_id="warm-up")
+            result = await self.engine(runtime).run(self.task, run_id="warm-up")
+            result.raise_for_status()
 
 
 for _name in available_engines():

@@ -17,9 +17,19 @@ from loopwright import ConfigError, Journal, LoopEngine, Run, Runtime, ToolConte
 from loopwright.events import Entry
 from loopwright.journals import Claim, SQLiteJournal
 from loopwright.knowledge import SQLiteKnowledge
-from loopwright.testing import ScriptedProvider, kill_everywhere
+from loopwright.testing import ScriptedProvider, call, kill_everywhere
 from loopwright.testing.crash_harness import witness, witnessed
-from programs import LOOPS, OTHER_PROGRAMS, PROGRAMS, Program, look, program, put, send
+from programs import (
+    LOOPS,
+    OTHER_PROGRAMS,
+    PROGRAMS,
+    Program,
+    look,
+    program,
+    put,
+    run_once,
+    send,
+)
 from third_party_package import install_third_party
 
 
@@ -117,6 +127,29 @@ class Counting(LoopEngine):
         return f"blue {self.count()}"
 
 
+class Forgetful(LoopEngine):
+    """Answers with what a tool left in the memory of the process, where replay does not put it back."""
+
+    name = "forgetful"
+
+    async def solve(self, run: Run) -> str:
+        """Send, ask, and tell what was sent."""
+        await run.call(call("send", what="card"))
+        await run.ask(run.conversation)
+        return f"blue {' '.join(sorted(SENT)) or 'nothing'}"
+
+
+SENT = set[str]()
+
+
+@tool(effect="write", name="send")
+async def remembers(ctx: ToolContext[None], what: str) -> str:
+    """Send, and keep in memory what was sent."""
+    witness(ctx)
+    SENT.add(what)
+    return f"{what} sent"
+
+
 @tool(effect="write", name="send")
 async def sends_twice(ctx: ToolContext[None], what: str) -> str:
     """Send, and send again."""
@@ -132,7 +165,15 @@ async def sends_under_another_key(ctx: ToolContext[None], what: str) -> str:
     return f"{what} sent"
 
 
-SENDERS = {"sends twice": sends_twice, "own key": sends_under_another_key}
+SENDERS = {
+    "sends twice": sends_twice,
+    "own key": sends_under_another_key,
+    "process memory": remembers,
+}
+ENGINES: dict[str, type[LoopEngine]] = {
+    "hash": HashDependent,
+    "process memory": Forgetful,
+}
 
 
 class Faulty:
@@ -164,8 +205,8 @@ class Faulty:
             while not (self._folder / "go").exists():
                 time.sleep(0.01)
             raise ValueError("of the job before")
-        if self._fault == "hash":
-            return HashDependent(runtime)
+        if self._fault in ENGINES:
+            return ENGINES[self._fault](runtime)
         return (
             Counting(runtime, count=self._count)
             if self._fault == "counting"
@@ -173,7 +214,15 @@ class Faulty:
         )
 
     def _says(self, request: Any) -> Any:
-        return "blue" if self._fault in ("hash", "counting") else LOOPS(request)
+        simple = (*ENGINES, "counting")
+        return "blue" if self._fault in simple else LOOPS(request)
+
+    def warm_up(self) -> None:
+        """Run it as programs do that warm themselves up, which must hide nothing."""
+        if self._fault == "process memory":
+            run_once(self)
+        if self._fault == "warm-up":
+            raise RuntimeError("cannot be warmed up")
 
     def _count(self) -> int:
         path = self._folder / "count"
@@ -187,6 +236,7 @@ class Faulty:
     [
         ("hash", "ReplayDivergence"),
         ("counting", "found .*answer='blue 2'"),
+        ("process memory", "found .*answer='blue nothing'"),
         ("sends twice", "something was written twice"),
         ("own key", "idempotency keys"),
         ("acts past the door", "0#0 ran again"),
@@ -214,6 +264,8 @@ def test_a_program_that_no_other_process_could_make_is_refused(tmp_path: Path) -
 def test_a_program_that_fails_shows_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="KeyError: 'nothing'"):
         list(kill_everywhere(program, "nothing", folder=tmp_path))
+    with pytest.raises(AssertionError, match="RuntimeError: cannot be warmed up"):
+        list(kill_everywhere(Faulty, "warm-up", folder=tmp_path / "warm-up"))
 
 
 class TooLong(Exception):

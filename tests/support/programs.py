@@ -100,7 +100,8 @@ def run_once(program: Killable) -> None:
 
 async def _run_once(program: Killable, journal: Journal) -> None:
     async with program.runtime(journal) as runtime:
-        await program.engine(runtime).run(program.task, run_id="warm-up")
+        result = await program.engine(runtime).run(program.task, run_id="warm-up")
+        result.raise_for_status()
         await runtime.drain()
     await journal.close()
 

@@ -1,9 +1,10 @@
 """Crash harness: kill a run at every barrier of its journal and resume it in another interpreter.
 
 The run is a `Killable`, made by a class or function of a module, so that other processes can make it too. Two
-interpreters with different hash seeds serve the harness: each forks one process for each job, which is fast. The model
-calls and tool executions that really happen are logged in a file beside the journal, flushed before the process
-continues.
+interpreters with different hash seeds serve the harness: each forks one process for each job, which is fast. The first
+runs and kills, the second resumes; nothing of the run has happened in the second, so a resumed run has its journal alone.
+The model calls and tool executions that really happen are logged in a file beside the journal, flushed before the
+process continues.
 """
 
 import asyncio
@@ -54,8 +55,9 @@ WITNESS = "LOOPWRIGHT_WITNESS"
 class Killable(Protocol):
     """A run that one process can start and another can resume.
 
-    A method `warm_up()`, if it has one, is called once in each interpreter before the first fork: what it imports and
-    caches need not be made again in each process. It must leave nothing behind that a run could find.
+    A method `warm_up()`, if it has one, is called once in the interpreter whose processes are killed, before it forks
+    them: what it caches need not be made again in each. It may run the program. The interpreter whose processes resume
+    never calls it, and only makes the program: a resumed run must find nothing in memory that a run left there.
     """
 
     task: str
@@ -199,8 +201,11 @@ def serve() -> None:
     warm_up()
     for line in sys.stdin:
         job = json.loads(line)
-        with contextlib.suppress(Exception):  # the fork raises it again and reports it
+        try:
             _prepare(job, prepared)
+        except Exception:  # noqa: BLE001 - the parent reports it in the test
+            print(json.dumps([1, traceback.format_exc()]), file=replies, flush=True)
+            continue
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -217,14 +222,18 @@ def serve() -> None:
 
 
 def _prepare(job: dict[str, Any], prepared: set[tuple[str, ...]]) -> None:
-    """Import the program of a job once for all forks, and warm it up if it can."""
+    """Import the program of a job once for all forks, and warm it up if it can and may; raise what its warm-up raises."""
     name = (job["module"], job["file"], job["name"], *job["arguments"])
     if name in prepared:
         return
-    prepared.add(name)
-    warm_up_program = getattr(make_program(job), "warm_up", None)
-    if warm_up_program is not None:
+    try:
+        program = make_program(job)
+    except Exception:  # noqa: BLE001 - the fork raises it again and reports it
+        return
+    warm_up_program = getattr(program, "warm_up", None)
+    if job["may_warm_up"] and warm_up_program is not None:
         warm_up_program()
+    prepared.add(name)
     keep_loaded()
 
 
@@ -323,7 +332,7 @@ def kill_everywhere(
 
 
 class _Harness:
-    """Kills and resumes one program in two interpreters."""
+    """Kills one program in the processes of one interpreter, and resumes it in those of another that never ran it."""
 
     def __init__(
         self,
@@ -342,22 +351,26 @@ class _Harness:
         # The child makes it first: a program that cannot be made fails there, with its traceback.
         return self._make(*self._arguments)
 
-    def _build_job(self, folder: Path, barrier: int, when: When) -> dict[str, Any]:
-        return build_job(
-            self._make, self._arguments, folder, barrier=barrier, when=when
-        )
+    def _work(
+        self, interpreter: Interpreter, folder: Path, barrier: int, when: When
+    ) -> tuple[int, Any]:
+        # What a warm-up leaves in memory would hide from a resumed run what replay does not rebuild.
+        may_warm_up = interpreter is self._first
+        options = {"barrier": barrier, "when": when, "may_warm_up": may_warm_up}
+        job = build_job(self._make, self._arguments, folder, **options)
+        return interpreter.work(job)
 
     def run_without_kill(self) -> RunReport:
         """Run the program to its end and return its report."""
         folder = _make_directory(self._folder / "whole")
-        report = _read_report(*self._first.work(self._build_job(folder, 0, "after")))
+        report = _read_report(*self._work(self._first, folder, 0, "after"))
         assert_true(report.verified, "the journal of a whole run does not verify")
         return report
 
     def kill(self, barrier: int, when: When, expected: RunReport) -> Killed | None:
         """Run the program and kill it at a barrier; `None` if it ends before that barrier."""
         folder = _make_directory(self._folder / f"{when}-{barrier}")
-        status, report = self._first.work(self._build_job(folder, barrier, when))
+        status, report = self._work(self._first, folder, barrier, when)
         if status == 0:
             found = _read_report(status, report)
             if self._racing:
@@ -371,8 +384,8 @@ class _Harness:
     def resume(self, killed: Killed, expected: RunReport) -> None:
         """Resume a killed run in the other interpreter and check what it did."""
         before = _Snapshot.of(self._program, killed.folder)
-        job = self._build_job(killed.folder, 0, killed.when)
-        resumed = _read_report(*self._second.work(job))
+        ended = self._work(self._second, killed.folder, 0, killed.when)
+        resumed = _read_report(*ended)
         after = _Snapshot.of(self._program, killed.folder)
         when = f"killed {killed.when} barrier {killed.barrier}"
         _check_counts(after, resumed, when)

@@ -306,9 +306,10 @@ class EngineContract:
     def test_killed_at_any_barrier_it_is_resumed_by_a_new_process(
         self, tmp_path: Path
     ) -> None:
-        """Killed before or after any barrier, a run is resumed by a fresh interpreter with another hash seed.
+        """Killed before or after any barrier, a run is resumed by a new process with another hash seed.
 
-        It gives the same answer, repeats no recorded effect, and writes nothing twice.
+        It gives the same answer, repeats no recorded effect, and writes nothing twice. The process is forked by an
+        interpreter in which the engine never ran.
         """
         kills = sum(1 for _ in kill_everywhere(type(self), folder=tmp_path))
 

@@ -1,5 +1,6 @@
 """Redaction of errors and of their tracebacks."""
 
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import TypeVar, cast
@@ -73,32 +74,43 @@ class _SecretSearch:
     def _is_printed_with_secret(self, error: BaseException) -> bool:
         found = self._searched.get(id(error))
         if found is None:
-            found = self._searched[id(error)] = self._has_secret(_print_error(error))
+            found = self._searched[id(error)] = self._has_secret(_format_alone(error))
         return found
 
     def _has_secret(self, text: str) -> bool:
         return self._redactor.redact_text(text) != text
 
 
-def _print_error(error: BaseException) -> str:
-    """Return what Python prints of an error without its causes and its carets.
+def _format_alone(error: BaseException) -> str:
+    """Return what Python prints of an error without its causes, and without carets before 3.13.
 
-    To find the columns of the carets takes most of the time, and they show nothing.
+    To find the columns of the carets takes most of the time. Before 3.13 they decide about nothing
+    but the carets; from then on they decide which lines of a statement are printed.
     """
-    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__))
-    return "".join([*frames.format(), *traceback.format_exception_only(error)])
+    if sys.version_info >= (3, 13):
+        printed = traceback.TracebackException.from_exception(error, compact=True)
+        frames, last = printed.stack, printed.format_exception_only()
+    else:
+        walked = traceback.walk_tb(error.__traceback__)
+        frames = traceback.StackSummary.extract(walked)
+        last = traceback.format_exception_only(error)
+    return "".join([*frames.format(), *last])
 
 
 def _iterate_printed(error: BaseException) -> Iterator[BaseException]:
-    """Iterate over the errors that Python prints with one: itself, causes, members of groups."""
+    """Iterate over the errors that Python may print with one: itself, causes, members of groups.
+
+    An error with a cause shows its context if the cause was printed already and nothing suppresses
+    the context.
+    """
     seen, waiting = set[int](), [error]
     while waiting:
         one = waiting.pop()
         if id(one) in seen:
             continue
         seen.add(id(one))
-        cause = _get_shown_cause(one)
-        waiting += [] if cause is None else [cause]
+        context = None if one.__suppress_context__ else one.__context__
+        waiting += [other for other in (one.__cause__, context) if other is not None]
         if isinstance(one, BaseExceptionGroup):
             waiting += cast("tuple[BaseException, ...]", one.exceptions)
         yield one

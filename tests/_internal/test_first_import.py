@@ -84,3 +84,26 @@ def test_engines_as_tools_load_no_jsonschema() -> None:
     )  # fmt: skip
 
     assert done.stdout.strip() == "a blue one False"
+
+
+THIRD_PARTY = """
+import sys
+from loopwright import Tool
+from loopwright.tools.registry import ToolRegistry
+schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+def it(a): return a
+ToolRegistry([Tool("it", "It.", schema, it, effect="read", third_party=IS_THIRD_PARTY)])
+print("jsonschema" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("is_third_party", [True, False])
+def test_a_plain_tool_of_a_server_loads_jsonschema_before_a_run(
+    is_third_party: bool,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"IS_THIRD_PARTY = {is_third_party}\n{THIRD_PARTY}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.strip() == str(is_third_party)

@@ -96,15 +96,20 @@ class ArgumentSchema:
         )
         self._name = name
         self._max_work = MAX_WORK if third_party else MAX_OWN_WORK
-        self._plain = _plain_properties(closed)
+        self._plain = _read_plain_properties(closed)
         self._required = frozenset(cast("list[str]", closed.get("required", [])))
         self._closed = closed
-        if self._plain is None:  # now, and not while a run is at work
+        if self._plain is None or third_party:  # now, and not while a run is at work
             _counting_validator()
 
     @functools.cached_property
     def _validator(self) -> Validator:
-        """The compiled schema; arguments that fit plainly need none, and to load jsonschema takes 30 ms."""
+        """The compiled schema; arguments that fit plainly need none.
+
+        The first arguments of a process that do not fit a plain schema of a function, or of the
+        application, load jsonschema in the event loop: 30 to 80 ms of CPU, once. Most processes
+        are spared it.
+        """
         return _counting_validator()(self._closed)
 
     def find_problem(self, arguments: object) -> str | None:
@@ -144,7 +149,7 @@ class ArgumentSchema:
         if not self._required <= given.keys():
             return False
         for key, value in given.items():
-            if key not in plain or not plain[key].fits(value):
+            if key not in plain or not plain[key].has_value(value):
                 break
         else:
             return True
@@ -259,7 +264,10 @@ def _size(value: Any, depth: int = 1) -> int:
 
 
 class _PlainProperty:
-    """What a plain schema says of one property: its type, for a text also its choices and whether it may be blank."""
+    """What a plain schema says of one property: its type and, for a text, what may be in it.
+
+    A text may have choices, or be refused if it is blank.
+    """
 
     def __init__(self, schema: dict[str, Json], types: tuple[type, ...]) -> None:
         self._types = types
@@ -267,8 +275,8 @@ class _PlainProperty:
         self._choices = None if choices is None else frozenset(choices)
         self._may_be_blank = "pattern" not in schema
 
-    def fits(self, value: object) -> bool:
-        """Whether it is a value of the property."""
+    def has_value(self, value: object) -> bool:
+        """Return whether a value is one that the property may have."""
         if type(value) not in self._types:
             return False
         if self._choices is not None and value not in self._choices:
@@ -276,19 +284,19 @@ class _PlainProperty:
         return self._may_be_blank or re.search(NOT_BLANK, str(value)) is not None
 
 
-def _plain_properties(schema: JsonObject) -> dict[str, _PlainProperty] | None:
+def _read_plain_properties(schema: JsonObject) -> dict[str, _PlainProperty] | None:
     """Return what a schema says of each property, if that is plain and all it says."""
     properties = schema.get("properties", {})
     is_closed = schema["additionalProperties"] is False
     is_plain = is_closed and schema.keys() <= PLAIN_OBJECT_KEYWORDS
     if not is_plain or not isinstance(properties, dict):
         return None
-    plain = {name: _plain_property(part) for name, part in properties.items()}
+    plain = {name: _read_plain_property(part) for name, part in properties.items()}
     found = {name: part for name, part in plain.items() if part is not None}
     return found if len(found) == len(plain) else None
 
 
-def _plain_property(schema: Json) -> _PlainProperty | None:
+def _read_plain_property(schema: Json) -> _PlainProperty | None:
     """Return what a schema says of a property; `None` if that is not plain."""
     if not isinstance(schema, dict) or not schema.keys() <= PLAIN_KEYWORDS:
         return None
@@ -309,7 +317,7 @@ def _is_texts(value: Json) -> bool:
 
 
 def _is_plainly_valid(schema: JsonObject) -> bool:
-    """Whether it is a plain schema of an object, so that jsonschema need not be loaded to check it."""
+    """Return whether it is a plain schema of an object, which jsonschema need not check."""
     given: object = schema  # a user's, so it may be anything
     if not isinstance(given, dict) or schema.get("type") != "object":
         return False
@@ -322,13 +330,17 @@ def _is_plainly_valid(schema: JsonObject) -> bool:
     parts: list[Any] = [schema, *properties.values()]
     return (
         len(set(names)) == len(names)
-        and _plain_properties({"additionalProperties": False, **schema}) is not None
+        and _read_plain_properties({"additionalProperties": False, **schema})
+        is not None
         and all(map(_has_plain_annotations, parts))
     )
 
 
 def _has_plain_annotations(schema: Json) -> bool:
-    """Whether the description is a text, and the default no list or object, which might hold a reference."""
+    """Return whether the description is a text, and the default no list and no object.
+
+    A list or an object might hold a reference.
+    """
     if not isinstance(schema, dict):
         return False
     is_described = isinstance(schema.get("description", ""), str)

@@ -54,8 +54,8 @@ def shorten(value: object) -> str:
 
 
 @functools.cache
-def _completion_reader() -> TypeAdapter[Completion]:
-    """Return the reader of completions, built once: it takes milliseconds."""
+def _build_completion_reader() -> TypeAdapter[Completion]:
+    """Build the reader of completions once: it takes milliseconds."""
     return TypeAdapter(Completion)
 
 
@@ -63,4 +63,4 @@ def without_surrogates(completion: Completion) -> Completion:
     """Return the completion with a question mark for every lone surrogate."""
     text = json.dumps(dataclasses.asdict(completion), ensure_ascii=False)
     valid = text.encode("utf-8", "replace")
-    return _completion_reader().validate_json(valid)
+    return _build_completion_reader().validate_json(valid)

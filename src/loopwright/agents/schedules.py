@@ -361,7 +361,10 @@ class Schedules:
 
 
 def _find_store(journal: object) -> ScheduleStore[NewRun] | None:
-    """Return what keeps the schedules of a journal, if anything; a protocol is slow to ask at each look of a worker."""
+    """Return what keeps the schedules of a journal, if anything.
+
+    A worker would ask at each look, and a protocol is slow to ask.
+    """
     return journal.schedules if isinstance(journal, ScheduleJournal) else None
 
 

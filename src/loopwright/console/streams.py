@@ -15,7 +15,10 @@ Item: TypeAlias = tuple[int | None, str, Any]
 BATCH = 200
 """Entries that are read at a time."""
 FIRST_BATCH = 20
-"""Entries that are read at first: a page shows them sooner, and one whose connection breaks again wants no more."""
+"""Entries that are read at first.
+
+A page shows them sooner, and one whose connection breaks again wants no more.
+"""
 
 
 class Streams:

@@ -157,7 +157,7 @@ async def _follow_up(runtime: Runtime) -> None:
 
 
 def _work_in_fork(job: dict[str, Any], descriptor: int) -> None:
-    """Do a job in this process and write its report, or a traceback, to the descriptor, and what it imported; then exit."""
+    """Do a job in this process, report it or its traceback and what it imported, and exit."""
     known = set(sys.modules)
     folder = Path(job["folder"])
     os.environ[WITNESS] = str(folder / "witness")

@@ -32,7 +32,7 @@ async def _look(what: str) -> str:
 
 
 def warm_up() -> None:
-    """Run a small engine once on a journal of its own, and keep what is loaded now out of the garbage collection."""
+    """Run a small engine once on a journal of its own, and keep what is loaded now."""
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_run(build_journal(f"sqlite:{folder}/runs.db")))
     with contextlib.suppress(ImportError):
@@ -49,7 +49,7 @@ async def _run(journal: Journal) -> None:
 
 
 def import_shared(modules: Iterable[str]) -> None:
-    """Import those of a fork's modules that belong to Python or to this library, for the forks that follow."""
+    """Import what a fork imported of Python and of this library, for the forks that follow."""
     missing = [name for name in modules if name.partition(".")[0] in _SHARED]
     missing = [name for name in missing if name not in sys.modules]
     for name in missing:
@@ -60,6 +60,6 @@ def import_shared(modules: Iterable[str]) -> None:
 
 
 def keep_loaded() -> None:
-    """Keep all objects out of the garbage collection, which would copy their memory in each fork."""
+    """Keep all objects out of garbage collection, which would copy their memory in each fork."""
     gc.collect()
     gc.freeze()

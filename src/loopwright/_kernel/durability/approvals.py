@@ -18,7 +18,10 @@ ALLOWED = ("allow", "modify")
 
 
 def find_last_received(entries: Sequence[Entry]) -> int:
-    """Return the number of the last command that a run received, 0 for none; a fork counts its own from 1."""
+    """Return the number of the last command that a run received, 0 for none.
+
+    A fork counts its own from 1.
+    """
     last = 0
     for entry in entries:
         if isinstance(entry.event, RunForked):

@@ -42,6 +42,7 @@ from loopwright.providers.context import ContextView, View
 from loopwright.settings import SQLiteSettings
 from loopwright.testing import ScriptedProvider, call
 from ports import find_port
+from stopwatch import measure_slowness
 from xss_payloads import build_payloads
 
 CHROMIUM = os.environ.get("LOOPWRIGHT_CHROMIUM", "")
@@ -181,7 +182,10 @@ def open_console(journal: Journal | Runtime) -> Console:
 
 
 ROUNDS = 5
-"""How often a time is measured at most: other programs of the machine may be at work too."""
+"""How often a time is measured at most: other programs of the machine may be at work too.
+
+That of the first rows, which is CPU time, counts by how much slower than usual the machine is (`stopwatch.py`).
+"""
 VIEWS = [
     ("#/", ".run"),
     ("#/run/plan", ".row .label"),
@@ -540,8 +544,8 @@ def test_the_first_rows_of_ten_thousand_entries_come_soon(
                 visitor.go("#/costs", "tbody tr, table")
                 times.append(visitor.page.evaluate(MEASURE))
             visitor.close()
-        found.append(find_p95(times))
-        print(f"first rows: median {statistics.median(times):.0f} ms, p95 {found[-1]:.0f} ms")  # fmt: skip
+        found.append(find_p95(times) / measure_slowness())
+        print(f"first rows: p95 {find_p95(times):.0f} ms, {found[-1]:.0f} ms on the usual machine")  # fmt: skip
 
     assert min(found) < 300
 

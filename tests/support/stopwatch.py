@@ -26,6 +26,11 @@ def quickest(work: Callable[[], object], bound: float, tries: int = 8) -> float:
     return best
 
 
+def measure_slowness() -> float:
+    """Return how many times slower than usual this machine works now, at least 1: the least of twenty looks."""
+    return min(_slowness() for _ in range(20))
+
+
 def _slowness() -> float:
     """Return how many times slower than usual this thread works now, at least 1."""
     return min(max(_measure(_work) / USUAL, 1.0), SLOWEST)

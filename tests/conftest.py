@@ -75,16 +75,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     They are those of their folder, and the kills of each contract, which start processes for seconds. In the long size
     each test of a file that has such a size is one of them, also where it is short enough for `make test` otherwise.
     """
-    paths = {item.path for item in items}  # 400 of them, and 18,000 items
-    of_folder = {path for path in paths if FAULTS in path.parents}
-    in_order = sorted(paths, key=lambda path: (find_place(path), path))
-    places = {path: place for place, path in enumerate(in_order)}
     for item in items:
         is_kill = "killed_at_any_barrier" in item.name
         is_long = fault_sizes.LONG and has_size(item)
-        if is_kill or is_long or item.path in of_folder:
+        if is_kill or is_long or FAULTS in item.path.parents:
             item.add_marker(pytest.mark.faults)
-    items.sort(key=lambda item: places[item.path])
+    items.sort(key=lambda item: (find_place(item.path), item.path))
 
 
 def has_size(item: pytest.Item) -> bool:
